@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that needs only the standard library.
+#pragma once
+
+#include "acco/bfloat16.hpp"                    // IWYU pragma: export
+#include "acco/collective/backend.hpp"          // IWYU pragma: export
+#include "acco/collective/debug.hpp"            // IWYU pragma: export
+#include "acco/collective/distribution.hpp"     // IWYU pragma: export
+#include "acco/collective/mock.hpp"             // IWYU pragma: export
+#include "acco/collective/rate_limited.hpp"     // IWYU pragma: export
+#include "acco/collective/redistribution.hpp"   // IWYU pragma: export
+#include "acco/collective/solo.hpp"             // IWYU pragma: export
+#include "acco/collective/threads.hpp"          // IWYU pragma: export
+#include "acco/collective/traced.hpp"           // IWYU pragma: export
+#include "acco/error.hpp"                       // IWYU pragma: export
+#include "acco/layout/parameter_layout.hpp"     // IWYU pragma: export
+#include "acco/layout/partition.hpp"            // IWYU pragma: export
+#include "acco/observe/memory_table.hpp"        // IWYU pragma: export
+#include "acco/observe/round_report.hpp"        // IWYU pragma: export
+#include "acco/observe/trace.hpp"               // IWYU pragma: export
+#include "acco/optimizer.hpp"                   // IWYU pragma: export
+#include "acco/options.hpp"                     // IWYU pragma: export
+#include "acco/rule/adamw.hpp"                  // IWYU pragma: export
+#include "acco/rule/lion.hpp"                   // IWYU pragma: export
+#include "acco/rule/sgd.hpp"                    // IWYU pragma: export
+#include "acco/rule/update_rule.hpp"            // IWYU pragma: export
+#include "acco/schedule/delayed.hpp"            // IWYU pragma: export
+#include "acco/schedule/learning_rate.hpp"      // IWYU pragma: export
+#include "acco/schedule/pace.hpp"               // IWYU pragma: export
+#include "acco/schedule/schedule.hpp"           // IWYU pragma: export
+#include "acco/schedule/synchronous.hpp"        // IWYU pragma: export
+#include "acco/schedule/two_phase.hpp"          // IWYU pragma: export
+#include "acco/schedule/weight_prediction.hpp"  // IWYU pragma: export
+#include "acco/storage/host.hpp"                // IWYU pragma: export
+#include "acco/version.hpp"                     // IWYU pragma: export

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The common part of decorators: any backend in, a backend out, something done before and after each collective. They stack.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "acco/collective/backend.hpp"
+#include "acco/collective/redistribution.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// What a decorator is told about a collective: which, and how many bytes the whole has.
+struct collective_call {
+  collective operation;
+  std::size_t whole_bytes;
+  std::size_t elements;
+};
+
+/// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work.
+template <class Backend, class Around>
+class decorated_backend {
+ public:
+  decorated_backend(Backend backend, Around around) : backend_(std::move(backend)), around_(std::move(around)) {}
+
+  [[nodiscard]] int rank() const { return backend_.rank(); }
+  [[nodiscard]] int size() const { return backend_.size(); }
+
+  template <class Queue, class T>
+  void all_reduce(Queue& queue, partial<T const> in, replicated<T> out)
+    requires requires(Backend& b) { b.all_reduce(queue, in, out); }
+  {
+    around(queue, {collective::all_reduce, in.local().size_bytes(), in.local().size()},
+           [&] { backend_.all_reduce(queue, in, out); });
+  }
+  template <class Queue, class Gradient, class Sum, class... Accumulate>
+  void reduce_scatter(Queue& queue, partial<Gradient const> in, sharded<Sum> out, Accumulate... add)
+    requires requires(Backend& b) { b.reduce_scatter(queue, in, out, add...); }
+  {
+    around(queue, {collective::reduce_scatter, in.local().size_bytes(), in.local().size()},
+           [&] { backend_.reduce_scatter(queue, in, out, add...); });
+  }
+  template <class Queue, class T>
+  void all_gather(Queue& queue, sharded<T const> in, replicated<T> out)
+    requires requires(Backend& b) { b.all_gather(queue, in, out); }
+  {
+    around(queue, {collective::all_gather, out.whole().size_bytes(), out.whole().size()},
+           [&] { backend_.all_gather(queue, in, out); });
+  }
+  template <class Queue, class T>
+  void broadcast(Queue& queue, replicated<T> whole, int root)
+    requires requires(Backend& b) { b.broadcast(queue, whole, root); }
+  {
+    around(queue, {collective::broadcast, whole.whole().size_bytes(), whole.whole().size()},
+           [&] { backend_.broadcast(queue, whole, root); });
+  }
+
+  void abandon(std::string_view reason) const
+    requires requires(Backend const& b) { b.abandon(reason); }
+  {
+    backend_.abandon(reason);
+  }
+  [[nodiscard]] auto driver() const
+    requires requires(Backend const& b) { b.driver(); }
+  {
+    return backend_.driver();
+  }
+
+ private:
+  template <class Queue, class Call>
+  void around(Queue& queue, collective_call call, Call&& inner) {
+    around_.before(queue, backend_, call);
+    inner();
+    around_.after(queue, backend_, call);
+  }
+
+  Backend backend_;
+  Around around_;
+};
+
+}  // namespace ACCO_NAMESPACE

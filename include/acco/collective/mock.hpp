@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// A deterministic world for tests: ranks take turns (one runs at a time), transfers complete when a script says so, buffers in
+// flight are poisoned, calls and bytes are counted, and faults are injected.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/backend.hpp"
+#include "acco/collective/redistribution.hpp"
+#include "acco/error.hpp"
+#include "acco/storage/elementwise.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// One rank's part in one collective; `index` counts the collectives of that rank from 0.
+struct mock_event {
+  int rank;
+  collective operation;
+  std::size_t index;
+  std::int64_t round;
+};
+
+enum class mock_fault {
+  none,
+  death,     ///< the rank vanishes: its function unwinds, the others hear nothing
+  loss,      ///< the transfer never completes on this rank
+  mismatch,  ///< the rank asks for one element more than it should
+};
+
+/// Scripts for `mock_options::delay`: for how many polls of a rank (calls of `accumulated`, `poll`) a finished transfer is held
+/// back from it. A rank that waits gets it at once.
+struct complete_at_once {
+  std::size_t operator()(mock_event const&) const { return 0; }
+};
+struct complete_when_waited_for {
+  std::size_t operator()(mock_event const&) const { return std::numeric_limits<std::size_t>::max(); }
+};
+/// A different number for every rank and transfer, the same in every run with this seed.
+struct complete_at_random {
+  std::uint64_t seed = 1;
+  std::size_t at_most = 5;
+  std::size_t operator()(mock_event const& event) const {
+    std::uint64_t x = seed + 0x9e3779b97f4a7c15ULL * (event.index * 64 + static_cast<std::uint64_t>(event.rank) + 1);
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return static_cast<std::size_t>((x ^ (x >> 31U)) % (at_most + 1));
+  }
+};
+
+struct mock_options {
+  std::function<std::size_t(mock_event const&)> delay = complete_at_once{};
+  std::function<mock_fault(mock_event const&)> fault = [](mock_event const&) { return mock_fault::none; };
+};
+
+/// What one rank has asked of the network so far; bytes are what a ring would send (collective/redistribution.hpp).
+struct mock_counters {
+  std::array<std::uint64_t, collective_kinds> calls{}, bytes{};
+  [[nodiscard]] std::uint64_t calls_of(collective operation) const { return calls[static_cast<std::size_t>(operation)]; }
+  [[nodiscard]] std::uint64_t bytes_of(collective operation) const { return bytes[static_cast<std::size_t>(operation)]; }
+};
+
+class mock_backend;
+
+/// The world itself: `run` executes one function per rank, and the counters stay readable afterwards.
+class mock_world {
+ public:
+  explicit mock_world(int ranks, mock_options options = {})
+      : options_(std::move(options)), ranks_(static_cast<std::size_t>(ranks)) {
+    if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
+  }
+
+  /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on, always in the
+  /// same order. A wait that no rank can end is an error that names who is missing. Rethrows like `threads_backend::run`. Once
+  /// per world.
+  template <class Function>
+  void run(Function&& function);
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] mock_counters const& counters(int rank) const { return ranks_[static_cast<std::size_t>(rank)].counters; }
+
+ private:
+  friend class mock_backend;
+  using bytes = std::vector<unsigned char>;
+  static constexpr unsigned char poison = 0xff;  // every float, double and bfloat16 of these bytes is a NaN
+
+  struct death {};
+  struct post {
+    bool here = false;
+    collective operation = collective::none;
+    std::size_t count = 0, element = 0;
+    int root = 0;
+    bytes data;  // what the rank brought
+  };
+  struct exchange {
+    std::vector<post> posts;
+    int arrived = 0, done = 0;
+  };
+  struct rank_state {
+    mock_counters counters;
+    std::size_t next = 0;  // index of the collective that comes next, or is under way
+    bool posted = false, waiting = false, lost = false, ended = false, dead = false;
+    std::size_t polls_left = 0;
+    error_place where;  // of the collective under way
+    bytes output;       // what an accumulating operation found in its destination
+  };
+
+  [[nodiscard]] rank_state& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  // --- turns
+  // ---------------------------------------------------------------------------------------------------------------------------
+  void await_turn(int rank) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return turn_ == rank; });
+  }
+  void give_turn(int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (int step = 1; step <= size(); ++step) {
+        const int next = (rank + step) % size();
+        if (!state(next).ended) {
+          turn_ = next;
+          break;
+        }
+      }
+    }
+    changed_.notify_all();
+  }
+  void pass_turn(int rank) {
+    give_turn(rank);
+    await_turn(rank);
+  }
+  void wait(int rank) {
+    state(rank).waiting = true;
+    if (++fruitless_ > 2 * size()) {
+      const rank_state& me = state(rank);
+      const auto under_way = exchanges_.find(me.next);
+      text who;
+      int first = -1;
+      for (int peer = 0; under_way != exchanges_.end() && peer < size(); ++peer) {
+        if (under_way->second.posts[static_cast<std::size_t>(peer)].here) continue;
+        who.append(who.view().empty() ? "" : ", ").append(peer);
+        if (first < 0) first = peer;
+      }
+      const char* operation = under_way == exchanges_.end()
+                                  ? "a collective"
+                                  : name_of(under_way->second.posts[static_cast<std::size_t>(rank)].operation);
+      if (first < 0) {
+        throw deadline_error(me.where, text(operation, " never completed: its data were lost"),
+                             text("Check the network between the ranks"));
+      }
+      throw deadline_error(me.where, text("rank ", who, " did not come to ", operation, ", and no rank can go on"),
+                           text("Check that it is alive and processes the same rounds"), first);
+    }
+    pass_turn(rank);
+  }
+  void poll(int rank) {
+    state(rank).waiting = false;
+    fruitless_ = 0;  // the rank computes: that is progress
+    pass_turn(rank);
+  }
+
+  void fail(int rank, std::string_view reason) {
+    if (failed_rank_ >= 0 || state(rank).dead) return;
+    failed_rank_ = rank;
+    reason_ = text(reason);
+  }
+
+  // --- transfers
+  // -----------------------------------------------------------------------------------------------------------------------
+  /// Goes on with a rank's collective; called again and again until it is done. finish(posts) writes the output.
+  template <class Finish>
+  progress step(int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out, bool adds,
+                std::size_t element, int root, error_place where, Finish finish) {
+    rank_state& me = state(rank);
+    where.rank = rank;
+    me.where = where;
+    if (!me.posted) begin(rank, operation, in, out, adds, element, root, where.round);
+    exchange& all = exchanges_[me.next];
+    if (all.arrived < size()) {
+      if (failed_rank_ >= 0) {
+        throw peer_error(where, text(name_of(operation), " is impossible because rank ", failed_rank_, " failed: ", reason_),
+                         text("Look at rank ", failed_rank_, "'s own error first"), failed_rank_);
+      }
+      return progress::pending;
+    }
+    post const& mine = all.posts[static_cast<std::size_t>(rank)];
+    for (int peer = 0; peer < size(); ++peer) {
+      post const& other = all.posts[static_cast<std::size_t>(peer)];
+      if (other.operation == mine.operation && other.count == mine.count && other.element == mine.element &&
+          other.root == mine.root)
+        continue;
+      throw mismatch_error(where,
+                           text("this rank calls ", name_of(operation), " of ", mine.count, " elements, rank ", peer, " calls ",
+                                name_of(other.operation), " of ", other.count, " elements"),
+                           text("Every rank must make the same calls in the same order"), peer);
+    }
+    if (me.lost) return progress::pending;
+    if (me.polls_left > 0 && !me.waiting) {
+      --me.polls_left;
+      return progress::pending;
+    }
+    check_poison(in, where, "input");
+    check_poison(out, where, "output");
+    std::memcpy(in.data(), mine.data.data(), in.size());
+    if (adds) std::memcpy(out.data(), me.output.data(), out.size());
+    finish(all.posts);
+    me.posted = me.waiting = false;
+    fruitless_ = 0;
+    if (++all.done == size()) exchanges_.erase(me.next);
+    ++me.next;
+    return progress::done;
+  }
+
+  void begin(int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out, bool adds,
+             std::size_t element, int root, std::int64_t round) {
+    rank_state& me = state(rank);
+    const mock_event event{rank, operation, me.next, round};
+    const mock_fault fault = options_.fault(event);
+    if (fault == mock_fault::death) {
+      me.dead = true;
+      throw death{};
+    }
+    exchange& all = exchanges_[me.next];
+    all.posts.resize(ranks_.size());
+    const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
+    all.posts[static_cast<std::size_t>(rank)] = {true, operation, count, element, root, bytes(in.begin(), in.end())};
+    ++all.arrived;
+    const std::size_t whole = operation == collective::all_gather ? in.size() * ranks_.size() : in.size();
+    ++me.counters.calls[static_cast<std::size_t>(operation)];
+    me.counters.bytes[static_cast<std::size_t>(operation)] += bytes_sent(operation, size(), whole);
+    if (adds) me.output.assign(out.begin(), out.end());
+    std::fill(in.begin(), in.end(), poison);
+    std::fill(out.begin(), out.end(), poison);
+    me.posted = true;
+    me.waiting = false;
+    me.lost = fault == mock_fault::loss;
+    me.polls_left = options_.delay(event);
+    fruitless_ = 0;
+  }
+
+  static void check_poison(std::span<unsigned char const> buffer, error_place where, char const* which) {
+    for (std::size_t i = 0; i < buffer.size(); ++i) {
+      if (buffer[i] == poison) continue;
+      throw usage_error(
+          where, text("byte ", i, " of the ", which, " of a transfer was written while it was in flight"),
+          text("Buffers in flight belong to the round: ask for gradients() and parameters() again after each report"));
+    }
+  }
+
+  mock_options options_;
+  std::vector<rank_state> ranks_;
+  std::map<std::size_t, exchange> exchanges_;
+  int failed_rank_ = -1;
+  text reason_;
+  int fruitless_ = 0;  // waits in a row that brought nobody further
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int turn_ = 0;
+};
+
+/// A handle on one rank of a `mock_world`.
+class mock_backend {
+ public:
+  /// A world that completes every transfer at once: `acco::mock_backend::run(3, [](acco::mock_backend world) { ... })`.
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    mock_world(ranks).run(std::forward<Function>(function));
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return world_->size(); }
+  [[nodiscard]] mock_counters const& counters() const { return world_->counters(rank_); }
+
+  template <class T>
+  void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
+    enqueue(queue, collective::all_reduce, in.local(), out.whole(), false, 0,
+            [out](auto const& posts, int) { sum<T>(posts, 0, out.whole(), false); });
+  }
+  template <class Gradient, class Sum>
+  void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
+    reduce_scatter_into<Gradient, Sum, false>(queue, in, out);
+  }
+  template <class Gradient, class Sum>
+  void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out, accumulate_t) const {
+    reduce_scatter_into<Gradient, Sum, true>(queue, in, out);
+  }
+  template <class T>
+  void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
+    enqueue(queue, collective::all_gather, in.slice(), out.whole(), false, 0, [out](auto const& posts, int) {
+      unsigned char* to = reinterpret_cast<unsigned char*>(out.whole().data());
+      for (auto const& post : posts) to = std::copy(post.data.begin(), post.data.end(), to);
+    });
+  }
+  template <class T>
+  void broadcast(host_queue& queue, replicated<T> whole, int root) const {
+    enqueue(queue, collective::broadcast, std::span<T const>(whole.whole()), std::span<T>(), false, root,
+            [whole, root](auto const& posts, int) {
+              auto const& data = posts[static_cast<std::size_t>(root)].data;
+              std::copy(data.begin(), data.end(), reinterpret_cast<unsigned char*>(whole.whole().data()));
+            });
+  }
+
+  void abandon(std::string_view reason) const { world_->fail(rank_, reason); }
+  [[nodiscard]] queue_driver driver() const {
+    return {[](void* context) {
+              auto* const me = static_cast<mock_backend*>(context);
+              me->world_->wait(me->rank_);
+            },
+            [](void* context) {
+              auto* const me = static_cast<mock_backend*>(context);
+              me->world_->poll(me->rank_);
+            },
+            const_cast<mock_backend*>(home_)};
+  }
+
+ private:
+  friend class mock_world;
+  mock_backend(mock_world* world, int rank) : world_(world), rank_(rank) {}
+
+  template <class T>
+  static std::span<unsigned char> raw(std::span<T> elements) {
+    return {reinterpret_cast<unsigned char*>(const_cast<std::remove_const_t<T>*>(elements.data())), elements.size_bytes()};
+  }
+
+  template <class Gradient, class Sum, bool add>
+  void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
+    enqueue(queue, collective::reduce_scatter, in.local(), out.slice(), add, 0, [out](auto const& posts, int rank) {
+      sum<Gradient>(posts, static_cast<std::size_t>(rank) * out.slice().size(), out.slice(), add);
+    });
+  }
+
+  template <class In, class Out, class Finish>
+  void enqueue(host_queue& queue, collective operation, std::span<In const> in, std::span<Out> out, bool adds, int root,
+               Finish finish) const {
+    queue.enqueue([world = world_, rank = rank_, &queue, operation, in, out, adds, root, finish] {
+      return world->step(rank, operation, raw(in), raw(out), adds, sizeof(In), root, queue.place,
+                         [&](auto const& posts) { finish(posts, rank); });
+    });
+  }
+
+  template <class From, class Posts, class To>
+  static void sum(Posts const& posts, std::size_t offset, std::span<To> out, bool add) {
+    elementwise::sum_sources(
+        static_cast<int>(posts.size()),
+        [&](int peer) { return reinterpret_cast<From const*>(posts[static_cast<std::size_t>(peer)].data.data()) + offset; },
+        out.data(), out.size(), add);
+  }
+
+  mock_world* world_;
+  int rank_;
+  mock_backend const* home_ = nullptr;  // the handle that the world keeps alive: what drivers point at
+};
+static_assert(collective_backend<mock_backend, host_queue>);
+
+template <class Function>
+void mock_world::run(Function&& function) {
+  std::vector<mock_backend> handles;
+  for (int rank = 0; rank < size(); ++rank) handles.push_back(mock_backend(this, rank));
+  for (mock_backend& handle : handles) handle.home_ = &handle;
+  std::exception_ptr cause, consequence;
+  {
+    std::vector<std::jthread> threads;
+    for (mock_backend const& handle : handles) {
+      threads.emplace_back([&, handle] {
+        await_turn(handle.rank_);
+        const auto record = [&](std::exception_ptr& where, char const* what) {
+          if (!where) where = std::current_exception();
+          fail(handle.rank_, what);
+        };
+        try {
+          function(handle);
+        } catch (death const&) {
+        } catch (peer_error const& e) {
+          record(consequence, e.what());
+        } catch (std::exception const& e) {
+          record(cause, e.what());
+        } catch (...) {
+          record(cause, "an exception that is not a std::exception");
+        }
+        fruitless_ = 0;
+        {
+          const std::lock_guard lock(mutex_);
+          state(handle.rank_).ended = true;
+        }
+        give_turn(handle.rank_);
+      });
+    }
+  }
+  if (cause) std::rethrow_exception(cause);
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+}  // namespace ACCO_NAMESPACE

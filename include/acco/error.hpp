@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// One family of exceptions. Every message says what happened, where (rank, round, phase) and what to do.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// A short text of fixed capacity that is built without allocating: errors must be possible when memory is short.
+class text {
+ public:
+  template <class... Parts>
+  explicit text(Parts const&... parts) noexcept {
+    (append(parts), ...);
+  }
+  text& append(std::string_view part) noexcept {
+    for (const char c : part) {
+      if (size_ + 1 < capacity) characters_[size_++] = c;
+    }
+    characters_[size_] = '\0';
+    return *this;
+  }
+  text& append(text const& part) noexcept { return append(part.view()); }
+  template <class Number>
+    requires std::integral<Number> || std::floating_point<Number>
+  text& append(Number number) noexcept {
+    char digits[40];
+    if constexpr (std::floating_point<Number>) {
+      std::snprintf(digits, sizeof digits, "%.17g", static_cast<double>(number));
+      char shorter[40];  // the shortest form that means the same number
+      std::snprintf(shorter, sizeof shorter, "%g", static_cast<double>(number));
+      double read = 0;
+      if (std::sscanf(shorter, "%lg", &read) == 1 && read == static_cast<double>(number))
+        return append(std::string_view(shorter));
+    } else if constexpr (std::signed_integral<Number>) {
+      std::snprintf(digits, sizeof digits, "%lld", static_cast<long long>(number));
+    } else {
+      std::snprintf(digits, sizeof digits, "%llu", static_cast<unsigned long long>(number));
+    }
+    return append(std::string_view(digits));
+  }
+  [[nodiscard]] std::string_view view() const noexcept { return {characters_, size_}; }
+  [[nodiscard]] char const* c_str() const noexcept { return characters_; }
+
+ private:
+  static constexpr std::size_t capacity = 1024;
+  char characters_[capacity] = {};
+  std::size_t size_ = 0;
+};
+
+/// Where something happened. A negative number or an empty phase means "not known" and is left out of the message.
+struct error_place {
+  int rank = -1;
+  std::int64_t round = -1;
+  char const* phase = "";
+};
+
+/// The base of everything that acco throws. `rank()` is the rank that reports, `peer()` the rank that caused it (-1: none or
+/// unknown).
+class error : public std::exception {
+ public:
+  error(error_place where, text const& what, text const& advice, int peer = -1) noexcept
+      : where_(where), peer_(peer), message_("acco: ") {
+    if (where.rank >= 0) message_.append("rank ").append(where.rank);
+    if (where.round >= 0) message_.append(where.rank >= 0 ? ", round " : "round ").append(where.round);
+    if (where.phase != nullptr && *where.phase != '\0') message_.append(", ").append(std::string_view(where.phase));
+    if (where.rank >= 0 || where.round >= 0) message_.append(": ");
+    message_.append(what).append(". ").append(advice);
+    if (advice.view().empty() || advice.view().back() != '.') message_.append(".");
+  }
+  [[nodiscard]] char const* what() const noexcept override { return message_.c_str(); }
+  [[nodiscard]] error_place where() const noexcept { return where_; }
+  [[nodiscard]] int rank() const noexcept { return where_.rank; }
+  [[nodiscard]] std::int64_t round() const noexcept { return where_.round; }
+  [[nodiscard]] int peer() const noexcept { return peer_; }
+
+ private:
+  error_place where_;
+  int peer_;
+  text message_;
+};
+
+/// The caller broke a rule of the API: wrong sizes, wrong order, a value out of range. Nothing was changed.
+struct usage_error : error {
+  using error::error;
+};
+/// The ranks were constructed differently, or call different collectives.
+struct mismatch_error : error {
+  using error::error;
+};
+/// Another rank failed or left; `peer()` names it. A consequence, not a cause.
+struct peer_error : error {
+  using error::error;
+};
+/// A rank did not come within `options::deadline`; `peer()` names the first one missing.
+struct deadline_error : error {
+  using error::error;
+};
+/// A gradient was infinite or not a number; `peer()` names the first rank it came from.
+struct non_finite_error : error {
+  using error::error;
+};
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the flat parameter buffer consists of: tensors with a name, a shape and a group.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "acco/error.hpp"
+#include "acco/layout/update_group.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// A stretch of elements that one update treats alike. Trainable elements are numbered without gaps (`first`);
+/// in the trainer's flat buffer they start at `offset`.
+struct trainable_run {
+  std::size_t first;
+  std::size_t offset;
+  std::size_t count;
+  std::size_t group;
+};
+
+/// The tensors of a model in the order in which they lie, without gaps, in the flat parameter and gradient buffers.
+///
+///   acco::parameter_layout layout;
+///   auto no_decay = layout.add_group({.weight_decay = 0.0});
+///   layout.add("weight", {256, 64}).add("bias", {256}, no_decay);
+///
+/// Group 0 exists from the start and takes everything from the rule. Elements of a frozen group have no state and no traffic.
+class parameter_layout {
+ public:
+  struct tensor {
+    std::string_view name;
+    std::span<std::size_t const> shape;
+    std::size_t offset;
+    std::size_t size;
+    std::size_t group;
+  };
+
+  parameter_layout() = default;
+  /// One nameless stretch of `parameter_count` elements.
+  explicit parameter_layout(std::size_t parameter_count) { add("parameters", {parameter_count}); }
+
+  /// Registers a group and returns its number, for `add`. Throws `usage_error` on a negative or non-finite factor.
+  std::size_t add_group(update_group group) {
+    if (!(group.learning_rate_scale >= 0) || (group.weight_decay && !(*group.weight_decay >= 0))) {
+      throw usage_error({},
+                        text("a group needs learning_rate_scale >= 0 and weight_decay >= 0, got ", group.learning_rate_scale,
+                             " and ", group.weight_decay.value_or(0)),
+                        text("Give non-negative numbers, or .frozen = true to keep a tensor unchanged"));
+    }
+    groups_.push_back(group);
+    return groups_.size() - 1;
+  }
+
+  /// Appends a tensor. Throws `usage_error` for an unknown group, an empty name, one used before, or a size that overflows.
+  parameter_layout& add(std::string_view name, std::span<std::size_t const> shape, std::size_t group = 0) {
+    if (group >= groups_.size()) {
+      throw usage_error({}, text("tensor '", name, "' names group ", group, " but there are ", groups_.size()),
+                        text("Call add_group first"));
+    }
+    if (name.empty() || find(name) != nullptr) {
+      throw usage_error({}, text("tensor name '", name, "' is ", name.empty() ? "empty" : "used twice"),
+                        text("Give every tensor its own name"));
+    }
+    std::size_t elements = 1;
+    for (const std::size_t extent : shape) {
+      if (__builtin_mul_overflow(elements, extent, &elements)) elements = ~std::size_t{0};
+    }
+    std::size_t end = 0;
+    if (__builtin_add_overflow(size_, elements, &end)) {
+      throw usage_error({}, text("tensor '", name, "' makes the layout larger than the address space"), text("Check its shape"));
+    }
+    entries_.push_back({{name.begin(), name.end()}, {shape.begin(), shape.end()}, size_, elements, group});
+    size_ = end;
+    return *this;
+  }
+  parameter_layout& add(std::string_view name, std::initializer_list<std::size_t> shape, std::size_t group = 0) {
+    return add(name, std::span<std::size_t const>(shape.begin(), shape.size()), group);
+  }
+
+  /// Elements of all tensors, frozen ones included: the size of the trainer's spans.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t tensor_count() const noexcept { return entries_.size(); }
+  [[nodiscard]] tensor operator[](std::size_t index) const noexcept { return view(entries_[index]); }
+  /// The tensor of that name; throws `usage_error` when there is none.
+  [[nodiscard]] tensor operator[](std::string_view name) const {
+    if (entry const* found = find(name)) return view(*found);
+    throw usage_error({}, text("no tensor is called '", name, "'"), text("Use a name that was given to add"));
+  }
+  /// The tensor in which element `offset` of the flat buffer lies.
+  [[nodiscard]] tensor at_offset(std::size_t offset) const noexcept {
+    std::size_t index = 0;
+    while (index + 1 < entries_.size() && entries_[index].offset + entries_[index].size <= offset) ++index;
+    return (*this)[index];
+  }
+  [[nodiscard]] std::span<update_group const> groups() const noexcept { return groups_; }
+
+  [[nodiscard]] std::size_t trainable_size() const noexcept {
+    std::size_t elements = 0;
+    for (entry const& each : entries_) elements += groups_[each.group].frozen ? 0 : each.size;
+    return elements;
+  }
+  /// The trainable elements as runs, neighbours of one group joined.
+  [[nodiscard]] std::vector<trainable_run> trainable_runs() const {
+    std::vector<trainable_run> runs;
+    std::size_t first = 0;
+    for (entry const& each : entries_) {
+      if (groups_[each.group].frozen || each.size == 0) continue;
+      if (!runs.empty() && runs.back().group == each.group && runs.back().offset + runs.back().count == each.offset) {
+        runs.back().count += each.size;
+      } else {
+        runs.push_back({first, each.offset, each.size, each.group});
+      }
+      first += each.size;
+    }
+    return runs;
+  }
+
+  /// Calls visit(what, name or number) for everything on which ranks must agree.
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    for (entry const& each : entries_) {
+      visit("tensor", view(each).name);
+      for (const std::size_t extent : each.shape) visit("extent", extent);
+      visit("group", each.group);
+    }
+    for (update_group const& group : groups_) {
+      visit("group.learning_rate_scale", group.learning_rate_scale);
+      if (group.weight_decay) visit("group.weight_decay", *group.weight_decay);
+      visit("group.frozen", group.frozen);
+    }
+  }
+
+ private:
+  struct entry {
+    std::vector<char> name;
+    std::vector<std::size_t> shape;
+    std::size_t offset, size, group;
+  };
+  [[nodiscard]] static tensor view(entry const& e) noexcept {
+    return {{e.name.data(), e.name.size()}, e.shape, e.offset, e.size, e.group};
+  }
+  [[nodiscard]] entry const* find(std::string_view name) const noexcept {
+    for (entry const& each : entries_) {
+      if (view(each).name == name) return &each;
+    }
+    return nullptr;
+  }
+
+  std::vector<entry> entries_;
+  std::vector<update_group> groups_{update_group{}};
+  std::size_t size_ = 0;
+};
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The byte table of one rank: known before anything is allocated, and equal to what is then allocated.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// Bytes that this rank's buffers take from the storage's memory resource, alignment included. For Phi parameters of p bytes,
+/// gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi + max(p, g) Phi (p Phi + g Phi
+/// where p != g; nothing under `synchronous`)
+/// + (k + 1) m Phi / N + s Phi / N. Bookkeeping that does not grow with the parameters is not counted.
+struct memory_table {
+  std::size_t parameters = 0;  ///< parameters in use, whole
+  std::size_t gradients = 0;   ///< gradients being accumulated, whole
+  std::size_t in_flight = 0;   ///< what a round in flight owns, whole
+  std::size_t masters = 0;     ///< master parameters, this rank's slice
+  std::size_t slots = 0;       ///< the rule's state, this rank's slice
+  std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
+
+  struct row {
+    char const* name;
+    std::size_t bytes;
+  };
+  [[nodiscard]] constexpr std::array<row, 6> rows() const noexcept {
+    return {{{"parameters in use", parameters},
+             {"gradients accumulating", gradients},
+             {"round in flight", in_flight},
+             {"master parameters", masters},
+             {"optimizer slots", slots},
+             {"reduced gradients", reduced}}};
+  }
+  [[nodiscard]] constexpr std::size_t total() const noexcept {
+    return parameters + gradients + in_flight + masters + slots + reduced;
+  }
+};
+
+}  // namespace ACCO_NAMESPACE

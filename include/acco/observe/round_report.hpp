@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a round tells about itself, and the sums over all rounds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "acco/schedule/schedule.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// Seconds on the steady clock, on this rank.
+struct time_interval {
+  double begin = 0;
+  double end = 0;
+  [[nodiscard]] constexpr double seconds() const noexcept { return end - begin; }
+};
+
+/// A round that has ended on this rank. Everything but the times, `micro_batches` and `bytes_sent` is the same on every rank.
+struct round_report {
+  std::size_t round = 0;             ///< index, from 0
+  round_plan plan;                   ///< what kind of round it was
+  bool committed = false;            ///< `parameters()` now holds committed weights: evaluate and save only then
+  bool skipped = false;              ///< the update was left out because a gradient was not finite (`non_finite::skip`)
+  std::uint64_t step = 0;            ///< updates committed so far
+  double samples = 0;                ///< weight committed so far, over all ranks
+  double weight = 0;                 ///< weight that this round carried, over all ranks
+  double mean_loss = 0;              ///< sum of `loss_sum` / weight that this round carried, over all ranks
+  double gradient_norm = 0;          ///< global norm of the mean gradient that the update used, before clipping
+  double clip_scale = 1;             ///< factor that clipping applied to it
+  double learning_rate_scale = 1;    ///< value of `options::learning_rate`
+  std::size_t micro_batches = 0;     ///< that this rank put into the round
+  double compute_seconds = 0;        ///< the trainer's own time since the boundary before
+  double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
+  double exposed_seconds = 0;        ///< of these, what the trainer had to wait: not hidden
+  std::uint64_t bytes_sent = 0;      ///< by this rank (collective/redistribution.hpp)
+  time_interval computing;           ///< when the trainer computed since the boundary before
+  time_interval communicating;       ///< when the round was in flight
+
+  /// Share of the round's communication that the trainer did not have to wait for.
+  [[nodiscard]] constexpr double hidden_fraction() const noexcept {
+    return communication_seconds > 0 && exposed_seconds < communication_seconds ? 1 - exposed_seconds / communication_seconds : 0;
+  }
+};
+
+/// Sums over the rounds of this rank.
+struct round_totals {
+  std::size_t rounds = 0;
+  std::size_t micro_batches = 0;
+  std::size_t skipped = 0;
+  double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;
+  std::uint64_t bytes_sent = 0;
+
+  constexpr void add(round_report const& report) noexcept {
+    ++rounds;
+    micro_batches += report.micro_batches;
+    skipped += report.skipped ? 1 : 0;
+    compute_seconds += report.compute_seconds;
+    communication_seconds += report.communication_seconds;
+    exposed_seconds += report.exposed_seconds;
+    bytes_sent += report.bytes_sent;
+  }
+  [[nodiscard]] constexpr double hidden_fraction() const noexcept {
+    return communication_seconds > 0 && exposed_seconds < communication_seconds ? 1 - exposed_seconds / communication_seconds : 0;
+  }
+};
+
+}  // namespace ACCO_NAMESPACE

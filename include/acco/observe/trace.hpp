@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Chrome / Perfetto trace (JSON trace-event format) of all ranks on one page: one process per rank, one row of computation, one
+// of communication.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
+#include <ostream>
+#include <vector>
+
+#include "acco/observe/round_report.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// Collects intervals; any thread may record. Room for `capacity` intervals is taken at construction; later ones are counted, not
+/// kept.
+class trace {
+ public:
+  enum class row { computation, communication, collectives };
+
+  explicit trace(std::size_t capacity = 1U << 16U) { intervals_.reserve(capacity); }
+
+  /// An interval on the steady clock. `name` must outlive the trace (a literal).
+  void record(int rank, row where, char const* name, std::size_t round, time_interval when) {
+    const std::lock_guard lock(mutex_);
+    if (intervals_.size() == intervals_.capacity()) {
+      ++dropped_;
+      return;
+    }
+    intervals_.push_back({rank, where, name, round, when});
+  }
+  /// What a round's report tells: when the trainer computed, and when the round was in flight.
+  void record(int rank, round_report const& report) {
+    record(rank, row::computation, "micro-batches", report.round, report.computing);
+    record(rank, row::communication, label_of(report.plan), report.round, report.communicating);
+  }
+
+  [[nodiscard]] std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return intervals_.size();
+  }
+  [[nodiscard]] std::size_t dropped() const {
+    const std::lock_guard lock(mutex_);
+    return dropped_;
+  }
+
+  /// Writes the trace as JSON; times in microseconds from the first interval on.
+  void write(std::ostream& out) const {
+    const std::lock_guard lock(mutex_);
+    double start = intervals_.empty() ? 0 : intervals_.front().when.begin;
+    int ranks = 0;
+    for (interval const& each : intervals_) {
+      start = each.when.begin < start ? each.when.begin : start;
+      ranks = each.rank >= ranks ? each.rank + 1 : ranks;
+    }
+    constexpr char const* rows[] = {"computation", "communication", "collectives"};
+    char line[256];
+    char const* separator = "";
+    out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::snprintf(line, sizeof line, R"(%s{"ph":"M","name":"process_name","pid":%d,"args":{"name":"rank %d"}})", separator,
+                    rank, rank);
+      out << line;
+      separator = ",\n";
+      for (int r = 0; r < 3; ++r) {
+        std::snprintf(line, sizeof line, R"(%s{"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", separator,
+                      rank, r, rows[r]);
+        out << line;
+      }
+    }
+    for (interval const& each : intervals_) {
+      std::snprintf(line, sizeof line,
+                    R"(%s{"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"round":%llu}})",
+                    separator, each.name, rows[static_cast<int>(each.where)], each.rank, static_cast<int>(each.where),
+                    (each.when.begin - start) * 1e6, each.when.seconds() * 1e6, static_cast<unsigned long long>(each.round));
+      out << line;
+    }
+    out << "\n]}\n";
+  }
+
+ private:
+  struct interval {
+    int rank;
+    row where;
+    char const* name;
+    std::size_t round;
+    time_interval when;
+  };
+  mutable std::mutex mutex_;
+  std::vector<interval> intervals_;
+  std::size_t dropped_ = 0;
+};
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW: Adam with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101, algorithm 2).
+#pragma once
+
+#include "acco/rule/real.hpp"
+#include "acco/rule/update_rule.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// p <- p (1 - lr wd) - lr m^ / (sqrt(v^) + epsilon), with m^ and v^ the bias-corrected moments of the gradient.
+struct adamw {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+
+  static constexpr char const* name = "adamw";
+  static constexpr std::size_t slot_count = 2;  ///< first and second moment
+
+  struct constants {
+    double beta1, beta2, keep, step_size, second_moment_scale, epsilon;
+  };
+
+  [[nodiscard]] constants prepare(update_step const& step, update_group const& group) const {
+    const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
+    const double correction1 = 1 - __builtin_pow(beta1, static_cast<double>(step.count));
+    const double correction2 = 1 - __builtin_pow(beta2, static_cast<double>(step.count));
+    return {
+        beta1,  beta2, 1 - rate * group.weight_decay.value_or(weight_decay), rate / correction1, 1 / __builtin_sqrt(correction2),
+        epsilon};
+  }
+
+  template <class Real>
+  static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    Real& first = slots[0];
+    Real& second = slots[1];
+    first = Real(c.beta1) * first + Real(1 - c.beta1) * gradient;
+    second = Real(c.beta2) * second + Real(1 - c.beta2) * (gradient * gradient);
+    const Real denominator = square_root(second) * Real(c.second_moment_scale) + Real(c.epsilon);
+    parameter = parameter * Real(c.keep) - Real(c.step_size) * first / denominator;
+  }
+
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("learning_rate", learning_rate);
+    visit("beta1", beta1);
+    visit("beta2", beta2);
+    visit("epsilon", epsilon);
+    visit("weight_decay", weight_decay);
+  }
+};
+static_assert(update_rule<adamw>);
+
+}  // namespace ACCO_NAMESPACE

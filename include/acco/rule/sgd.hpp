@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stochastic gradient descent with momentum, Nesterov's variant, and either kind of weight decay.
+#pragma once
+
+#include "acco/rule/real.hpp"
+#include "acco/rule/update_rule.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// How weight decay enters: `decoupled` shrinks the parameter beside the step (SGDW, arXiv 1711.05101, algorithm 1 without its
+/// schedule multiplier); `classic` adds wd * p to the gradient before momentum (L2 regularisation; what PyTorch's SGD does).
+enum class decay { decoupled, classic };
+
+/// b <- momentum b + g;  p <- p - lr b  (Nesterov: p - lr (g + momentum b)).
+struct sgd {
+  double learning_rate = 1e-2;
+  double momentum = 0.0;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+  decay weight_decay_kind = decay::decoupled;
+
+  static constexpr char const* name = "sgd";
+  static constexpr std::size_t slot_count = 1;  ///< the momentum buffer
+
+  struct constants {
+    double momentum, keep, coupled_decay, rate_of_gradient, rate_of_momentum;
+  };
+
+  [[nodiscard]] constexpr constants prepare(update_step const& step, update_group const& group) const {
+    const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
+    const double strength = group.weight_decay.value_or(weight_decay);
+    const bool decoupled = weight_decay_kind == decay::decoupled;
+    return {momentum, decoupled ? 1 - rate * strength : 1.0, decoupled ? 0.0 : strength, nesterov ? rate : 0.0,
+            nesterov ? rate * momentum : rate};
+  }
+
+  template <class Real>
+  static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    const Real total = gradient + Real(c.coupled_decay) * parameter;
+    slots[0] = Real(c.momentum) * slots[0] + total;
+    parameter = parameter * Real(c.keep) - (Real(c.rate_of_gradient) * total + Real(c.rate_of_momentum) * slots[0]);
+  }
+
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("learning_rate", learning_rate);
+    visit("momentum", momentum);
+    visit("weight_decay", weight_decay);
+    visit("nesterov", nesterov);
+    visit("decoupled weight decay", weight_decay_kind == decay::decoupled);
+  }
+};
+static_assert(update_rule<sgd>);
+
+}  // namespace ACCO_NAMESPACE

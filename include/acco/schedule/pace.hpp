@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pace says after how many micro-batches a rank ends its part of a round.
+#pragma once
+
+#include <concepts>
+
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// Which part of a step a round's gradients are; schedules with one kind of round use `first` only.
+enum class step_part { first, second };
+
+/// Exactly `first` micro-batches in the first part of a step and `second` in the second (0: as many as in the first).
+/// Waits if the round before is still in flight. Reproducible bit for bit with the same number of ranks.
+struct fixed_pace {
+  unsigned first = 1;
+  unsigned second = 0;
+
+  static constexpr char const* name = "fixed_pace";
+  [[nodiscard]] constexpr unsigned minimum(step_part part) const noexcept {
+    return part == step_part::second && second != 0 ? second : first;
+  }
+  [[nodiscard]] constexpr unsigned maximum(step_part part) const noexcept { return minimum(part); }
+};
+
+/// Goes on accumulating while the round before is in flight, up to `at_most` micro-batches, so that a fast rank does not wait for
+/// a slow one. Ranks may end with different numbers of micro-batches: the update is the weighted mean over all of them.
+struct elastic_pace {
+  unsigned at_least = 1;
+  unsigned at_most = 64;
+
+  static constexpr char const* name = "elastic_pace";
+  [[nodiscard]] constexpr unsigned minimum(step_part) const noexcept { return at_least; }
+  [[nodiscard]] constexpr unsigned maximum(step_part) const noexcept { return at_most; }
+};
+
+template <class Pace>
+concept pace = requires(Pace const& p, step_part part) {
+  { p.minimum(part) } -> std::same_as<unsigned>;
+  { p.maximum(part) } -> std::same_as<unsigned>;
+};
+static_assert(pace<fixed_pace> && pace<elastic_pace>);
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: executes one round_plan over queue, state and backend. It branches on the plan, never on the schedule's type.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/agreement.hpp"
+#include "acco/collective/backend.hpp"
+#include "acco/collective/redistribution.hpp"
+#include "acco/observe/round_report.hpp"
+#include "acco/options.hpp"
+#include "acco/schedule/schedule.hpp"
+#include "acco/state/gradient_accumulator.hpp"
+#include "acco/state/gradient_norm.hpp"
+#include "acco/state/sharded_state.hpp"
+#include "acco/storage/storage.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// One rank's rounds. At most one is in flight; while it is, the queue's thread owns everything marked "of the round in flight"
+/// below. All members are called by the trainer's thread.
+template <class Schedule, class Rule, class Storage, class Backend>
+class round_engine {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+  using sum_type = typename Storage::sum_type;
+  using queue_type = typename Storage::queue;
+
+  round_engine(Schedule schedule, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen)
+      : schedule_(std::move(schedule)),
+        rule_(std::move(rule)),
+        storage_(std::move(storage)),
+        backend_(std::move(backend)),
+        layout_(std::move(layout)),
+        options_(std::move(chosen)),
+        shares_(layout_.trainable_size(), backend_.size()),
+        waits_(schedule_.plan(0).meanwhile == computation::waits),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses),
+        state_(rule_, layout_, shares_, backend_.rank()) {
+    queue_.deadline = options_.deadline;
+    queue_.place.rank = backend_.rank();
+  }
+  round_engine(round_engine const&) = delete;
+  round_engine& operator=(round_engine const&) = delete;
+  ~round_engine() {
+    if (in_flight_ && !queue_.idle()) leave();
+    queue_.stop();
+  }
+
+  [[nodiscard]] memory_table memory() const noexcept {
+    memory_table table;
+    accumulator_.count(table);
+    state_.count(table);
+    table.reduced = Storage::allocation_size(reduced_bytes(), reduced_stagger) +
+                    Storage::allocation_size(received_bytes(), reduced_stagger + 1);
+    return table;
+  }
+
+  /// Compares the ranks' construction, allocates, and gives every rank the parameters of rank 0. Collective; blocks.
+  void initialize(std::span<parameter_type const> values) {
+    queue_.place.phase = "initialize";
+    agree(queue_, backend_, describe(values.size()), queue_.place);
+    accumulator_.allocate(storage_);
+    state_.allocate(storage_);
+    reduced_ = storage_.allocate(reduced_bytes(), reduced_stagger);
+    received_ = storage_.allocate(received_bytes(), reduced_stagger + 1);
+    std::memset(static_cast<void*>(reduced_.template as<sum_type>()), 0, shares_.slice_size() * sizeof(sum_type));
+    accumulator_.set_parameters(values);
+    backend_.broadcast(queue_, replicated<parameter_type>(accumulator_.parameters()), 0);
+    queue_.wait();
+    accumulator_.for_slice(
+        backend_.rank(), accumulator_.parameters().data(),
+        [&](std::size_t offset, parameter_type const* from, std::size_t count) { state_.set_masters(offset, from, count); });
+    boundary_ = now();
+  }
+
+  [[nodiscard]] std::span<parameter_type const> parameters() const noexcept { return accumulator_.parameters(); }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return accumulator_.gradients(); }
+  [[nodiscard]] double samples() const noexcept { return samples_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] round_totals const& totals() const noexcept { return sums_; }
+  [[nodiscard]] parameter_layout const& layout() const noexcept { return layout_; }
+  [[nodiscard]] error_place place() const noexcept { return {backend_.rank(), static_cast<std::int64_t>(next_round_), ""}; }
+  [[nodiscard]] Backend const& backend() const noexcept { return backend_; }
+
+  /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
+  std::optional<round_report> accumulated(double weight, double loss_sum) {
+    queue_.poll();
+    mine_.weight += weight;
+    mine_.loss_sum += loss_sum;
+    ++micro_batches_;
+    const step_part part = schedule_.plan(next_round_).part;
+    if (micro_batches_ < schedule_.pace.minimum(part)) return std::nullopt;
+    if (micro_batches_ < schedule_.pace.maximum(part) && in_flight_ && !queue_.idle()) return std::nullopt;
+    return end_part();
+  }
+
+  void poll() { queue_.poll(); }
+
+  /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
+  /// Collective; blocks.
+  void finish() {
+    if (in_flight_) land();
+    mine_.finishing = 1;
+    for (;;) {
+      const round_plan plan = schedule_.plan(next_round_);
+      start();
+      if (!land()) break;                                                                  // nobody had anything left
+      if (commits(plan) && all_.finishing == static_cast<double>(backend_.size())) break;  // this was everything
+    }
+    mine_ = {};
+    while (schedule_.plan(next_round_).gradients != carried::fresh) ++next_round_;
+    if (!showing_committed_) {
+      auto unused = accumulator_.launch(true);
+      gather_masters(unused.parameters(), unused.slice(backend_.rank()));
+      accumulator_.land(std::move(unused));
+      showing_committed_ = true;
+    }
+    quiet_ = true;
+    boundary_ = now();
+  }
+
+  /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
+  /// Collective; blocks.
+  void gather_committed(std::span<parameter_type> out) {
+    auto const whole = storage_.allocate(shares_.padded_size() * sizeof(parameter_type), 0);
+    const std::span<parameter_type> gathered(whole.template as<parameter_type>(), shares_.padded_size());
+    gather_masters(replicated<parameter_type>(gathered), gathered.subspan(shares_.begin(backend_.rank()), shares_.slice_size()));
+    auto const in_use = accumulator_.parameters();
+    if (out.data() != in_use.data()) std::copy(in_use.begin(), in_use.end(), out.begin());  // the frozen elements
+    accumulator_.scatter(gathered.data(), out);
+  }
+
+  /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
+  void sum_over_ranks(std::span<double> numbers) {
+    const std::vector<double> mine(numbers.begin(), numbers.end());
+    backend_.all_reduce(queue_, partial<double const>(mine), replicated<double>(numbers));
+    queue_.wait();
+  }
+
+  [[nodiscard]] std::uint64_t state_digest() {
+    queue_.wait();
+    return state_.digest();
+  }
+
+  /// Tells the other ranks that this one will not go on.
+  void leave() noexcept {
+    if constexpr (requires { backend_.abandon(std::string_view()); }) {
+      const text reason("it destroyed its optimizer while round ", static_cast<std::uint64_t>(next_round_), " was in flight",
+                        std::uncaught_exceptions() > 0 ? " because an exception left its training loop" : "");
+      try {
+        backend_.abandon(reason.view());
+      } catch (...) {  // nothing more can be done for the others
+      }
+    }
+  }
+
+ private:
+  /// The small numbers that a round sums over ranks before its gradients.
+  struct counts {
+    double weight = 0, loss_sum = 0, finishing = 0;
+  };
+  static constexpr std::size_t count_numbers = sizeof(counts) / sizeof(double);
+  static constexpr std::size_t reduced_stagger = 16;
+  static constexpr bool accumulating = has_accumulating_reduce_scatter<Backend, queue_type, gradient_type, sum_type>;
+
+  /// What ends a round before its time, on every rank alike.
+  struct nothing_to_carry {};
+  struct not_finite {};
+
+  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+  static queue_type make_queue(Backend& backend) {
+    if constexpr (requires { backend.driver(); }) {
+      return queue_type(backend.driver());
+    } else {
+      return queue_type();
+    }
+  }
+
+  [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
+  /// A backend that cannot add to its destination needs a second slice when gradients are kept.
+  [[nodiscard]] std::size_t received_bytes() const noexcept {
+    const bool keeps = schedule_.plan(1).gradients == carried::kept_and_fresh;
+    return !accumulating && keeps ? reduced_bytes() : 0;
+  }
+  [[nodiscard]] sharded<sum_type> reduced() const noexcept {
+    return sharded<sum_type>({reduced_.template as<sum_type>(), shares_.slice_size()});
+  }
+
+  /// A boundary: lands the round in flight and launches the next one.
+  std::optional<round_report> end_part() {
+    const double entered = now();
+    computed_ = {boundary_, entered};
+    std::optional<round_report> report;
+    if (in_flight_) report = land();
+    start();
+    if (waits_) report = land();
+    boundary_ = now();
+    return report;
+  }
+
+  void start() {
+    plan_ = schedule_.plan(next_round_);
+    queue_.place = {backend_.rank(), static_cast<std::int64_t>(next_round_), label_of(plan_)};
+    flight_ = accumulator_.launch(quiet_);
+    quiet_ = false;
+    carried_counts_ = std::exchange(mine_, {.finishing = mine_.finishing});
+    carried_micro_batches_ = std::exchange(micro_batches_, 0);
+    in_flight_ = true;
+    bytes_ = 0;
+
+    queue_.enqueue([this] { times_.begin = now(); });
+    all_reduce(&carried_counts_.weight, &all_.weight, count_numbers);
+    queue_.enqueue([this] { weigh(); });
+    reduce_scatter();
+    Storage::sum_of_squares(queue_, sharded<sum_type const>(reduced().slice().first(state_.count())), &squares_mine_);
+    all_reduce(&squares_mine_, &squares_all_, 1);
+    queue_.enqueue([this] { decide(); });
+    const sharded<parameter_type> own(flight_.slice(backend_.rank()));
+    switch (plan_.parameters) {
+      case update::predict: enqueue_update<update::predict>(own); break;
+      case update::commit: enqueue_update<update::commit>(own); break;
+      case update::commit_and_predict: enqueue_update<update::commit_and_predict>(own); break;
+    }
+    all_gather(flight_.parameters(), own.slice());
+    queue_.enqueue([this] { times_.end = now(); });
+  }
+
+  // --- the works of a round
+  // -----------------------------------------------------------------------------------------------------------------
+
+  void all_reduce(double const* from, double* to, std::size_t count) {
+    backend_.all_reduce(queue_, partial<double const>({from, count}), replicated<double>({to, count}));
+    bytes_ += bytes_sent(collective::all_reduce, backend_.size(), count * sizeof(double));
+  }
+
+  void reduce_scatter() {
+    const partial<gradient_type const> from = flight_.gradients();
+    bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), from.local().size_bytes());
+    if (plan_.gradients == carried::fresh) {
+      backend_.reduce_scatter(queue_, from, reduced());
+    } else if constexpr (accumulating) {
+      backend_.reduce_scatter(queue_, from, reduced(), accumulate);
+    } else {
+      const std::span<sum_type> received(received_.template as<sum_type>(), shares_.slice_size());
+      backend_.reduce_scatter(queue_, from, sharded<sum_type>(received));
+      queue_.enqueue([received, kept = reduced()] { elementwise::add(received.data(), kept.slice().data(), received.size()); });
+    }
+  }
+
+  void all_gather(replicated<parameter_type> whole, std::span<parameter_type> own) {
+    backend_.all_gather(queue_, sharded<parameter_type const>(own), whole);
+    bytes_ += bytes_sent(collective::all_gather, backend_.size(), whole.whole().size_bytes());
+  }
+
+  void gather_masters(replicated<parameter_type> whole, std::span<parameter_type> own) {
+    state_.show(queue_, sharded<parameter_type>(own));
+    all_gather(whole, own);
+    queue_.wait();
+  }
+
+  template <update kind>
+  void enqueue_update(sharded<parameter_type> own) {
+    state_.template apply<kind>(queue_, &apply_, sharded<sum_type const>(reduced().slice()), &scale_, own);
+  }
+
+  /// After the counts are known: how much weight the update has; whether there is anything to do at all.
+  void weigh() {
+    step_weight_ = all_.weight + (plan_.gradients == carried::fresh ? 0 : step_weight_);
+    if (all_.finishing == static_cast<double>(backend_.size()) && step_weight_ == 0) throw nothing_to_carry{};
+  }
+
+  /// After the norm is known: scale and constants of the update, or none.
+  void decide() {
+    apply_ = step_weight_ > 0;
+    skip_ = false;
+    norm_ = apply_ ? gradient_norm(squares_all_, step_weight_) : 0;
+    clip_ = 1;
+    rate_ = options_.learning_rate(samples_);
+    if (!apply_) return;
+    if (!std::isfinite(norm_)) {
+      if (options_.on_non_finite == non_finite::raise) throw not_finite{};
+      apply_ = false;
+      skip_ = true;
+      step_weight_ = 0;
+      std::memset(static_cast<void*>(reduced().slice().data()), 0, reduced_bytes());
+      return;
+    }
+    clip_ = clip_scale(norm_, options_.clip_norm);
+    scale_ = clip_ / step_weight_;
+    const bool ahead = plan_.parameters == update::commit_and_predict;
+    state_.prepare({steps_ + 1, rate_}, {steps_ + 2, ahead ? options_.learning_rate(samples_ + step_weight_) : rate_});
+  }
+
+  // --- the end of a round
+  // -------------------------------------------------------------------------------------------------------------------
+
+  /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
+  /// rank.
+  std::optional<round_report> land() {
+    const bool hidden = queue_.idle();
+    const double from = now();
+    try {
+      queue_.wait();
+    } catch (nothing_to_carry) {
+      queue_.recover();
+      in_flight_ = false;
+      flight_ = {};
+      return std::nullopt;
+    } catch (not_finite) {
+      queue_.recover();
+      name_non_finite();
+    }
+    const double waited = hidden ? 0 : now() - from;
+    in_flight_ = false;
+    accumulator_.land(std::move(flight_));
+    showing_committed_ = shows_committed(plan_);
+    if (apply_ && commits(plan_)) {
+      ++steps_;
+      samples_ += step_weight_;
+    }
+    skipped_in_a_row_ = skip_ ? skipped_in_a_row_ + 1 : apply_ ? 0 : skipped_in_a_row_;
+    const round_report report = describe_round(waited);
+    sums_.add(report);
+    ++next_round_;
+    if (skipped_in_a_row_ > options_.skip_limit) {
+      throw non_finite_error(
+          queue_.place, text(skipped_in_a_row_, " updates in a row were skipped because of gradients that are not finite"),
+          text("The model has diverged: start again from a checkpoint with a lower learning rate, or raise options::skip_limit"));
+    }
+    return report;
+  }
+
+  [[nodiscard]] round_report describe_round(double waited) const {
+    return {.round = next_round_,
+            .plan = plan_,
+            .committed = showing_committed_,
+            .skipped = skip_,
+            .step = steps_,
+            .samples = samples_,
+            .weight = all_.weight,
+            .mean_loss = all_.weight > 0 ? all_.loss_sum / all_.weight : 0,
+            .gradient_norm = norm_,
+            .clip_scale = clip_,
+            .learning_rate_scale = rate_,
+            .micro_batches = carried_micro_batches_,
+            .compute_seconds = computed_.seconds(),
+            .communication_seconds = times_.seconds(),
+            .exposed_seconds = waited,
+            .bytes_sent = bytes_,
+            .computing = computed_,
+            .communicating = times_};
+  }
+
+  /// Finds out which ranks brought the infinite or NaN gradients, and throws. Collective: every rank has come here.
+  [[noreturn]] void name_non_finite() {
+    const auto ranks = static_cast<std::size_t>(backend_.size());
+    const auto me = static_cast<std::size_t>(backend_.rank());
+    std::vector<double> found(2 * ranks, 0.0);  // how many, and where the first
+    std::size_t first = 0;
+    const std::span<gradient_type const> carried = flight_.gradients().local().first(shares_.size());
+    found[me] = static_cast<double>(elementwise::count_non_finite(carried.data(), carried.size(), first));
+    found[ranks + me] = static_cast<double>(accumulator_.offset_of(first));
+    sum_over_ranks(found);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (found[rank] == 0) continue;
+      const auto offset = static_cast<std::size_t>(found[ranks + rank]);
+      const auto tensor = layout_.at_offset(offset);
+      throw non_finite_error(
+          queue_.place,
+          text("rank ", rank, " brought ", static_cast<std::uint64_t>(found[rank]),
+               " gradients that are infinite or not a number, the first in tensor '", tensor.name, "' at element ",
+               offset - tensor.offset),
+          text("Look at that rank's batch, lower the learning rate, or set options::on_non_finite = non_finite::skip"),
+          static_cast<int>(rank));
+    }
+    throw non_finite_error(queue_.place, text("the sum of finite gradients overflowed"),
+                           text("Scale the loss down, or accumulate in double"));
+  }
+
+  [[nodiscard]] std::string describe(std::size_t parameter_count) const {
+    description d;
+    d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
+    d.add("parameters", parameter_count);
+    d.add("parameter type", name_of_type<parameter_type>());
+    d.add("gradient type", name_of_type<gradient_type>());
+    d.add("master type", name_of_type<typename Storage::master_type>());
+    d.add("schedule", name_of_type<Schedule>());
+    for (std::size_t round = 0; round < 4; ++round) {
+      const round_plan plan = schedule_.plan(round);
+      d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
+                         static_cast<int>(plan.part))
+                        .view());
+    }
+    d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule_.pace)>>());
+    for (const step_part part : {step_part::first, step_part::second}) {
+      d.add(part == step_part::first ? "pace.first" : "pace.second",
+            text(schedule_.pace.minimum(part), " to ", schedule_.pace.maximum(part)).view());
+    }
+    d.add("rule", name_of_type<Rule>());
+    d.add_all("rule.", rule_);
+    d.add_all("options.", options_);
+    d.add_all("layout: ", layout_);
+    return d.lines();
+  }
+
+  Schedule schedule_;
+  Rule rule_;
+  Storage storage_;
+  Backend backend_;
+  parameter_layout layout_;
+  options options_;
+  partition shares_;
+  bool waits_;  // whether the computation waits for rounds
+  gradient_accumulator<Storage> accumulator_;
+
+  // The trainer's side.
+  counts mine_;  // of the micro-batches since the last boundary
+  std::size_t micro_batches_ = 0;
+  std::size_t next_round_ = 0;  // the round that starts next, or is in flight
+  bool in_flight_ = false;
+  bool quiet_ = true;  // the next launch must not move the trainer's spans
+  bool showing_committed_ = true;
+  std::uint64_t steps_ = 0;  // updates committed
+  double samples_ = 0;       // weight committed
+  std::size_t skipped_in_a_row_ = 0;
+  double boundary_ = 0;  // when the trainer went on computing
+  time_interval computed_;
+  round_totals sums_;
+
+  // Of the round in flight.
+  round_plan plan_;
+  typename gradient_accumulator<Storage>::flight flight_;
+  counts carried_counts_, all_;
+  std::size_t carried_micro_batches_ = 0;
+  std::uint64_t bytes_ = 0;
+  double squares_mine_ = 0, squares_all_ = 0;
+  double step_weight_ = 0;  // of all gradients that the update uses, the kept ones included
+  bool apply_ = false, skip_ = false;
+  double norm_ = 0, clip_ = 1, scale_ = 0, rate_ = 1;
+  time_interval times_;
+  typename Storage::buffer reduced_, received_;
+  sharded_state<Storage, Rule> state_;
+
+  queue_type queue_ = make_queue(backend_);  // last: its thread uses everything above
+};
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Synchronous ZeRO-1 (Rajbhandari et al., arXiv 1910.02054, section 5.1): the baseline. Nothing is hidden, two full-size buffers
+// suffice.
+#pragma once
+
+#include "acco/schedule/schedule.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// theta[t+1] = Opt(theta[t], sum g(theta[t]) / sum n); the computation waits for every round. Takes `fixed_pace` only.
+struct synchronous {
+  fixed_pace pace = {};
+
+  static constexpr char const* name = "synchronous";
+  [[nodiscard]] constexpr round_plan plan(std::size_t) const noexcept { return {.meanwhile = computation::waits}; }
+};
+static_assert(schedule<synchronous>);
+
+}  // namespace ACCO_NAMESPACE

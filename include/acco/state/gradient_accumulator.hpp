@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The full-size buffers: parameters in use, gradients being accumulated, and what a round in flight owns; and how they change
+// places.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/observe/memory_table.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// The buffers that belong to a round in flight. Move-only: whoever holds it may touch them, nobody else.
+template <class Parameter, class Gradient>
+class round_buffers {
+ public:
+  round_buffers() = default;
+  round_buffers(Gradient* carried, Parameter* arriving, partition shares)
+      : carried_(carried), arriving_(arriving), shares_(shares) {}
+  round_buffers(round_buffers&& other) noexcept { *this = std::move(other); }
+  round_buffers& operator=(round_buffers&& other) noexcept {
+    carried_ = std::exchange(other.carried_, nullptr);
+    arriving_ = std::exchange(other.arriving_, nullptr);
+    shares_ = other.shares_;
+    return *this;
+  }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return carried_ != nullptr; }
+  /// What the round carries: this rank's addend.
+  [[nodiscard]] partial<Gradient const> gradients() const noexcept {
+    return partial<Gradient const>({carried_, shares_.padded_size()});
+  }
+  /// Where the parameters arrive. May lie in the same memory as `gradients()`: write only after the reduce-scatter.
+  [[nodiscard]] replicated<Parameter> parameters() const noexcept {
+    return replicated<Parameter>({arriving_, shares_.padded_size()});
+  }
+  /// A rank's own slice of the arriving parameters.
+  [[nodiscard]] std::span<Parameter> slice(int rank) const noexcept {
+    return {arriving_ + shares_.begin(rank), shares_.slice_size()};
+  }
+
+ private:
+  Gradient* carried_ = nullptr;
+  Parameter* arriving_ = nullptr;
+  partition shares_{0, 1};
+};
+
+/// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round and gives the trainer an empty
+/// accumulator; `land` brings the parameters that arrived into use. How they change places:
+///  - in_place (the computation waits for rounds): parameters arrive where they are in use; two buffers;
+///  - rotating: three buffers (or two pairs, when parameter and gradient differ in size) swap pointers; nothing is copied;
+///  - copying (`stable_addresses`, or frozen tensors between trainable ones): the trainer's two buffers stay, a third one
+///  travels.
+template <class Storage>
+class gradient_accumulator {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+  using flight = round_buffers<parameter_type, gradient_type>;
+
+  gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses)
+      : shares_(shares), whole_(layout.size()), runs_(layout.trainable_runs()) {
+    const bool has_gaps = layout.trainable_size() != layout.size();
+    mode_ = has_gaps || (stable_addresses && !computation_waits) ? mode::copying
+            : computation_waits                                  ? mode::in_place
+                                                                 : mode::rotating;
+  }
+
+  /// Fills in this class's rows of the byte table.
+  void count(memory_table& table) const noexcept {
+    for (std::size_t k = 0; k < buffer_count; ++k) {
+      const std::size_t bytes = Storage::allocation_size(size_of(k), k);
+      (k == 0 ? table.parameters : k == 1 ? table.gradients : table.in_flight) += bytes;
+    }
+  }
+
+  /// Allocates; gradients are zero, parameters undefined until `set_parameters`.
+  void allocate(Storage const& storage) {
+    for (std::size_t k = 0; k < buffer_count; ++k) buffers_[k] = storage.allocate(size_of(k), k);
+    parameters_ = buffers_[0].template as<parameter_type>();
+    gradients_ = buffers_[1].template as<gradient_type>();
+    arriving_ = buffers_[2].template as<parameter_type>();
+    spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
+    clear(gradients_);
+    if (mode_ != mode::copying) std::memset(static_cast<void*>(parameters_), 0, shares_.padded_size() * sizeof(parameter_type));
+  }
+
+  /// Parameters in use and gradients being accumulated, in the order of the layout.
+  [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, whole_}; }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, whole_}; }
+
+  /// Hands what was accumulated to a round; the accumulator is empty afterwards. The trainer's spans move only at a boundary that
+  /// is reported to it: the first launch after a start copies instead (`quietly`).
+  [[nodiscard]] flight launch(bool quietly) {
+    if (mode_ == mode::in_place) return {gradients_, parameters_, shares_};
+    if (mode_ == mode::copying) {
+      auto* const carried = buffers_[2].template as<gradient_type>();
+      for (trainable_run const& run : runs_) copy(gradients_ + run.offset, carried + run.first, run.count);
+      std::fill(carried + shares_.size(), carried + shares_.padded_size(), gradient_type{});
+      clear(gradients_);
+      return {carried, buffers_[2].template as<parameter_type>(), shares_};
+    }
+    if (quietly) {
+      copy(gradients_, spare_, shares_.padded_size());
+    } else {
+      std::swap(gradients_, spare_);
+    }
+    clear(gradients_);
+    if constexpr (same_size) {
+      arriving_ = reinterpret_cast<parameter_type*>(spare_);
+    }
+    return {spare_, arriving_, shares_};
+  }
+
+  /// Brings the parameters of a completed round into use.
+  void land(flight&& completed) {
+    const flight done = std::move(completed);
+    parameter_type* const arrived = done.parameters().whole().data();
+    if (mode_ == mode::in_place) {
+      clear(gradients_);
+    } else if (mode_ == mode::copying) {
+      for (trainable_run const& run : runs_) copy(arrived + run.first, parameters_ + run.offset, run.count);
+    } else {
+      arriving_ = std::exchange(parameters_, arrived);
+      if constexpr (same_size) spare_ = reinterpret_cast<gradient_type*>(arriving_);
+    }
+  }
+
+  /// Sets the parameters in use on this rank, in the order of the layout.
+  void set_parameters(std::span<parameter_type const> values) { copy(values.data(), parameters_, values.size()); }
+
+  /// Trainable elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice, pointer,
+  /// count).
+  template <class Visitor>
+  void for_slice(int rank, parameter_type const* whole, Visitor&& visit) const {
+    const std::size_t begin = shares_.begin(rank);
+    const std::size_t end = begin + shares_.count(rank);
+    for (trainable_run const& run : runs_) {
+      const std::size_t first = std::max(run.first, begin);
+      const std::size_t last = std::min(run.first + run.count, end);
+      if (first < last) visit(first - begin, whole + run.offset + (first - run.first), last - first);
+    }
+  }
+
+  /// Copies trainable elements, numbered without gaps, to where they lie in a buffer in the order of the layout.
+  void scatter(parameter_type const* trainable, std::span<parameter_type> whole) const {
+    for (trainable_run const& run : runs_) copy(trainable + run.first, whole.data() + run.offset, run.count);
+  }
+
+  /// Where trainable element `index` lies in the order of the layout.
+  [[nodiscard]] std::size_t offset_of(std::size_t index) const noexcept {
+    for (trainable_run const& run : runs_) {
+      if (index < run.first + run.count) return run.offset + (index - run.first);
+    }
+    return whole_;
+  }
+
+  [[nodiscard]] std::span<trainable_run const> runs() const noexcept { return runs_; }
+
+ private:
+  enum class mode { in_place, rotating, copying };
+  static constexpr bool same_size = sizeof(parameter_type) == sizeof(gradient_type);
+  static constexpr std::size_t buffer_count = 4;  // parameters, gradients, in flight (two when their element sizes differ)
+
+  [[nodiscard]] std::size_t size_of(std::size_t k) const noexcept {
+    const std::size_t own = mode_ == mode::copying ? whole_ : shares_.padded_size();
+    if (k == 0) return own * sizeof(parameter_type);
+    if (k == 1) return own * sizeof(gradient_type);
+    if (mode_ == mode::in_place) return 0;
+    const std::size_t larger = std::max(sizeof(parameter_type), sizeof(gradient_type));
+    if (mode_ == mode::copying || same_size) return k == 2 ? shares_.padded_size() * larger : 0;
+    return shares_.padded_size() * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
+  }
+  void clear(gradient_type* gradients) const noexcept {
+    std::memset(static_cast<void*>(gradients), 0,
+                (mode_ == mode::copying ? whole_ : shares_.padded_size()) * sizeof(gradient_type));
+  }
+  template <class T>
+  static void copy(T const* from, T* to, std::size_t count) noexcept {
+    if (count != 0) std::memcpy(static_cast<void*>(to), from, count * sizeof(T));
+  }
+
+  partition shares_;
+  std::size_t whole_;
+  std::vector<trainable_run> runs_;
+  mode mode_;
+  typename Storage::buffer buffers_[buffer_count];
+  parameter_type* parameters_ = nullptr;  // in use
+  gradient_type* gradients_ = nullptr;    // being accumulated
+  parameter_type* arriving_ = nullptr;    // rotating: where the next round's parameters arrive
+  gradient_type* spare_ = nullptr;        // rotating: the accumulator that is not being filled
+};
+
+}  // namespace ACCO_NAMESPACE

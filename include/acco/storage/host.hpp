@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters, gradients and optimizer state in host memory.
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "acco/bfloat16.hpp"
+#include "acco/storage/elementwise.hpp"
+#include "acco/storage/host_queue.hpp"
+#include "acco/storage/storage.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// A stretch of memory from a memory resource; freed with the object. Aligned to 64 bytes.
+class host_buffer {
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  host_buffer() = default;
+  host_buffer(std::pmr::memory_resource* resource, std::size_t bytes, std::size_t lead)
+      : resource_(resource), memory_(bytes != 0 ? resource->allocate(bytes, alignment) : nullptr), bytes_(bytes), lead_(lead) {}
+  host_buffer(host_buffer&& other) noexcept
+      : resource_(other.resource_),
+        memory_(std::exchange(other.memory_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        lead_(other.lead_) {}
+  host_buffer& operator=(host_buffer&& other) noexcept {
+    std::swap(resource_, other.resource_);
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(lead_, other.lead_);
+    return *this;
+  }
+  host_buffer(host_buffer const&) = delete;
+  host_buffer& operator=(host_buffer const&) = delete;
+  ~host_buffer() {
+    if (memory_ != nullptr) resource_->deallocate(memory_, bytes_, alignment);
+  }
+
+  /// The memory as an array of trivial T.
+  template <class T>
+  [[nodiscard]] T* as() const noexcept {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + lead_);
+  }
+
+ private:
+  std::pmr::memory_resource* resource_ = nullptr;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0, lead_ = 0;
+};
+
+template <class T>
+concept host_element = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16>;
+
+/// Host memory with a communication thread. Three independent element types: what the model computes with (`Parameter`), what
+/// micro-batches are accumulated in and what travels (`Gradient`), what the optimizer keeps (`Master`). Sums over ranks are at
+/// least fp32.
+template <class Parameter, class Gradient = Parameter,
+          class Master = std::conditional_t<std::is_same_v<Parameter, double>, double, float>>
+struct host_storage {
+  static_assert(host_element<Parameter>, "acco: host_storage's Parameter must be float, double or acco::bfloat16");
+  static_assert(host_element<Gradient>, "acco: host_storage's Gradient must be float, double or acco::bfloat16");
+  static_assert(scalar_real<Master>, "acco: host_storage's Master must be float or double: a 16-bit master loses small updates");
+
+  using parameter_type = Parameter;
+  using gradient_type = Gradient;
+  using master_type = Master;
+  using sum_type = elementwise::wider<Gradient, Master>;
+  using queue = host_queue;
+  using buffer = host_buffer;
+
+  /// Where the buffers come from; must outlive the optimizer.
+  std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
+
+  /// What `allocate` takes from the resource. Buffers of one optimizer get different `stagger`: arrays that lie a large power of
+  /// two apart alias in the cache, a shift of 64 bytes each makes the update up to three times as fast.
+  [[nodiscard]] static constexpr std::size_t allocation_size(std::size_t bytes, std::size_t stagger) noexcept {
+    return bytes == 0 ? 0
+                      : (bytes + host_buffer::alignment - 1) / host_buffer::alignment * host_buffer::alignment +
+                            stagger * host_buffer::alignment;
+  }
+  [[nodiscard]] host_buffer allocate(std::size_t bytes, std::size_t stagger) const {
+    return {memory, allocation_size(bytes, stagger), stagger * host_buffer::alignment};
+  }
+
+  /// Enqueues *result = the sum of the squares of the slice.
+  static void sum_of_squares(host_queue& queue, sharded<sum_type const> slice, double* result) {
+    queue.enqueue([=] { *result = elementwise::sum_of_squares(slice.slice().data(), slice.slice().size()); });
+  }
+
+  /// Enqueues the update of the arrays in `arguments` by `Rule` (elementwise.hpp); where *wanted is false, `out` becomes the
+  /// masters, unchanged. Everything pointed at is read when the task runs.
+  template <class Rule, update kind>
+  static void apply(host_queue& queue, bool const* wanted, rule_constants<Rule> const* now, rule_constants<Rule> const* next,
+                    double const* scale,
+                    elementwise::update_arguments<Master, sum_type, Parameter, Rule::slot_count> const* arguments) {
+    queue.enqueue([=] {
+      if (*wanted) {
+        elementwise::apply<Rule, kind>(*now, *next, *scale, *arguments);
+      } else {
+        elementwise::convert(arguments->master, arguments->out, arguments->count);
+      }
+    });
+  }
+
+  /// Enqueues to[i] = from[i], converted.
+  template <class From, class To>
+  static void convert(host_queue& queue, From const* from, To* to, std::size_t count) {
+    queue.enqueue([=] { elementwise::convert(from, to, count); });
+  }
+};
+static_assert(storage<host_storage<float>>);
+
+}  // namespace ACCO_NAMESPACE
