@@ -158,9 +158,11 @@ class mock_world {
                                   ? "a collective"
                                   : name_of(under_way->second.posts[static_cast<std::size_t>(rank)].operation);
       if (first < 0) {
+        fail(rank, "its data were lost");
         throw deadline_error(me.where, text(operation, " never completed: its data were lost"),
                              text("Check the network between the ranks"));
       }
+      fail(first, text("it did not come to ", operation).view());
       throw deadline_error(me.where, text("rank ", who, " did not come to ", operation, ", and no rank can go on"),
                            text("Check that it is alive and processes the same rounds"), first);
     }
@@ -173,7 +175,7 @@ class mock_world {
   }
 
   void fail(int rank, std::string_view reason) {
-    if (failed_rank_ >= 0 || state(rank).dead) return;
+    if (failed_rank_ >= 0) return;
     failed_rank_ = rank;
     reason_ = text(reason);
   }
@@ -313,7 +315,9 @@ class mock_backend {
             });
   }
 
-  void abandon(std::string_view reason) const { world_->fail(rank_, reason); }
+  void abandon(std::string_view reason) const {
+    if (!world_->state(rank_).dead) world_->fail(rank_, reason);  // the dead are silent
+  }
   [[nodiscard]] queue_driver driver() const {
     return {[](void* context) {
               auto* const me = static_cast<mock_backend*>(context);

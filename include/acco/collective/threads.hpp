@@ -112,11 +112,14 @@ class meeting_point {
       if (generation_ != mine) return;  // complete: a later failure does not concern this wait
       if (failed_rank_ >= 0) throw_failure(where, operation);
       for (int peer = 0; peer < size(); ++peer) {
-        if (gone_[static_cast<std::size_t>(peer)] && !came_[static_cast<std::size_t>(peer)]) {
-          throw peer_error(where, text("rank ", peer, " has returned and will not come to this ", name_of(operation)),
-                           text("Let every rank process the same rounds, or call finish() on the ranks that have no more data"),
-                           peer);
-        }
+        if (!gone_[static_cast<std::size_t>(peer)] || came_[static_cast<std::size_t>(peer)]) continue;
+        failed_rank_ = peer;
+        reason_ = text("it has returned and did not come to ", name_of(operation));
+        lock.unlock();
+        changed_.notify_all();
+        throw peer_error(where, text("rank ", peer, " has returned and will not come to this ", name_of(operation)),
+                         text("Let every rank process the same rounds, or call finish() on the ranks that have no more data"),
+                         peer);
       }
       if (changed_.wait_until(lock, until) == std::cv_status::timeout && generation_ == mine && failed_rank_ < 0) {
         const int missing = first_missing();

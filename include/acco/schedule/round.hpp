@@ -55,7 +55,7 @@ class round_engine {
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
   ~round_engine() {
-    if (in_flight_ && !queue_.idle()) leave();
+    if (in_flight_ && (!queue_.idle() || queue_.failed())) leave();
     queue_.stop();
   }
 
@@ -101,7 +101,7 @@ class round_engine {
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
-    const step_part part = schedule_.plan(next_round_).part;
+    const step_part part = schedule_.plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
     if (micro_batches_ < schedule_.pace.minimum(part)) return std::nullopt;
     if (micro_batches_ < schedule_.pace.maximum(part) && in_flight_ && !queue_.idle()) return std::nullopt;
     return end_part();

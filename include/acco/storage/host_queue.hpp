@@ -91,9 +91,12 @@ class host_queue {
     if (!idle()) driver_.poll(driver_.context);
   }
 
+  /// Whether a task has thrown.
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+
   /// Throws what a task threw, if one did.
   void rethrow() {
-    if (!failed_.load(std::memory_order_acquire)) return;
+    if (!failed()) return;
     const std::exception_ptr thrown = error_;
     std::rethrow_exception(thrown);
   }

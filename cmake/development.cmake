@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# What tests, examples and benchmarks share: warnings, sanitizers, and the flags of this machine. Never part of acco::acco.
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo, MinSizeRel" FORCE)
+endif()
+
+set(ACCO_SANITIZE "" CACHE STRING "Sanitizers for tests and examples, e.g. address,undefined or thread")
+option(ACCO_WERROR "Make warnings errors" ${PROJECT_IS_TOP_LEVEL})
+
+add_library(acco_development INTERFACE)
+target_link_libraries(acco_development INTERFACE acco::acco)
+target_compile_options(acco_development INTERFACE -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${ACCO_WERROR}>:-Werror>)
+if(ACCO_NATIVE)
+  target_compile_options(acco_development INTERFACE -march=native)
+endif()
+if(ACCO_SANITIZE)
+  target_compile_options(acco_development INTERFACE -fsanitize=${ACCO_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(acco_development INTERFACE -fsanitize=${ACCO_SANITIZE})
+  if(ACCO_SANITIZE MATCHES undefined)
+    target_compile_options(acco_development INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endif()

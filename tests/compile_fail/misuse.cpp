@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every promised sentence of the library's static assertions.
+#include <acco/acco.hpp>
+
+using layout_of_one = acco::host_storage<float>;
+
+struct no_slots {
+  struct constants {};
+  constants prepare(acco::update_step const&, acco::update_group const&) const { return {}; }
+};
+struct no_prepare {
+  static constexpr std::size_t slot_count = 0;
+};
+struct no_apply {
+  static constexpr std::size_t slot_count = 0;
+  struct constants {};
+  constants prepare(acco::update_step const&, acco::update_group const&) const { return {}; }
+};
+struct no_plan {
+  acco::fixed_pace pace;
+};
+struct no_pace {
+  acco::round_plan plan(std::size_t) const { return {}; }
+};
+struct nothing {};
+
+struct only_rank {
+  int rank() const { return 0; }
+  int size() const { return 1; }
+};
+struct no_gather : only_rank {
+  template <class T>
+  void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
+  template <class G, class S>
+  void reduce_scatter(acco::host_queue&, acco::partial<G const>, acco::sharded<S>) {}
+  template <class T>
+  void broadcast(acco::host_queue&, acco::replicated<T>, int) {}
+};
+struct no_scatter : only_rank {
+  template <class T>
+  void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
+};
+
+template <class Schedule = acco::synchronous, class Rule = acco::sgd, class Storage = layout_of_one,
+          class Backend = acco::solo_backend>
+using training = acco::optimizer<Schedule, Rule, Storage, Backend>;
+
+void use() {
+  training<> fine{{}, {}, {}, {}, 1};
+#if defined(RULE_WITHOUT_SLOT_COUNT)  // expect: the update rule lacks `static constexpr std::size_t slot_count`
+  training<acco::synchronous, no_slots> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(RULE_WITHOUT_PREPARE)  // expect: the update rule lacks `prepare(update_step, update_group) const` returning trivially
+                                   // copyable constants
+  training<acco::synchronous, no_prepare> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(RULE_WITHOUT_APPLY)  // expect: the update rule lacks `static void apply(
+  training<acco::synchronous, no_apply> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(SCHEDULE_WITHOUT_PLAN)  // expect: the schedule lacks `round_plan plan(std::size_t round) const`
+  training<no_plan> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(SCHEDULE_WITHOUT_PACE)  // expect: the schedule lacks a data member `pace`
+  training<no_pace> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BACKEND_WITHOUT_RANK)  // expect: the backend lacks `rank() const` and `size() const` returning int
+  training<acco::synchronous, acco::sgd, layout_of_one, nothing> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BACKEND_WITHOUT_ALL_REDUCE)  // expect: the backend lacks `all_reduce(queue, partial<double const>,
+                                         // replicated<double>)`
+  training<acco::synchronous, acco::sgd, layout_of_one, only_rank> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BACKEND_WITHOUT_REDUCE_SCATTER)  // expect: the backend lacks `reduce_scatter(queue, partial<Gradient const>,
+                                             // sharded<Sum>)`
+  training<acco::synchronous, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BACKEND_WITHOUT_ALL_GATHER)  // expect: the backend lacks `all_gather(queue, sharded<Parameter const>,
+                                         // replicated<Parameter>)`
+  training<acco::synchronous, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BACKEND_WITHOUT_BROADCAST)  // expect: the backend lacks `broadcast(queue, replicated<T>, int root)`
+  training<acco::synchronous, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(STORAGE_WITHOUT_TYPES)  // expect: the storage lacks one of the types parameter_type, gradient_type, master_type,
+                                    // sum_type
+  static_assert(acco::check_storage<nothing>());
+#endif
+#if defined(STORAGE_OF_INTEGERS)  // expect: host_storage's Parameter must be float, double or acco::bfloat16
+  acco::host_storage<int> wrong;
+#endif
+#if defined(STORAGE_WITH_NARROW_MASTER)  // expect: host_storage's Master must be float or double: a 16-bit master loses small
+                                         // updates
+  acco::host_storage<float, float, acco::bfloat16> wrong;
+#endif
+#if defined(PARTIAL_GRADIENT_TO_RULE)  // expect: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it
+                                       // sharded
+  acco::host_queue queue;
+  float gradient[1] = {}, out[1] = {};
+  const double scale = 1;
+  const bool wanted = true;
+  acco::sharded_state<layout_of_one, acco::sgd> state({}, acco::parameter_layout(1), acco::partition(1, 1), 0);
+  state.apply<acco::update::commit>(queue, &wanted, acco::partial<float const>(gradient), &scale, acco::sharded<float>(out));
+#endif
+#if defined(TASK_THAT_OWNS)  // expect: a task captures pointers, views and numbers only
+  acco::host_queue queue;
+  queue.enqueue([owned = std::vector<int>(1)] {});
+#endif
+#if defined(DISTRIBUTIONS_DO_NOT_CONVERT)  // expect: conver
+  float data[1] = {};
+  acco::sharded<float> wrong = acco::partial<float>(data);
+#endif
+}

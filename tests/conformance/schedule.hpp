@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every schedule must satisfy, compared with the unsharded double-precision reference. A schedule's own test file
+// instantiates it.
+#pragma once
+
+#include <algorithm>
+
+#include <doctest/doctest.h>
+
+#include "support/train.hpp"
+#include "support/worlds.hpp"
+
+namespace conformance {
+
+using exact = acco::host_storage<double>;
+
+/// Groups, an interior frozen tensor, sizes that nothing divides.
+inline acco::parameter_layout mixed_layout(bool frozen = true) {
+  acco::parameter_layout layout;
+  const auto no_decay = layout.add_group({.weight_decay = 0.0});
+  const auto fast = layout.add_group({.learning_rate_scale = 2.5, .weight_decay = 0.3});
+  const auto still = layout.add_group({.frozen = true});
+  layout.add("first", {3, 2})
+      .add("bias", {2}, no_decay)
+      .add("stem", {5}, frozen ? still : 0)
+      .add("fast", {1}, fast)
+      .add("last", {7});
+  return layout;
+}
+
+/// Compares one run with the reference; `make` makes the schedule from (first, second).
+template <class Storage = exact, class World = worlds::threads, class Make, class Rule>
+void compare(reference::algorithm kind, Make make, Rule const& rule, acco::parameter_layout const& layout, reference::setting s,
+             double tolerance = 1e-12) {
+  CAPTURE(World::name);
+  CAPTURE(s.ranks);
+  CAPTURE(layout.size());
+  CAPTURE(s.first);
+  CAPTURE(s.second);
+  const auto expected = reference::train(kind, rule, layout, s);
+  const auto got =
+      library::train<Storage>(World{}, make(static_cast<unsigned>(s.first), static_cast<unsigned>(s.second)), rule, layout, s);
+  CHECK(library::difference(got.parameters, expected.parameters) <= tolerance);
+  CHECK(got.samples == expected.samples);
+  CHECK(got.steps == expected.steps);
+  CHECK(got.ranks_agree);
+}
+
+inline reference::setting setting(int ranks, std::size_t micro_batches, std::size_t first = 1, std::size_t second = 1) {
+  reference::setting s{.ranks = ranks, .first = first, .second = second, .micro_batches = {}};
+  s.micro_batches.assign(static_cast<std::size_t>(ranks), micro_batches);
+  return s;
+}
+
+/// Runs everything for one schedule.
+template <class Make>
+void schedule_suite(reference::algorithm kind, Make make) {
+  const acco::adamw adamw{.learning_rate = 0.02, .weight_decay = 0.1};
+  const acco::sgd momentum{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.1};
+
+  SUBCASE("every number of ranks and parameters: one, fewer than ranks, not divisible, divisible") {
+    for (const int ranks : {1, 2, 3, 4, 7}) {
+      for (const std::size_t count : {1U, 2U, 5U, 12U, 41U})
+        compare(kind, make, adamw, acco::parameter_layout(count), setting(ranks, 9));
+    }
+  }
+  SUBCASE("every rule and kind of weight decay") {
+    const acco::parameter_layout layout(11);
+    compare(kind, make, momentum, layout, setting(3, 8));
+    compare(kind, make, acco::sgd{.learning_rate = 0.05, .momentum = 0.8, .nesterov = true}, layout, setting(3, 8));
+    compare(kind, make,
+            acco::sgd{.learning_rate = 0.05, .momentum = 0.5, .weight_decay = 0.2, .weight_decay_kind = acco::decay::classic},
+            layout, setting(2, 8));
+    compare(kind, make, acco::lion{.learning_rate = 0.01, .weight_decay = 0.1}, layout, setting(3, 8));
+  }
+  SUBCASE("several micro-batches a round, and uneven parts") {
+    compare(kind, make, adamw, acco::parameter_layout(13), setting(2, 12, 3, 3));
+    compare(kind, make, adamw, acco::parameter_layout(13), setting(3, 17, 3, 1));
+    compare(kind, make, adamw, acco::parameter_layout(13), setting(2, 16, 1, 4));
+  }
+  SUBCASE("ranks with different numbers of micro-batches, also none") {
+    auto s = setting(3, 9, 2, 2);
+    s.micro_batches = {9, 0, 4};
+    compare(kind, make, adamw, acco::parameter_layout(10), s);
+    s.micro_batches = {1, 7, 12};
+    compare(kind, make, momentum, acco::parameter_layout(10), s);
+    s.micro_batches = {0, 0, 0};
+    compare(kind, make, momentum, acco::parameter_layout(10), s);
+  }
+  SUBCASE("groups with their own weight decay and learning rate, frozen tensors, clipping, a learning rate over samples") {
+    auto s = setting(3, 10);
+    s.clip_norm = 0.7;
+    s.learning_rate = acco::warmup_cosine{.warmup = 9, .total = 30, .final_factor = 0.2};
+    compare(kind, make, adamw, mixed_layout(), s);
+    compare(kind, make, adamw, mixed_layout(false), s);
+    compare(kind, make, momentum, mixed_layout(), s);
+  }
+  SUBCASE("reported norm and clip scale") {
+    auto s = setting(3, 10);
+    s.clip_norm = 0.6;
+    const auto expected = reference::train(kind, adamw, mixed_layout(), s);
+    const auto got = library::train<exact>(worlds::threads{}, make(1, 1), adamw, mixed_layout(), s);
+    REQUIRE(got.reports.size() > 4);
+    REQUIRE(expected.norms.size() >= got.reports.size());
+    bool clipped = false;
+    for (std::size_t i = 0; i < got.reports.size(); ++i) {
+      CHECK(got.reports[i].gradient_norm == doctest::Approx(expected.norms[i]).epsilon(1e-12));
+      CHECK(got.reports[i].clip_scale == doctest::Approx(expected.clips[i]).epsilon(1e-12));
+      clipped = clipped || got.reports[i].clip_scale < 1;
+    }
+    CHECK(clipped);
+  }
+  SUBCASE("every world") {
+    const auto s = setting(3, 9, 2, 1);
+    compare<exact, worlds::mock_at_once>(kind, make, adamw, mixed_layout(), s);
+    compare<exact, worlds::mock_late>(kind, make, adamw, mixed_layout(), s);
+    compare<exact, worlds::mock_random>(kind, make, adamw, mixed_layout(), s);
+    compare<exact, worlds::decorated>(kind, make, adamw, mixed_layout(), s);
+    compare<exact, worlds::plain>(kind, make, adamw, mixed_layout(), s);
+  }
+  SUBCASE("every mix of types, within their rounding") {
+    using acco::bfloat16;
+    const auto s = setting(2, 10);
+    const acco::parameter_layout layout = mixed_layout();
+    compare<acco::host_storage<float>>(kind, make, adamw, layout, s, 2e-5);
+    compare<acco::host_storage<float, double>>(kind, make, adamw, layout, s, 2e-5);
+    compare<acco::host_storage<double, float>>(kind, make, adamw, layout, s, 2e-5);
+    compare<acco::host_storage<float, float, double>>(kind, make, adamw, layout, s, 2e-5);
+    compare<acco::host_storage<bfloat16>>(kind, make, adamw, layout, s, 3e-2);
+    compare<acco::host_storage<bfloat16, float>>(kind, make, adamw, layout, s, 3e-2);
+    compare<acco::host_storage<bfloat16, double, double>>(kind, make, adamw, layout, s, 3e-2);
+    compare<acco::host_storage<float, bfloat16>>(kind, make, adamw, layout, s, 3e-2);
+  }
+  SUBCASE("stable addresses change nothing but the addresses") {
+    const auto s = setting(3, 9);
+    const auto moving = library::train<exact>(worlds::threads{}, make(1, 1), adamw, mixed_layout(false), s);
+    const auto fixed =
+        library::train<exact>(worlds::threads{}, make(1, 1), adamw, mixed_layout(false), s, {.stable_addresses = true});
+    CHECK(library::difference(moving.parameters, fixed.parameters) == 0);
+    CHECK(moving.digests == fixed.digests);
+  }
+  SUBCASE("bit-identical in every world") {
+    const auto s = setting(4, 9, 2, 1);
+    const auto threads =
+        library::train<acco::host_storage<float>>(worlds::threads{}, make(2, 1), adamw, acco::parameter_layout(45), s);
+    const auto mock =
+        library::train<acco::host_storage<float>>(worlds::mock_random{}, make(2, 1), adamw, acco::parameter_layout(45), s);
+    CHECK(threads.parameters == mock.parameters);
+    CHECK(threads.digests == mock.digests);
+  }
+}
+
+}  // namespace conformance

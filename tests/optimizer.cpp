@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the trainer's interface promises, beyond the equality with the reference that tests/schedule/ shows.
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+#include "support/train.hpp"
+#include "support/worlds.hpp"
+
+namespace {
+
+using acco::fixed_pace;
+
+/// Plain gradient descent without a slot.
+struct stateless {
+  static constexpr std::size_t slot_count = 0;
+  struct constants {};
+  [[nodiscard]] constants prepare(acco::update_step const&, acco::update_group const&) const { return {}; }
+  template <class Real>
+  static void apply(Real& p, Real g, std::array<Real, 0>&, constants const&) {
+    p = p - g;
+  }
+};
+
+template <class Training>
+void add_parameters_as_gradients(Training& training) {
+  auto const p = training.parameters();
+  auto const g = training.gradients();
+  for (std::size_t i = 0; i < p.size(); ++i) g[i] += p[i];
+}
+
+}  // namespace
+
+TEST_CASE("report->committed follows the schedule's table, and parameters() then holds the committed weights") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1}, acco::host_storage<double>{}, world, 6};
+    training.initialize(std::vector<double>(6, 1.0));
+    std::vector<double> committed(6);
+    std::size_t commits = 0;
+    for (int m = 0; m < 12; ++m) {
+      add_parameters_as_gradients(training);
+      auto const report = training.accumulated(1);
+      CHECK(report.has_value() == (m > 0));
+      if (!report) continue;
+      CHECK(report->round == static_cast<std::size_t>(m - 1));
+      CHECK(report->committed == (report->round % 2 == 1));
+      if (!report->committed) continue;
+      ++commits;
+      CHECK(report->step == commits);
+      CHECK(report->samples == training.samples());
+      CHECK(training.samples() == 4.0 * static_cast<double>(commits));  // two micro-batches of weight 1 on two ranks
+    }
+    CHECK(commits == 5);
+    // The round in flight is an odd one (a commit of round 11), so gather_committed shows what comes next; finish() shows the
+    // same.
+    training.gather_committed(committed);
+    training.finish();
+    CHECK(std::vector<double>(training.parameters().begin(), training.parameters().end()) == committed);
+    CHECK(training.samples() == 24);
+    CHECK(training.steps() == 6);
+  });
+}
+
+TEST_CASE("weight_prediction never shows committed weights before finish; gather_committed does") {
+  acco::optimizer training{acco::weight_prediction{}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<double>{},
+                           acco::solo_backend{}, 3};
+  training.initialize(std::vector<double>(3, 1.0));
+  for (int m = 0; m < 5; ++m) {
+    add_parameters_as_gradients(training);
+    if (auto const report = training.accumulated(1)) CHECK_FALSE(report->committed);
+  }
+  std::vector<double> committed(3);
+  training.gather_committed(committed);
+  CHECK(committed[0] != training.parameters()[0]);
+  training.finish();
+  CHECK(committed[0] == training.parameters()[0]);
+}
+
+TEST_CASE("a prediction leaves state_digest unchanged, a commit changes it") {
+  acco::threads_backend::run(3, [](acco::threads_backend const& world) {
+    acco::optimizer training{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 9};
+    training.initialize(std::vector<float>(9, 1.0F));
+    std::uint64_t before = training.state_digest();
+    for (int m = 0; m < 10; ++m) {
+      add_parameters_as_gradients(training);
+      training.accumulated(1);
+      const std::uint64_t after = training.state_digest();  // waits for the round that has just begun: round m
+      CHECK((before == after) == (m % 2 == 0));
+      before = after;
+    }
+  });
+}
+
+TEST_CASE("the first prediction does not leak into the step count: the first commit is AdamW's first step") {
+  // With one sample whose gradient never changes, AdamW's first step moves every parameter by the learning rate, whatever the
+  // gradient's size.
+  acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.25, .epsilon = 0, .weight_decay = 0},
+                           acco::host_storage<double>{}, acco::solo_backend{}, 2};
+  training.initialize(std::vector<double>{5.0, -3.0});
+  for (int m = 0; m < 2; ++m) {
+    training.gradients()[0] += 2;
+    training.gradients()[1] += -7;
+    training.accumulated(1);
+  }
+  training.finish();
+  CHECK(training.steps() == 1);
+  CHECK(training.parameters()[0] == doctest::Approx(4.75).epsilon(1e-12));
+  CHECK(training.parameters()[1] == doctest::Approx(-2.75).epsilon(1e-12));
+}
+
+TEST_CASE("training goes on after finish()") {
+  const auto train = [](bool pause) {
+    std::vector<double> end;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer training{acco::synchronous{}, acco::adamw{.learning_rate = 0.1}, acco::host_storage<double>{}, world, 5};
+      training.initialize(std::vector<double>(5, 1.0));
+      for (int m = 0; m < 8; ++m) {
+        add_parameters_as_gradients(training);
+        training.accumulated(1);
+        if (pause && m == 3) training.finish();
+      }
+      training.finish();
+      if (world.rank() == 0) end.assign(training.parameters().begin(), training.parameters().end());
+    });
+    return end;
+  };
+  CHECK(train(true) == train(false));  // synchronous: a pause between steps changes nothing
+
+  acco::optimizer training{acco::two_phase{.pace = fixed_pace{2}}, acco::adamw{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, 4};
+  training.initialize(std::vector<float>(4, 1.0F));
+  for (int stretch = 1; stretch <= 4; ++stretch) {
+    for (int m = 0; m < 5; ++m) {
+      add_parameters_as_gradients(training);
+      training.accumulated(1);
+    }
+    training.finish();
+    CHECK(training.samples() == 5 * stretch);  // nothing is lost
+  }
+}
+
+TEST_CASE("spans stay where they are until a report, for ever with stable_addresses, and are re-issued after a report") {
+  for (const bool stable : {false, true}) {
+    acco::optimizer training{
+        acco::delayed{.pace = fixed_pace{2}},     acco::adamw{}, acco::host_storage<float>{}, acco::solo_backend{}, 4,
+        acco::options{.stable_addresses = stable}};
+    training.initialize(std::vector<float>(4, 1.0F));
+    auto const* parameters = training.parameters().data();
+    auto* gradients = training.gradients().data();
+    int moves = 0;
+    for (int m = 0; m < 12; ++m) {
+      CHECK(training.parameters().data() == parameters);
+      CHECK(training.gradients().data() == gradients);
+      if (training.accumulated(1)) {
+        moves += training.parameters().data() != parameters || training.gradients().data() != gradients ? 1 : 0;
+        parameters = training.parameters().data();
+        gradients = training.gradients().data();
+      }
+      for (const float g : training.gradients()) CHECK((g == 0.0F || m % 2 == 0));
+    }
+    CHECK((moves == 0) == stable);
+  }
+}
+
+TEST_CASE("elastic pace: a fast rank goes on while the network is busy, within its bounds, and every sample counts") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    auto slow_link = acco::rate_limited(world, {.bytes_per_second = 1e12, .latency = 2e-3});
+    acco::optimizer training{acco::two_phase{.pace = acco::elastic_pace{.at_least = 2, .at_most = 50}}, acco::adamw{},
+                             acco::host_storage<float>{}, slow_link, 8};
+    training.initialize(std::vector<float>(8, 1.0F));
+    std::size_t most = 0, mine = 0, least = 1000;
+    double total = 0;
+    while (training.samples() < 3000) {
+      add_parameters_as_gradients(training);
+      std::this_thread::sleep_for(std::chrono::microseconds(world.rank() == 0 ? 100 : 900));
+      ++mine;
+      if (auto const report = training.accumulated(1)) {
+        most = std::max(most, report->micro_batches);
+        least = std::min(least, report->micro_batches);
+        total += report->weight;
+      }
+      if (mine > 3000) break;
+    }
+    training.finish();
+    CHECK(least >= 2);
+    CHECK(most <= 50);
+    if (world.rank() == 0) CHECK(most > 4);
+    double both[] = {static_cast<double>(mine)};
+    training.sum_over_ranks(both);
+    CHECK(both[0] == training.samples());  // nothing is lost, nothing counted twice
+    CHECK(static_cast<std::uint64_t>(training.totals().micro_batches) == mine);
+  });
+}
+
+TEST_CASE("fixed pace: the same ranks give bit-identical runs, twenty times under load") {
+  std::atomic<bool> stop = false;
+  std::vector<std::jthread> load;
+  for (int i = 0; i < 3; ++i) {
+    load.emplace_back([&] {
+      volatile double x = 1;
+      while (!stop) x = x * 1.0000001;
+    });
+  }
+  const acco::two_phase schedule{.pace = fixed_pace{.first = 2, .second = 1}};
+  reference::setting s{.ranks = 4, .first = 2, .second = 1, .micro_batches = {30, 30, 28, 30}};
+  s.clip_norm = 0.5;
+  const acco::parameter_layout layout(1003);
+  const auto first = library::train<acco::host_storage<float, float>>(worlds::threads{}, schedule,
+                                                                      acco::adamw{.learning_rate = 0.01}, layout, s);
+  for (int run = 0; run < 20; ++run) {
+    const auto again = library::train<acco::host_storage<float, float>>(worlds::threads{}, schedule,
+                                                                        acco::adamw{.learning_rate = 0.01}, layout, s);
+    CHECK(again.digests == first.digests);
+    CHECK(again.parameters == first.parameters);
+  }
+  stop = true;
+}
+
+TEST_CASE("bfloat16 parameters with fp32 accumulation: a thousand small increments do not vanish") {
+  const auto sum_of = [](auto storage) {
+    acco::optimizer training{acco::synchronous{.pace = fixed_pace{1000}}, acco::sgd{.learning_rate = 1}, storage,
+                             acco::solo_backend{}, 1};
+    using P = typename decltype(storage)::parameter_type;
+    training.initialize(std::vector<P>(1, P(0.0F)));
+    for (int m = 0; m < 1000; ++m) {
+      training.gradients()[0] += 1.0F;
+      training.accumulated(1);
+    }
+    return -static_cast<double>(training.parameters()[0]);  // the mean gradient
+  };
+  CHECK(sum_of(acco::host_storage<acco::bfloat16, float>{}) == 1.0);
+  CHECK(sum_of(acco::host_storage<acco::bfloat16, acco::bfloat16>{}) <
+        0.3);  // what fp32 accumulation is for: 256 + 1 is 256 in bfloat16
+}
+
+TEST_CASE("mean loss and learning-rate factor in the report are those of all ranks") {
+  acco::threads_backend::run(3, [](acco::threads_backend const& world) {
+    acco::optimizer training{acco::synchronous{},
+                             acco::sgd{},
+                             acco::host_storage<float>{},
+                             world,
+                             4,
+                             acco::options{.learning_rate = [](double samples) { return 1 / (1 + samples); }}};
+    training.initialize(std::vector<float>(4, 0.0F));
+    const double weight = world.rank() + 1;
+    const auto first = training.accumulated(weight, 10 * weight + 6);
+    REQUIRE(first.has_value());
+    CHECK(first->weight == 6);
+    CHECK(first->mean_loss == doctest::Approx(13));  // (60 + 18) / 6
+    CHECK(first->learning_rate_scale == 1);
+    const auto second = training.accumulated(weight);
+    CHECK(second->learning_rate_scale == doctest::Approx(1.0 / 7));
+    double sum[] = {1.0, static_cast<double>(world.rank())};
+    training.sum_over_ranks(sum);
+    CHECK(sum[0] == 3);
+    CHECK(sum[1] == 3);
+  });
+}
+
+TEST_CASE("bytes and calls are those of the theory: two passes a synchronous step, four an ACCO step") {
+  constexpr std::size_t count = 1200;
+  const auto sent = [&](auto schedule, int steps) {
+    acco::mock_world world(4);
+    world.run([&](acco::mock_backend const& rank) {
+      acco::optimizer training{schedule, acco::adamw{}, acco::host_storage<float>{}, rank, count};
+      training.initialize(std::vector<float>(count, 1.0F));
+      const auto before = rank.counters();
+      std::uint64_t reported = 0;
+      for (int m = 0; m < steps * 2; ++m) {
+        if (auto const report = training.accumulated(1)) reported += report->bytes_sent;
+      }
+      training.finish();
+      const auto after = rank.counters();
+      const std::uint64_t pass = count * sizeof(float) * 3 / 4;
+      const auto rounds = training.totals().rounds;
+      CHECK(after.bytes_of(acco::collective::reduce_scatter) - before.bytes_of(acco::collective::reduce_scatter) ==
+            rounds * pass);
+      CHECK(after.bytes_of(acco::collective::all_gather) - before.bytes_of(acco::collective::all_gather) == rounds * pass);
+      CHECK(after.calls_of(acco::collective::reduce_scatter) - before.calls_of(acco::collective::reduce_scatter) == rounds);
+      CHECK(rounds == static_cast<std::size_t>(2 * steps));
+      const std::uint64_t small =
+          acco::bytes_sent(acco::collective::all_reduce, 4, 24) + acco::bytes_sent(acco::collective::all_reduce, 4, 8);
+      CHECK(training.totals().bytes_sent == rounds * (2 * pass + small));
+      CHECK(reported <= training.totals().bytes_sent);
+    });
+  };
+  sent(acco::synchronous{}, 3);
+  sent(acco::two_phase{}, 3);
+  sent(acco::delayed{}, 2);
+}
+
+TEST_CASE("frozen tensors: no state, no traffic, no change, wherever they lie") {
+  acco::parameter_layout layout;
+  const auto still = layout.add_group({.frozen = true});
+  layout.add("embedding", {1000}, still).add("a", {30}).add("middle", {500}, still).add("b", {10}).add("end", {7}, still);
+  acco::mock_world world(4);
+  world.run([&](acco::mock_backend const& rank) {
+    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1}, acco::host_storage<float>{}, rank, layout};
+    const auto table = training.memory();
+    CHECK(table.masters < 10 * sizeof(float) + 1024);  // 40 trainable elements on four ranks, and alignment
+    std::vector<float> start(layout.size());
+    for (std::size_t i = 0; i < start.size(); ++i) start[i] = 1 + static_cast<float>(i % 97);
+    training.initialize(start);
+    const auto before = rank.counters();
+    for (int m = 0; m < 6; ++m) {
+      for (float& g : training.gradients()) g += 1000;  // also on the frozen elements: ignored
+      auto const report = training.accumulated(1);
+      if (report) CHECK(report->gradient_norm == doctest::Approx(1000 * std::sqrt(40.0)));
+    }
+    training.finish();
+    const auto rounds = training.totals().rounds;
+    CHECK(rank.counters().bytes_of(acco::collective::reduce_scatter) - before.bytes_of(acco::collective::reduce_scatter) ==
+          rounds * 30 * sizeof(float));
+    std::vector<float> committed(layout.size());
+    training.gather_committed(committed);
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      const bool trainable = (i >= 1000 && i < 1030) || (i >= 1530 && i < 1540);
+      CHECK((training.parameters()[i] != start[i]) == trainable);
+      CHECK(committed[i] == training.parameters()[i]);
+    }
+  });
+}
+
+TEST_CASE("above 2^31 bytes: two billion parameter bytes are trained to the last element") {
+  std::ifstream info("/proc/meminfo");
+  std::string word;
+  double available = 0;
+  while (info >> word) {
+    if (word == "MemAvailable:") info >> available;
+  }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ACCO_SANITIZED)
+  MESSAGE("skipped under a sanitizer: it needs 13 GiB");
+  (void)available;
+#else
+  if (available < 16e6) {
+    MESSAGE("skipped: needs 16 GB of free memory, here are " << available / 1e6);
+    return;
+  }
+  constexpr std::size_t count = (std::size_t{1} << 30U) + 77;  // 2^31 + 154 bytes of bfloat16
+  acco::optimizer training{acco::synchronous{}, stateless{}, acco::host_storage<acco::bfloat16>{}, acco::solo_backend{}, count};
+  {
+    const std::vector<acco::bfloat16> start(count, acco::bfloat16(2.0F));
+    training.initialize(start);
+  }
+  for (const std::size_t i : {std::size_t{0}, count / 2, count - 1}) training.gradients()[i] = acco::bfloat16(1.0F);
+  const auto report = training.accumulated(1);
+  CHECK(report->gradient_norm == doctest::Approx(std::sqrt(3.0)));
+  for (const std::size_t i : {std::size_t{0}, count / 2, count - 1}) CHECK(static_cast<float>(training.parameters()[i]) == 1.0F);
+  for (const std::size_t i : {std::size_t{1}, count / 2 - 1, count - 2})
+    CHECK(static_cast<float>(training.parameters()[i]) == 2.0F);
+#endif
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle: every algorithm written out once more, unsharded, in double precision, in one thread, without a line of the
+// library's engine.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include <acco/layout/parameter_layout.hpp>
+#include <acco/rule/adamw.hpp>
+#include <acco/rule/lion.hpp>
+#include <acco/rule/sgd.hpp>
+
+#include "support/problem.hpp"
+
+namespace reference {
+
+using vector = std::vector<double>;
+
+/// One parameter's group as the textbook formulas need it.
+struct hyper {
+  double learning_rate, weight_decay;
+  bool frozen;
+};
+
+/// Textbook updates of one element; s holds the state. t counts from 1.
+inline void update(acco::adamw const& r, double& p, double g, double* s, double t, hyper h) {
+  s[0] = r.beta1 * s[0] + (1 - r.beta1) * g;
+  s[1] = r.beta2 * s[1] + (1 - r.beta2) * g * g;
+  const double m = s[0] / (1 - std::pow(r.beta1, t));
+  const double v = s[1] / (1 - std::pow(r.beta2, t));
+  p -= h.learning_rate * h.weight_decay * p;
+  p -= h.learning_rate * m / (std::sqrt(v) + r.epsilon);
+}
+inline void update(acco::sgd const& r, double& p, double g, double* s, double, hyper h) {
+  if (r.weight_decay_kind == acco::decay::classic) {
+    g += h.weight_decay * p;
+  }
+  s[0] = r.momentum * s[0] + g;
+  const double direction = r.nesterov ? g + r.momentum * s[0] : s[0];
+  if (r.weight_decay_kind == acco::decay::decoupled) p -= h.learning_rate * h.weight_decay * p;
+  p -= h.learning_rate * direction;
+}
+inline void update(acco::lion const& r, double& p, double g, double* s, double, hyper h) {
+  const double c = r.beta1 * s[0] + (1 - r.beta1) * g;
+  p -= h.learning_rate * h.weight_decay * p;
+  p -= h.learning_rate * (c > 0 ? 1.0 : c < 0 ? -1.0 : 0.0);
+  s[0] = r.beta2 * s[0] + (1 - r.beta2) * g;
+}
+
+enum class algorithm { synchronous, delayed, two_phase, weight_prediction };
+
+struct setting {
+  int ranks = 1;
+  std::size_t first = 1, second = 1;       // micro-batches in the parts of a step
+  std::vector<std::size_t> micro_batches;  // that each rank has in all
+  double clip_norm = 0;
+  std::function<double(double)> learning_rate = [](double) { return 1.0; };
+};
+
+struct outcome {
+  vector parameters;  // committed, at the end
+  double samples = 0;
+  std::size_t steps = 0;
+  std::vector<double> norms, clips;  // of each round that had something to update with
+};
+
+/// Trains from problem::initial until every rank's micro-batches are used up.
+template <class Rule>
+outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& layout, setting const& s) {
+  const std::size_t count = layout.size();
+  std::vector<hyper> base(count);
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    auto const tensor = layout[k];
+    auto const& group = layout.groups()[tensor.group];
+    for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      base[i] = {rule.learning_rate * group.learning_rate_scale, group.weight_decay.value_or(rule.weight_decay), group.frozen};
+    }
+  }
+  outcome out;
+  vector theta = problem::initial(count);  // committed
+  std::vector<double> state(2 * count, 0.0);
+  std::vector<std::size_t> used(static_cast<std::size_t>(s.ranks), 0);
+
+  // Computes at `at` what all ranks put into a part of `length` micro-batches.
+  struct gradients {
+    vector sum;
+    double weight = 0;
+  };
+  const auto compute = [&](vector const& at, std::size_t length) {
+    gradients g{vector(count, 0.0), 0};
+    for (int rank = 0; rank < s.ranks; ++rank) {
+      auto& done = used[static_cast<std::size_t>(rank)];
+      for (std::size_t k = 0; k < length && done < s.micro_batches[static_cast<std::size_t>(rank)]; ++k, ++done) {
+        const std::size_t samples = problem::batch_size(rank, done);
+        for (std::size_t j = 0; j < samples; ++j) {
+          problem::add_sample(problem::sample_id(rank, done, j), std::span<double const>(at), std::span<double>(g.sum));
+        }
+        g.weight += static_cast<double>(samples);
+      }
+    }
+    return g;
+  };
+  const auto left = [&] {
+    for (std::size_t r = 0; r < used.size(); ++r) {
+      if (used[r] < s.micro_batches[r]) return true;
+    }
+    return false;
+  };
+  // The rule with clipping, on copies: returns parameters, leaves the state in `slots`.
+  const auto step = [&](vector p, std::vector<double>& slots, vector const& sum, double weight, std::size_t t, double samples) {
+    double square = 0;
+    for (std::size_t i = 0; i < count; ++i) square += base[i].frozen ? 0 : sum[i] / weight * (sum[i] / weight);
+    const double norm = std::sqrt(square);
+    const double clip = s.clip_norm > 0 && norm > s.clip_norm ? s.clip_norm / norm : 1;
+    out.norms.push_back(norm);
+    out.clips.push_back(clip);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (base[i].frozen) continue;
+      hyper h = base[i];
+      h.learning_rate *= s.learning_rate(samples);
+      update(rule, p[i], sum[i] / weight * clip, &slots[2 * i], static_cast<double>(t), h);
+    }
+    return p;
+  };
+  const auto commit = [&](vector const& sum, double weight) {
+    if (weight == 0) return;
+    theta = step(theta, state, sum, weight, out.steps + 1, out.samples);
+    ++out.steps;
+    out.samples += weight;
+  };
+  const auto predict = [&](vector const& sum, double weight) {
+    if (weight == 0) return theta;
+    std::vector<double> scratch = state;
+    return step(theta, scratch, sum, weight, out.steps + 1, out.samples);
+  };
+
+  if (kind == algorithm::synchronous) {
+    while (left()) {
+      const gradients g = compute(theta, s.first);
+      commit(g.sum, g.weight);
+    }
+  } else if (kind == algorithm::delayed) {
+    gradients pending = compute(theta, s.first);  // at theta[0]
+    while (left()) {
+      const gradients next = compute(theta, s.first);  // while `pending` travels
+      commit(pending.sum, pending.weight);
+      pending = next;
+    }
+    commit(pending.sum, pending.weight);
+  } else if (kind == algorithm::weight_prediction) {
+    vector shown = theta;
+    gradients pending = compute(shown, s.first);
+    const auto commit_and_show = [&] {
+      commit(pending.sum, pending.weight);
+      if (pending.weight == 0) {
+        shown = theta;
+        return;
+      }
+      const std::size_t norms = out.norms.size();
+      shown = predict(pending.sum, pending.weight);
+      out.norms.resize(norms);
+      out.clips.resize(norms);
+    };
+    while (left()) {
+      const gradients next = compute(shown, s.first);
+      commit_and_show();
+      pending = next;
+    }
+    commit_and_show();
+  } else {
+    gradients a = compute(theta, s.first);  // theta~[0] = theta[0]
+    for (;;) {
+      const gradients b = compute(theta, s.second);   // at theta[t], while the estimate is under way
+      const vector tilde = predict(a.sum, a.weight);  // theta~[t+1]
+      // The next first half is computed at theta~[t+1] while the commit is under way. Ranks that have nothing left take part with
+      // nothing.
+      const bool more = left();
+      gradients next{vector(count, 0.0), 0};
+      if (more) next = compute(tilde, s.first);
+      vector sum = a.sum;
+      for (std::size_t i = 0; i < count; ++i) sum[i] += b.sum[i];
+      commit(sum, a.weight + b.weight);
+      if (!more) break;
+      a = next;
+    }
+  }
+  out.parameters = theta;
+  return out;
+}
+
+}  // namespace reference

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worlds in which a test of multi-rank behaviour runs: each has a name and `run(ranks, function(backend))`.
+#pragma once
+
+#include <utility>
+
+#include <acco/acco.hpp>
+
+namespace worlds {
+
+struct threads {
+  static constexpr char const* name = "threads";
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    acco::threads_backend::run(ranks, function);
+  }
+};
+/// Transfers complete at once, as late as possible, or at random moments; poisoned while in flight.
+struct mock_at_once {
+  static constexpr char const* name = "mock, at once";
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    acco::mock_world(ranks).run(function);
+  }
+};
+struct mock_late {
+  static constexpr char const* name = "mock, as late as possible";
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    acco::mock_world(ranks, {.delay = acco::complete_when_waited_for{}}).run(function);
+  }
+};
+struct mock_random {
+  static constexpr char const* name = "mock, at random";
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    acco::mock_world(ranks, {.delay = acco::complete_at_random{.seed = 7}}).run(function);
+  }
+};
+struct decorated {
+  static constexpr char const* name = "debug over rate_limited over threads";
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      function(acco::debug(acco::rate_limited(world, {.bytes_per_second = 1e9, .latency = 1e-5})));
+    });
+  }
+};
+/// A backend whose reduce-scatter cannot add to its destination.
+class plain_backend {
+ public:
+  explicit plain_backend(acco::threads_backend world) : world_(std::move(world)) {}
+  [[nodiscard]] int rank() const { return world_.rank(); }
+  [[nodiscard]] int size() const { return world_.size(); }
+  template <class T>
+  void all_reduce(acco::host_queue& queue, acco::partial<T const> in, acco::replicated<T> out) {
+    world_.all_reduce(queue, in, out);
+  }
+  template <class G, class S>
+  void reduce_scatter(acco::host_queue& queue, acco::partial<G const> in, acco::sharded<S> out) {
+    world_.reduce_scatter(queue, in, out);
+  }
+  template <class T>
+  void all_gather(acco::host_queue& queue, acco::sharded<T const> in, acco::replicated<T> out) {
+    world_.all_gather(queue, in, out);
+  }
+  template <class T>
+  void broadcast(acco::host_queue& queue, acco::replicated<T> whole, int root) {
+    world_.broadcast(queue, whole, root);
+  }
+
+ private:
+  acco::threads_backend world_;
+};
+struct plain {
+  static constexpr char const* name = "a backend without accumulating reduce_scatter";
+  template <class Function>
+  static void run(int ranks, Function&& function) {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) { function(plain_backend(world)); });
+  }
+};
+
+}  // namespace worlds
