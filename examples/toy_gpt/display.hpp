@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees: tables, and one live line of progress (plain lines when the output is not a terminal).
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include <unistd.h>
+
+#include <acco/acco.hpp>
+
+#include "settings.hpp"
+#include "text.hpp"
+
+namespace toy_gpt {
+
+inline std::string bytes_for_people(double bytes) {
+  char text[32];
+  char const* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
+  return text;
+}
+
+inline void print_model(settings const& s, acco::parameter_layout const& layout, acco::memory_table const& memory,
+                        corpus const& text, std::string const& source) {
+  std::printf("model     GPT, %zu layers, width %zu, %zu heads, context %zu, %zu parameters in %zu tensors\n", s.model.layers,
+              s.model.width, s.model.heads, s.model.context, layout.size(), layout.tensor_count());
+  std::printf("text      %s: %zu bytes to train on, %zu to validate\n", source.c_str(), text.training_bytes(),
+              text.validation_bytes());
+  std::printf("products  %s\n", name_of_products());
+  std::printf("training  %s, %s, learning rate %g, %d ranks, %zu sequences a micro-batch, %s\n", s.schedule.c_str(),
+              s.rule.c_str(), s.rate(), s.ranks, s.batch, s.dtype.c_str());
+  std::printf("memory of one rank\n");
+  for (auto const& row : memory.rows()) {
+    if (row.bytes != 0) std::printf("  %-24s %12s\n", row.name, bytes_for_people(static_cast<double>(row.bytes)).c_str());
+  }
+  std::printf("  %-24s %12s\n\n", "total", bytes_for_people(static_cast<double>(memory.total())).c_str());
+}
+
+class progress_line {
+ public:
+  progress_line(settings const& s) : settings_(s), terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+  void show(acco::round_report const& report, double loss, double seconds, acco::round_totals const& totals) {
+    if (settings_.quiet) return;
+    const double goal = static_cast<double>(settings_.samples);
+    const double share = std::min(1.0, report.samples / goal);
+    if (seconds < next_time_ && share < next_share_) return;
+    if (!terminal_ && share < next_share_) return;
+    next_time_ = seconds + 0.2;
+    next_share_ = std::min(share + 0.05, 1.0);
+    const double rate = seconds > 0 ? report.samples / seconds : 0;
+    const int left = rate > 0 ? static_cast<int>((goal - report.samples) / rate + 0.5) : 0;
+    constexpr int width = 24;
+    const int full = static_cast<int>(share * width);
+    const std::string bar = std::string(static_cast<std::size_t>(full), '=') + (full < width ? ">" : "") +
+                            std::string(static_cast<std::size_t>(std::max(0, width - full - 1)), ' ');
+    std::printf("%s[%s] %3.0f %%  ETA %d:%02d  loss %.3f  norm %.2f  lr %.1e  %.1fk tok/s  hidden %2.0f %%%s",
+                terminal_ ? "\r\033[K" : "", bar.c_str(), 100 * share, std::max(left, 0) / 60, std::max(left, 0) % 60, loss,
+                report.gradient_norm, settings_.rate() * report.learning_rate_scale,
+                rate * static_cast<double>(settings_.model.context) / 1000, 100 * totals.hidden_fraction(),
+                terminal_ ? "" : "\n");
+    std::fflush(stdout);
+    open_ = terminal_;
+  }
+
+  void validated(double samples, double seconds, double loss) {
+    if (settings_.quiet) return;
+    close();
+    std::printf("  validation after %6.0f sequences, %5.1f s: %.4f\n", samples, seconds, loss);
+    std::fflush(stdout);
+  }
+  void close() {
+    if (open_) std::printf("\n");
+    open_ = false;
+  }
+
+ private:
+  settings const& settings_;
+  bool terminal_, open_ = false;
+  double next_time_ = 0, next_share_ = 0;
+};
+
+inline void print_sample(std::string const& text) {
+  std::printf("\nwhat it writes (after the first line of the validation text):\n");
+  std::string line = "  | ";
+  for (const char c : text) {
+    if (c == '\n') {
+      std::printf("%s\n", line.c_str());
+      line = "  | ";
+    } else {
+      line += static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126 ? '?' : c;
+    }
+  }
+  std::printf("%s\n", line.c_str());
+}
+
+inline void print_result(summary const& r, corpus const& text) {
+  const double unigram = text.unigram_loss();
+  std::printf("\n%-34s %10s  %s\n", "validation loss (nats per byte)", "", "");
+  std::printf("  %-32s %10.4f\n", "uniform over 256 bytes", corpus::uniform_loss());
+  std::printf("  %-32s %10.4f\n", "byte frequencies", unigram);
+  std::printf("  %-32s %10.4f\n", ("this model, " + r.schedule).c_str(), r.validation_loss);
+  std::printf("speed\n");
+  std::printf("  %-32s %10.1f s, %.0f steps\n", "training", r.seconds, static_cast<double>(r.steps));
+  std::printf("  %-32s %10.1f\n", "sequences per second", r.samples_per_second);
+  std::printf("  %-32s %10.1f %%\n", "communication hidden", 100 * r.hidden_fraction);
+  std::printf("  %-32s %10s\n", "sent by each rank", bytes_for_people(static_cast<double>(r.bytes_sent)).c_str());
+}
+
+inline void print_comparison(std::vector<summary> const& runs) {
+  std::printf("\n%-18s %9s %7s %10s %11s %8s %8s %9s %11s\n", "schedule", "samples", "steps", "train loss", "validation",
+              "seconds", "seq/s", "hidden", "sent/rank");
+  for (summary const& r : runs) {
+    std::printf("%-18s %9.0f %7llu %10.4f %11.4f %8.1f %8.1f %7.1f %% %11s\n", r.schedule.c_str(), r.samples,
+                static_cast<unsigned long long>(r.steps), r.train_loss, r.validation_loss, r.seconds, r.samples_per_second,
+                100 * r.hidden_fraction, bytes_for_people(static_cast<double>(r.bytes_sent)).c_str());
+  }
+}
+
+}  // namespace toy_gpt

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products: CBLAS where it was found, plain blocked loops otherwise. Row-major throughout.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#if defined(TOY_GPT_CBLAS)
+#include <cblas.h>
+#endif
+
+namespace toy_gpt {
+
+enum class form { plain, transposed };
+
+/// A matrix inside a larger row-major array: rows are `stride` numbers apart.
+template <class Real>
+struct matrix {
+  Real* data;
+  std::size_t stride;
+};
+
+/// One thread per rank: the ranks already fill the cores.
+inline void use_one_thread_for_products() {
+#if defined(TOY_GPT_OPENBLAS)
+  openblas_set_num_threads(1);
+#endif
+}
+
+constexpr char const* name_of_products() {
+#if defined(TOY_GPT_OPENBLAS)
+  return "OpenBLAS, one thread a rank";
+#elif defined(TOY_GPT_CBLAS)
+  return "CBLAS";
+#else
+  return "plain loops (install OpenBLAS for more speed)";
+#endif
+}
+
+/// c (m x n) = a (m x k, or its transpose) b (k x n, or its transpose) * scale + c * keep, in plain loops that the compiler
+/// vectorises over n.
+template <class Real>
+void multiply_plainly(form a_form, form b_form, std::size_t m, std::size_t n, std::size_t k, Real scale, matrix<Real const> a,
+                      matrix<Real const> b, Real keep, matrix<Real> c) {
+  constexpr std::size_t tall = 4, wide = 32, deep = 128;
+  static thread_local std::vector<Real> panel;  // a block of b, in the order in which it is used
+  panel.resize(deep * wide);
+  for (std::size_t i = 0; i < m; ++i) {
+    for (std::size_t j = 0; j < n; ++j) c.data[i * c.stride + j] = keep == Real(0) ? Real(0) : c.data[i * c.stride + j] * keep;
+  }
+  for (std::size_t p0 = 0; p0 < k; p0 += deep) {
+    const std::size_t depth = std::min(deep, k - p0);
+    for (std::size_t j0 = 0; j0 < n; j0 += wide) {
+      const std::size_t width = std::min(wide, n - j0);
+      for (std::size_t p = 0; p < depth; ++p) {
+        for (std::size_t j = 0; j < wide; ++j) {
+          const std::size_t row = p0 + p;
+          const std::size_t column = j0 + j;
+          panel[p * wide + j] = j >= width              ? Real(0)
+                                : b_form == form::plain ? b.data[row * b.stride + column]
+                                                        : b.data[column * b.stride + row];
+        }
+      }
+      for (std::size_t i0 = 0; i0 < m; i0 += tall) {
+        const std::size_t height = std::min(tall, m - i0);
+        Real sums[tall][wide] = {};
+        for (std::size_t p = 0; p < depth; ++p) {
+          Real const* const row = panel.data() + p * wide;
+          for (std::size_t i = 0; i < height; ++i) {
+            const Real factor =
+                a_form == form::plain ? a.data[(i0 + i) * a.stride + p0 + p] : a.data[(p0 + p) * a.stride + i0 + i];
+            for (std::size_t j = 0; j < wide; ++j) sums[i][j] += factor * row[j];
+          }
+        }
+        for (std::size_t i = 0; i < height; ++i) {
+          for (std::size_t j = 0; j < width; ++j) c.data[(i0 + i) * c.stride + j0 + j] += scale * sums[i][j];
+        }
+      }
+    }
+  }
+}
+
+/// The same through CBLAS where it was found.
+template <class Real>
+void multiply(form a_form, form b_form, std::size_t m, std::size_t n, std::size_t k, Real scale, matrix<Real const> a,
+              matrix<Real const> b, Real keep, matrix<Real> c) {
+#if defined(TOY_GPT_CBLAS)
+  const auto op = [](form f) { return f == form::plain ? CblasNoTrans : CblasTrans; };
+  const auto whole = [](std::size_t x) { return static_cast<int>(x); };
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    cblas_sgemm(CblasRowMajor, op(a_form), op(b_form), whole(m), whole(n), whole(k), scale, a.data, whole(a.stride), b.data,
+                whole(b.stride), keep, c.data, whole(c.stride));
+  } else {
+    cblas_dgemm(CblasRowMajor, op(a_form), op(b_form), whole(m), whole(n), whole(k), scale, a.data, whole(a.stride), b.data,
+                whole(b.stride), keep, c.data, whole(c.stride));
+  }
+#else
+  multiply_plainly(a_form, b_form, m, n, k, scale, a, b, keep, c);
+#endif
+}
+
+}  // namespace toy_gpt

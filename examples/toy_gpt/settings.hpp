@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line says, and what a run gives back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpt.hpp"
+
+namespace toy_gpt {
+
+struct settings {
+  std::string data;  // empty: the repository's own text
+  int ranks = 2;
+  std::string schedule = "two_phase";
+  std::string rule = "adamw";
+  std::string dtype = "float";
+  std::size_t samples = 36000;  // sequences, over all ranks
+  std::size_t batch = 8;        // sequences of a micro-batch
+  shape model;
+  double learning_rate = 0;        // 0: the rule's own default, below
+  double warmup = 1000;            // samples
+  unsigned first = 1, second = 0;  // micro-batches of a round
+  bool elastic = false;
+  double clip = 1.0;
+  std::uint64_t seed = 1;
+  double link_megabits = 0;  // simulated link, 0: none
+  std::string log, trace, plot;
+  std::vector<std::string> compare;
+  bool quiet = false;
+
+  [[nodiscard]] double rate() const {
+    if (learning_rate > 0) return learning_rate;
+    return rule == "sgd" ? 0.3 : rule == "lion" ? 3e-4 : 3e-3;
+  }
+};
+
+/// One point of the learning curve.
+struct point {
+  double samples = 0, seconds = 0, loss = 0;
+};
+
+/// What one run gives back, from rank 0.
+struct summary {
+  std::string schedule;
+  std::size_t parameters = 0;
+  double samples = 0, seconds = 0;  // seconds without evaluation
+  double train_loss = 0, validation_loss = 0;
+  double samples_per_second = 0, hidden_fraction = 0;
+  std::uint64_t bytes_sent = 0, steps = 0;
+  std::vector<point> training, validation;
+};
+
+}  // namespace toy_gpt

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every rule must satisfy: the packed loops, of both master types and every remainder, equal the textbook; a prediction
+// writes no state.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/storage/elementwise.hpp>
+
+#include "support/reference.hpp"
+
+namespace conformance {
+
+template <class Master, class Sum, class Parameter, class Rule>
+void rule_matches_textbook(Rule const& rule, double tolerance) {
+  constexpr std::size_t slots = Rule::slot_count;
+  for (const std::size_t count : {1U, 3U, 4U, 15U, 16U, 17U, 31U, 64U, 101U}) {
+    std::vector<Master> master(count), kept;
+    std::vector<std::vector<Master>> slot(slots, std::vector<Master>(count, Master(0)));
+    std::vector<Sum> gradient(count);
+    std::vector<Parameter> out(count);
+    std::vector<double> p(count), s(2 * count, 0.0);
+    for (std::size_t i = 0; i < count; ++i) {
+      master[i] = static_cast<Master>(2 * problem::unit(i) - 1);
+      p[i] = static_cast<double>(master[i]);
+    }
+    acco::elementwise::update_arguments<Master, Sum, Parameter, slots> arguments{
+        master.data(), {}, gradient.data(), out.data(), count};
+    for (std::size_t k = 0; k < slots; ++k) arguments.slots[k] = slot[k].data();
+    constexpr double scale = 0.25;
+    for (std::uint64_t t = 1; t <= 5; ++t) {
+      for (std::size_t i = 0; i < count; ++i) gradient[i] = static_cast<Sum>(8 * problem::unit(i * 31 + t) - 4);
+      const auto now = rule.prepare({.count = t, .learning_rate_scale = 0.5}, {.learning_rate_scale = 2, .weight_decay = 0.3});
+      const auto next =
+          rule.prepare({.count = t + 1, .learning_rate_scale = 0.25}, {.learning_rate_scale = 2, .weight_decay = 0.3});
+      const reference::hyper first{rule.learning_rate, 0.3, false}, second{rule.learning_rate * 0.5, 0.3, false};
+
+      kept = master;
+      const auto slots_kept = slot;
+      acco::elementwise::apply<Rule, acco::update::predict>(now, next, scale, arguments);
+      CHECK(master == kept);
+      CHECK(slot == slots_kept);
+      const std::vector<Parameter> predicted = out;
+
+      std::vector<Master> ahead;
+      {  // commit_and_predict on copies: commits like commit, shows one step further
+        auto m = master;
+        auto sl = slot;
+        auto a = arguments;
+        a.master = m.data();
+        for (std::size_t k = 0; k < slots; ++k) a.slots[k] = sl[k].data();
+        acco::elementwise::apply<Rule, acco::update::commit_and_predict>(now, next, scale, a);
+        ahead = m;
+        for (std::size_t i = 0; i < count; ++i) {
+          double q = p[i], state[2] = {s[2 * i], s[2 * i + 1]};
+          reference::update(rule, q, static_cast<double>(gradient[i]) * scale, state, static_cast<double>(t), first);
+          reference::update(rule, q, static_cast<double>(gradient[i]) * scale, state, static_cast<double>(t + 1), second);
+          CHECK(std::abs(static_cast<double>(out[i]) - q) <= tolerance * 2 + (sizeof(Parameter) == 2 ? 8e-3 * std::abs(q) : 0));
+        }
+      }
+      acco::elementwise::apply<Rule, acco::update::commit>(now, next, scale, arguments);
+      CHECK(ahead == master);
+      for (std::size_t i = 0; i < count; ++i) {
+        double state[2] = {s[2 * i], s[2 * i + 1]};
+        reference::update(rule, p[i], static_cast<double>(gradient[i]) * scale, state, static_cast<double>(t), first);
+        s[2 * i] = state[0];
+        s[2 * i + 1] = state[1];
+        CHECK(std::abs(static_cast<double>(master[i]) - p[i]) <= tolerance);
+        CHECK(std::abs(static_cast<double>(slot[0][i]) - s[2 * i]) <= tolerance * 4);
+        CHECK(static_cast<double>(predicted[i]) == static_cast<double>(out[i]));
+        CHECK(static_cast<double>(out[i]) ==
+              static_cast<double>(Parameter(static_cast<std::conditional_t<sizeof(Parameter) == 8, double, float>>(master[i]))));
+      }
+    }
+  }
+}
+
+template <class Rule>
+void rule_suite(Rule const& rule) {
+  rule_matches_textbook<double, double, double>(rule, 1e-13);
+  rule_matches_textbook<float, float, float>(rule, 4e-6);
+  rule_matches_textbook<float, double, float>(rule, 4e-6);
+  rule_matches_textbook<double, float, float>(rule, 1e-6);
+  rule_matches_textbook<float, float, acco::bfloat16>(rule, 4e-6);
+  static_assert(std::is_trivially_copyable_v<acco::rule_constants<Rule>>);
+}
+
+}  // namespace conformance

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include <acco/error.hpp>
+
+TEST_CASE("a message says where, what and what to do; what is not known is left out") {
+  const acco::error full({.rank = 3, .round = 7, .phase = "commit"}, acco::text("it broke"), acco::text("Mend it"), 5);
+  CHECK(std::string(full.what()) == "acco: rank 3, round 7, commit: it broke. Mend it.");
+  CHECK(full.rank() == 3);
+  CHECK(full.round() == 7);
+  CHECK(full.peer() == 5);
+  CHECK(std::string(acco::error({}, acco::text("it broke"), acco::text("Mend it.")).what()) == "acco: it broke. Mend it.");
+  CHECK(std::string(acco::error({.rank = 0}, acco::text("x"), acco::text("y")).what()) == "acco: rank 0: x. y.");
+}
+
+TEST_CASE("the family can be caught coarse or fine") {
+  CHECK_THROWS_AS(throw acco::deadline_error({}, acco::text("x"), acco::text("y")), acco::error);
+  CHECK_THROWS_AS(throw acco::usage_error({}, acco::text("x"), acco::text("y")), std::exception);
+}
+
+TEST_CASE("text: numbers are written so that they mean the same, and a long text is cut, not overrun") {
+  CHECK(std::string(acco::text("a", 1, -2, 3U, 0.1, 1e-8, 1.0 / 3).c_str()) == "a1-230.11e-080.33333333333333331");
+  acco::text longer;
+  for (int i = 0; i < 1000; ++i) longer.append("0123456789");
+  CHECK(longer.view().size() == 1023);
+  CHECK(longer.c_str()[1023] == '\0');
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+#include <acco/observe/round_report.hpp>
+
+TEST_CASE("hidden fraction: what the trainer did not have to wait for") {
+  acco::round_report r;
+  CHECK(r.hidden_fraction() == 0);
+  r.communication_seconds = 4;
+  r.exposed_seconds = 1;
+  CHECK(r.hidden_fraction() == 0.75);
+  r.exposed_seconds = 5;  // measured on two clocks
+  CHECK(r.hidden_fraction() == 0);
+  acco::round_totals totals;
+  totals.add(r);
+  r.exposed_seconds = 0;
+  totals.add(r);
+  CHECK(totals.rounds == 2);
+  CHECK(totals.communication_seconds == 8);
+  CHECK(totals.exposed_seconds == 5);
+  CHECK(totals.hidden_fraction() == doctest::Approx(0.375));
+}
+
+TEST_CASE("times: a synchronous round is exposed, a delayed one behind longer computation is hidden") {
+  const auto hidden = [](auto schedule) {
+    double fraction = 0;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      const auto link =
+          acco::rate_limited(world, {.bytes_per_second = 1e12, .latency = 3e-3});  // four collectives: 12 ms a round
+      acco::optimizer training{schedule, acco::sgd{}, acco::host_storage<float>{}, link, 10};
+      training.initialize(std::vector<float>(10, 1.0F));
+      double computed = 0, communicated = 0;
+      for (int m = 0; m < 6; ++m) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        if (auto const report = training.accumulated(1)) {
+          computed = report->compute_seconds;
+          communicated = report->communication_seconds;
+          CHECK(computed >= 0.06);
+          CHECK(communicated >= 0.012);
+          CHECK(report->computing.seconds() == doctest::Approx(computed));
+          CHECK(report->communicating.seconds() == doctest::Approx(communicated));
+        }
+      }
+      if (world.rank() == 0) fraction = training.totals().hidden_fraction();
+      training.finish();
+    });
+    return fraction;
+  };
+  CHECK(hidden(acco::synchronous{}) < 0.1);
+  CHECK(hidden(acco::delayed{}) > 0.5);
+}

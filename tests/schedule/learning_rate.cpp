@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <acco/schedule/learning_rate.hpp>
+
+TEST_CASE("constant, warm-up, cosine and line pass through their corners and never leave their range") {
+  CHECK(acco::constant{}(1e9) == 1.0);
+  CHECK(acco::constant{0.5}(0) == 0.5);
+  const acco::warmup_cosine cosine{.warmup = 100, .total = 1100, .final_factor = 0.1};
+  const acco::warmup_linear line{.warmup = 100, .total = 1100, .final_factor = 0.2};
+  CHECK(cosine(0) == doctest::Approx(1.0 / 101));
+  CHECK(cosine(50) == doctest::Approx(51.0 / 101));
+  CHECK(cosine(100) == doctest::Approx(1));
+  CHECK(cosine(600) == doctest::Approx(0.55));
+  CHECK(cosine(1100) == doctest::Approx(0.1));
+  CHECK(cosine(1e9) == doctest::Approx(0.1));
+  CHECK(line(100) == doctest::Approx(1));
+  CHECK(line(600) == doctest::Approx(0.6));
+  CHECK(line(1100) == doctest::Approx(0.2));
+  CHECK(line(1e9) == doctest::Approx(0.2));
+  for (double s = 0; s < 1500; s += 0.5) {
+    CHECK((cosine(s) > 0 && cosine(s) <= 1));
+    CHECK((line(s) > 0 && line(s) <= 1));
+    if (s > 100) CHECK((cosine(s) <= cosine(s - 0.5) + 1e-12 && line(s) <= line(s - 0.5) + 1e-12));
+  }
+}
+
+TEST_CASE("degenerate schedules stay finite") {
+  CHECK(acco::warmup_cosine{.warmup = 0, .total = 10}(0) == doctest::Approx(1));
+  CHECK(acco::warmup_cosine{.warmup = 10, .total = 5}(3) == doctest::Approx(4.0 / 11));
+  CHECK(acco::warmup_cosine{}(5) == doctest::Approx(0.1));
+  CHECK(acco::warmup_linear{}(5) == doctest::Approx(0));
+}
