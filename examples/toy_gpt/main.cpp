@@ -25,6 +25,7 @@ settings parse(int count, char** words) {
   CLI::App app{"Trains a small GPT on real text with a sharded optimizer whose communication is hidden."};
   const std::vector<std::string> schedules = {"synchronous", "delayed", "two_phase", "weight_prediction"};
   std::string micro_batches = "1";
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
   app.add_option("--data", s.data, "Text file to learn; without it, the repository's own text")->check(CLI::ExistingFile);
   app.add_option("--ranks", s.ranks, "Ranks, each a thread with its own model")->check(CLI::Range(1, 256))->capture_default_str();
   app.add_option("--schedule", s.schedule, "When rounds happen and what they carry")
@@ -58,6 +59,7 @@ settings parse(int count, char** words) {
   app.add_option("--log", s.log, "Write one JSON object a round, and last a summary, to this file");
   app.add_option("--trace", s.trace, "Write a Chrome / Perfetto trace to this file");
   app.add_option("--compare", s.compare, "Run these schedules one after the other with the same seed")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->check(CLI::IsMember(schedules));
   app.add_option("--plot", s.plot, "Draw loss against samples and seconds into this SVG file (needs gnuplot)");

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
+#include <barrier>
 #include <acco/observe/memory_table.hpp>
 
 #include "support/counting.hpp"

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine itself costs: accumulated() that ends no round, and a round of 1000 parameters beside the bare collectives of
+// such a round.
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <acco/acco.hpp>
+
+namespace {
+
+constexpr std::size_t count = 1000;
+
+void accumulated_without_round(benchmark::State& state) {
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1U << 30U}}, acco::adamw{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, count};
+  training.initialize(std::vector<float>(count, 1.0F));
+  for (auto _ : state) benchmark::DoNotOptimize(training.accumulated(1.0, 2.0));
+}
+BENCHMARK(accumulated_without_round);
+
+/// Microseconds of a synchronous round and of its bare collectives, alternating, on `ranks` threads; medians.
+template <class World>
+void round_overhead(benchmark::State& state, World run) {
+  for (auto _ : state) {
+    run([&](auto backend) {
+      using clock = std::chrono::steady_clock;
+      acco::optimizer training{acco::synchronous{}, acco::adamw{}, acco::host_storage<float>{}, backend, count};
+      training.initialize(std::vector<float>(count, 1.0F));
+      acco::host_queue queue;
+      const auto ranks = static_cast<std::size_t>(backend.size());
+      const std::size_t slice = (count + ranks - 1) / ranks;
+      std::vector<float> gradients(slice * ranks), reduced(slice), parameters(slice * ranks);
+      double mine[3] = {}, all[3] = {};
+      const std::span<float const> own(parameters.data() + slice * static_cast<std::size_t>(backend.rank()), slice);
+      std::vector<double> rounds, bare;
+      constexpr int repeats = 3000;
+      for (int i = 0; i < repeats; ++i) {
+        const auto a = clock::now();
+        training.accumulated(1);
+        const auto b = clock::now();
+        backend.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(all));
+        backend.reduce_scatter(queue, acco::partial<float const>(gradients), acco::sharded<float>(reduced));
+        backend.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(all));
+        backend.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(parameters));
+        queue.wait();
+        const auto c = clock::now();
+        rounds.push_back(std::chrono::duration<double, std::micro>(b - a).count());
+        bare.push_back(std::chrono::duration<double, std::micro>(c - b).count());
+      }
+      if (backend.rank() != 0) return;
+      std::nth_element(rounds.begin(), rounds.begin() + repeats / 2, rounds.end());
+      std::nth_element(bare.begin(), bare.begin() + repeats / 2, bare.end());
+      state.counters["round_us"] = rounds[repeats / 2];
+      state.counters["collectives_us"] = bare[repeats / 2];
+      state.counters["overhead_us"] = rounds[repeats / 2] - bare[repeats / 2];
+    });
+  }
+}
+void round_solo(benchmark::State& state) {
+  round_overhead(state, [](auto body) { body(acco::solo_backend{}); });
+}
+void round_two_threads(benchmark::State& state) {
+  round_overhead(state, [](auto body) { acco::threads_backend::run(2, body); });
+}
+BENCHMARK(round_solo)->Iterations(3)->Unit(benchmark::kMillisecond);
+BENCHMARK(round_two_threads)->Iterations(3)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

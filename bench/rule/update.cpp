@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commit and predict of every rule, in ns/parameter and GB/s, each iteration beside two limits over the same number of bytes: a
+// memcpy, and a trivial in-place loop over arrays of the same shape. The shares are medians of ratios taken within one iteration,
+// because machines are noisy.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <acco/acco.hpp>
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+template <class Work>
+double seconds(Work&& work) {
+  const auto from = clock::now();
+  work();
+  return std::chrono::duration<double>(clock::now() - from).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+/// `count` parameters; P is what the ranks get, G what was reduced to (always float masters).
+template <class Rule, acco::update kind, class P>
+void update(benchmark::State& state) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  const acco::host_storage<P, float> storage;
+  const auto array = [&](std::size_t bytes, std::size_t stagger) {
+    auto buffer = storage.allocate(bytes, stagger);
+    std::memset(buffer.template as<char>(), 0, bytes);
+    return buffer;
+  };
+  const auto master = array(4 * count, 0), gradient = array(4 * count, 1), out = array(sizeof(P) * count, 2),
+             first = array(4 * count, 3), second = array(4 * count, 4);
+  acco::elementwise::update_arguments<float, float, P, Rule::slot_count> a{
+      master.template as<float>(), {}, gradient.template as<float>(), out.template as<P>(), count};
+  const acco::host_buffer* slots[] = {&first, &second};
+  for (std::size_t k = 0; k < Rule::slot_count; ++k) a.slots[k] = slots[k]->template as<float>();
+  const auto constants = Rule{}.prepare({.count = 10}, {});
+
+  constexpr bool writes_state = kind != acco::update::predict;
+  constexpr std::size_t bytes_each = 8 + 4 * Rule::slot_count + sizeof(P) + (writes_state ? 4 + 4 * Rule::slot_count : 0);
+  const std::size_t bytes = bytes_each * count;
+  const auto from = array(bytes / 2, 5), to = array(bytes / 2, 6);  // a copy of n bytes moves 2 n
+  std::vector<double> of_copy, of_loop, copies;
+  for (auto _ : state) {
+    const double t = seconds([&] { acco::elementwise::apply<Rule, kind>(constants, constants, 0.5, a); });
+    const double copy = seconds([&] {
+      std::memcpy(to.template as<char>(), from.template as<char>(), bytes / 2);
+      benchmark::DoNotOptimize(to.template as<char>());
+      benchmark::ClobberMemory();
+    });
+    const double loop = seconds([&] {  // reads and writes the bytes of one array in place, with this file's flags
+      float* const p = to.template as<float>();
+      for (std::size_t i = 0; i < bytes / 8; ++i) p[i] = p[i] * 0.999F + 1e-9F;
+      benchmark::ClobberMemory();
+    });
+    state.SetIterationTime(t);
+    of_copy.push_back(copy / t);
+    of_loop.push_back(loop / t);
+    copies.push_back(copy);
+  }
+  state.counters["ns/parameter"] = benchmark::Counter(
+      static_cast<double>(count) * 1e-9, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["copy_GB/s"] = static_cast<double>(bytes) / median(copies) * 1e-9;
+  state.counters["of_copy"] = median(of_copy);
+  state.counters["of_loop"] = median(of_loop);
+}
+
+using acco::bfloat16;
+#define RULE(rule, kind, P) \
+  BENCHMARK(update<acco::rule, acco::update::kind, P>)->Name(#rule "/" #kind "/" #P)->Arg(1 << 24)->UseManualTime()->MinTime(1.0)
+RULE(adamw, commit, float);
+RULE(adamw, predict, float);
+RULE(adamw, commit_and_predict, float);
+RULE(adamw, commit, bfloat16);
+RULE(adamw, predict, bfloat16);
+RULE(sgd, commit, float);
+RULE(sgd, predict, float);
+RULE(lion, commit, float);
+RULE(lion, predict, float);
+
+}  // namespace
+
+BENCHMARK_MAIN();

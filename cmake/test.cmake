@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -P cmake/test.cmake: installs what is missing, builds, and passes all tests. PRESET chooses another way to build them
+# (cmake -DPRESET=tsan -P cmake/test.cmake); the default is `test`, an optimised build without machine-specific instructions.
+include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
+
+if(NOT PRESET)
+  set(PRESET test)
+endif()
+set(compiler g++=g++|c++|clang++)
+if(DEFINED ENV{CXX})
+  set(compiler)
+endif()
+if(PRESET MATCHES clang)
+  set(compiler clang-19=clang++-19)
+endif()
+demand(REQUIRED ${compiler} make=ninja|make
+                doctest-dev=/usr/include/doctest/doctest.h|/usr/local/include/doctest/doctest.h
+                libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
+                nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
+       OPTIONAL libopenblas-dev=/usr/include/*/cblas.h|/usr/include/cblas.h|/usr/include/*/openblas*/cblas.h|/usr/include/openblas*/cblas.h
+                gnuplot-nox=gnuplot pkg-config=pkg-config)
+
+run(${CMAKE_COMMAND} --preset ${PRESET} ${generator})
+run(${CMAKE_COMMAND} --build build/${PRESET} --parallel ${cores})
+get_filename_component(bin ${CMAKE_COMMAND} DIRECTORY)
+run(${bin}/ctest --preset ${PRESET} --parallel ${cores})
