@@ -14,8 +14,8 @@
 
 namespace toy_gpt {
 
-/// e^x. For float: a polynomial without branches that the compiler vectorises; relative error below 4e-7 (1 + |x|), range clamped to [-87,
-/// 87].
+/// e^x. For float: a polynomial without branches that the compiler vectorises; relative error below 4e-7 (1 + |x|), range clamped
+/// to [-87, 87].
 inline float exponential(float x) {
   constexpr float magic = 12582912.0F;  // adding it rounds to an integer
   x = x < -87.0F ? -87.0F : x;

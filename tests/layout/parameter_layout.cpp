@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/layout/parameter_layout.hpp>
+#include <acco/layout/trainable_runs.hpp>
 
 namespace {
 acco::parameter_layout sample() {
@@ -35,7 +36,7 @@ TEST_CASE("tensors lie in the order of add, without gaps") {
 }
 
 TEST_CASE("trainable runs are numbered without gaps; neighbours of one group are joined, frozen tensors left out") {
-  const auto runs = sample().trainable_runs();
+  const auto runs = acco::trainable_runs(sample());
   REQUIRE(runs.size() == 3);
   CHECK((runs[0].first == 0 && runs[0].offset == 0 && runs[0].count == 17 && runs[0].group == 0));
   CHECK((runs[1].first == 17 && runs[1].offset == 17 && runs[1].count == 4 && runs[1].group == 1));
@@ -51,7 +52,7 @@ TEST_CASE("names need not outlive the call, shapes neither") {
 TEST_CASE("a count alone makes one tensor") {
   const acco::parameter_layout layout(77);
   CHECK(layout.size() == 77);
-  CHECK(layout.trainable_runs().size() == 1);
+  CHECK(acco::trainable_runs(layout).size() == 1);
 }
 
 TEST_CASE("mistakes are refused by name") {

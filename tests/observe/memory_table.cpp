@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // memory() is known before, equals what is allocated, follows the formula; and a steady-state round allocates nothing.
+#include <barrier>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
-#include <barrier>
 #include <acco/observe/memory_table.hpp>
 
 #include "support/counting.hpp"

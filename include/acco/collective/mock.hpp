@@ -10,7 +10,6 @@
 #include <exception>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -105,6 +104,7 @@ class mock_world {
     bytes data;  // what the rank brought
   };
   struct exchange {
+    std::size_t index;  // the same on every rank: how many collectives came before
     std::vector<post> posts;
     int arrived = 0, done = 0;
   };
@@ -117,6 +117,12 @@ class mock_world {
     bytes output;       // what an accumulating operation found in its destination
   };
 
+  [[nodiscard]] exchange* find(std::size_t index) {
+    for (exchange& each : exchanges_) {
+      if (each.index == index) return &each;
+    }
+    return nullptr;
+  }
   [[nodiscard]] rank_state& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
   // --- turns
@@ -146,17 +152,16 @@ class mock_world {
     state(rank).waiting = true;
     if (++fruitless_ > 2 * size()) {
       const rank_state& me = state(rank);
-      const auto under_way = exchanges_.find(me.next);
+      exchange const* const under_way = find(me.next);
       text who;
       int first = -1;
-      for (int peer = 0; under_way != exchanges_.end() && peer < size(); ++peer) {
-        if (under_way->second.posts[static_cast<std::size_t>(peer)].here) continue;
+      for (int peer = 0; under_way != nullptr && peer < size(); ++peer) {
+        if (under_way->posts[static_cast<std::size_t>(peer)].here) continue;
         who.append(who.view().empty() ? "" : ", ").append(peer);
         if (first < 0) first = peer;
       }
-      const char* operation = under_way == exchanges_.end()
-                                  ? "a collective"
-                                  : name_of(under_way->second.posts[static_cast<std::size_t>(rank)].operation);
+      const char* operation =
+          under_way == nullptr ? "a collective" : name_of(under_way->posts[static_cast<std::size_t>(rank)].operation);
       if (first < 0) {
         fail(rank, "its data were lost");
         throw deadline_error(me.where, text(operation, " never completed: its data were lost"),
@@ -190,7 +195,7 @@ class mock_world {
     where.rank = rank;
     me.where = where;
     if (!me.posted) begin(rank, operation, in, out, adds, element, root, where.round);
-    exchange& all = exchanges_[me.next];
+    exchange& all = *find(me.next);
     if (all.arrived < size()) {
       if (failed_rank_ >= 0) {
         throw peer_error(where, text(name_of(operation), " is impossible because rank ", failed_rank_, " failed: ", reason_),
@@ -221,7 +226,10 @@ class mock_world {
     finish(all.posts);
     me.posted = me.waiting = false;
     fruitless_ = 0;
-    if (++all.done == size()) exchanges_.erase(me.next);
+    if (++all.done == size()) {
+      std::swap(all, exchanges_.back());
+      exchanges_.pop_back();
+    }
     ++me.next;
     return progress::done;
   }
@@ -235,8 +243,8 @@ class mock_world {
       me.dead = true;
       throw death{};
     }
-    exchange& all = exchanges_[me.next];
-    all.posts.resize(ranks_.size());
+    if (find(me.next) == nullptr) exchanges_.push_back({me.next, std::vector<post>(ranks_.size()), 0, 0});
+    exchange& all = *find(me.next);
     const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
     all.posts[static_cast<std::size_t>(rank)] = {true, operation, count, element, root, bytes(in.begin(), in.end())};
     ++all.arrived;
@@ -264,7 +272,7 @@ class mock_world {
 
   mock_options options_;
   std::vector<rank_state> ranks_;
-  std::map<std::size_t, exchange> exchanges_;
+  std::vector<exchange> exchanges_;  // those under way: very few
   int failed_rank_ = -1;
   text reason_;
   int fruitless_ = 0;  // waits in a row that brought nobody further

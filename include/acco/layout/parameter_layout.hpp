@@ -13,15 +13,6 @@
 
 namespace ACCO_NAMESPACE {
 
-/// A stretch of elements that one update treats alike. Trainable elements are numbered without gaps (`first`);
-/// in the trainer's flat buffer they start at `offset`.
-struct trainable_run {
-  std::size_t first;
-  std::size_t offset;
-  std::size_t count;
-  std::size_t group;
-};
-
 /// The tensors of a model in the order in which they lie, without gaps, in the flat parameter and gradient buffers.
 ///
 ///   acco::parameter_layout layout;
@@ -39,9 +30,9 @@ class parameter_layout {
     std::size_t group;
   };
 
-  parameter_layout() = default;
+  parameter_layout() : groups_(1) {}
   /// One nameless stretch of `parameter_count` elements.
-  explicit parameter_layout(std::size_t parameter_count) { add("parameters", {parameter_count}); }
+  explicit parameter_layout(std::size_t parameter_count) : parameter_layout() { add("parameters", {parameter_count}); }
 
   /// Registers a group and returns its number, for `add`. Throws `usage_error` on a negative or non-finite factor.
   std::size_t add_group(update_group group) {
@@ -73,7 +64,9 @@ class parameter_layout {
     if (__builtin_add_overflow(size_, elements, &end)) {
       throw usage_error({}, text("tensor '", name, "' makes the layout larger than the address space"), text("Check its shape"));
     }
-    entries_.push_back({{name.begin(), name.end()}, {shape.begin(), shape.end()}, size_, elements, group});
+    entries_.push_back({characters_.size(), name.size(), extents_.size(), shape.size(), size_, elements, group});
+    for (const char c : name) characters_.push_back(c);
+    for (const std::size_t extent : shape) extents_.push_back(extent);
     size_ = end;
     return *this;
   }
@@ -96,35 +89,19 @@ class parameter_layout {
     while (index + 1 < entries_.size() && entries_[index].offset + entries_[index].size <= offset) ++index;
     return (*this)[index];
   }
-  [[nodiscard]] std::span<update_group const> groups() const noexcept { return groups_; }
+  [[nodiscard]] std::span<update_group const> groups() const noexcept { return {groups_.data(), groups_.size()}; }
 
   [[nodiscard]] std::size_t trainable_size() const noexcept {
     std::size_t elements = 0;
     for (entry const& each : entries_) elements += groups_[each.group].frozen ? 0 : each.size;
     return elements;
   }
-  /// The trainable elements as runs, neighbours of one group joined.
-  [[nodiscard]] std::vector<trainable_run> trainable_runs() const {
-    std::vector<trainable_run> runs;
-    std::size_t first = 0;
-    for (entry const& each : entries_) {
-      if (groups_[each.group].frozen || each.size == 0) continue;
-      if (!runs.empty() && runs.back().group == each.group && runs.back().offset + runs.back().count == each.offset) {
-        runs.back().count += each.size;
-      } else {
-        runs.push_back({first, each.offset, each.size, each.group});
-      }
-      first += each.size;
-    }
-    return runs;
-  }
-
   /// Calls visit(what, name or number) for everything on which ranks must agree.
   template <class Visitor>
   void describe(Visitor&& visit) const {
     for (entry const& each : entries_) {
       visit("tensor", view(each).name);
-      for (const std::size_t extent : each.shape) visit("extent", extent);
+      for (const std::size_t extent : view(each).shape) visit("extent", extent);
       visit("group", each.group);
     }
     for (update_group const& group : groups_) {
@@ -135,13 +112,11 @@ class parameter_layout {
   }
 
  private:
-  struct entry {
-    std::vector<char> name;
-    std::vector<std::size_t> shape;
-    std::size_t offset, size, group;
+  struct entry {  // name and shape as places in the pools below
+    std::size_t name, name_size, shape, dimensions, offset, size, group;
   };
-  [[nodiscard]] static tensor view(entry const& e) noexcept {
-    return {{e.name.data(), e.name.size()}, e.shape, e.offset, e.size, e.group};
+  [[nodiscard]] tensor view(entry const& e) const noexcept {
+    return {{characters_.data() + e.name, e.name_size}, {extents_.data() + e.shape, e.dimensions}, e.offset, e.size, e.group};
   }
   [[nodiscard]] entry const* find(std::string_view name) const noexcept {
     for (entry const& each : entries_) {
@@ -151,7 +126,9 @@ class parameter_layout {
   }
 
   std::vector<entry> entries_;
-  std::vector<update_group> groups_{update_group{}};
+  std::vector<char> characters_;
+  std::vector<std::size_t> extents_;
+  std::vector<update_group> groups_;
   std::size_t size_ = 0;
 };
 

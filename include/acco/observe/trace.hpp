@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
-#include <ostream>
 #include <vector>
 
 #include "acco/observe/round_report.hpp"
@@ -45,8 +44,9 @@ class trace {
     return dropped_;
   }
 
-  /// Writes the trace as JSON; times in microseconds from the first interval on.
-  void write(std::ostream& out) const {
+  /// Writes the trace as JSON to a std::ostream; times in microseconds from the first interval on.
+  template <class Stream>
+  void write(Stream& out) const {
     const std::lock_guard lock(mutex_);
     double start = intervals_.empty() ? 0 : intervals_.front().when.begin;
     int ranks = 0;

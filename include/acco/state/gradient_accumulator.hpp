@@ -13,6 +13,7 @@
 #include "acco/collective/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/layout/trainable_runs.hpp"
 #include "acco/observe/memory_table.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -66,7 +67,7 @@ class gradient_accumulator {
   using flight = round_buffers<parameter_type, gradient_type>;
 
   gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses)
-      : shares_(shares), whole_(layout.size()), runs_(layout.trainable_runs()) {
+      : shares_(shares), whole_(layout.size()), runs_(trainable_runs(layout)) {
     const bool has_gaps = layout.trainable_size() != layout.size();
     mode_ = has_gaps || (stable_addresses && !computation_waits) ? mode::copying
             : computation_waits                                  ? mode::in_place
@@ -161,8 +162,6 @@ class gradient_accumulator {
     }
     return whole_;
   }
-
-  [[nodiscard]] std::span<trainable_run const> runs() const noexcept { return runs_; }
 
  private:
   enum class mode { in_place, rotating, copying };

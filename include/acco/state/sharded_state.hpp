@@ -14,6 +14,7 @@
 #include "acco/collective/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/layout/trainable_runs.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/elementwise.hpp"
@@ -36,7 +37,7 @@ class sharded_state {
         slice_size_(shares.slice_size()),
         count_(shares.count(rank)) {
     const std::size_t begin = shares.begin(rank);
-    for (trainable_run const& run : layout.trainable_runs()) {
+    for (trainable_run const& run : trainable_runs(layout)) {
       const std::size_t first = std::max(run.first, begin);
       const std::size_t last = std::min(run.first + run.count, begin + count_);
       if (first >= last) continue;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainable elements of a layout, numbered without gaps, as stretches that one update treats alike.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "acco/layout/parameter_layout.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// A stretch of elements that one update treats alike. Trainable elements are numbered without gaps (`first`);
+/// in the trainer's flat buffer they start at `offset`.
+struct trainable_run {
+  std::size_t first;
+  std::size_t offset;
+  std::size_t count;
+  std::size_t group;
+};
+
+/// The runs of a layout in its order, neighbours of one group joined, frozen tensors left out.
+[[nodiscard]] inline std::vector<trainable_run> trainable_runs(parameter_layout const& layout) {
+  std::vector<trainable_run> runs;
+  std::size_t first = 0;
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    const parameter_layout::tensor each = layout[k];
+    if (layout.groups()[each.group].frozen || each.size == 0) continue;
+    if (!runs.empty() && runs.back().group == each.group && runs.back().offset + runs.back().count == each.offset) {
+      runs.back().count += each.size;
+    } else {
+      runs.push_back({first, each.offset, each.size, each.group});
+    }
+    first += each.size;
+  }
+  return runs;
+}
+
+}  // namespace ACCO_NAMESPACE
