@@ -47,7 +47,8 @@ settings parse(int count, char** words) {
   app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--micro-batches", micro_batches, "K or K:K2: micro-batches in the first and second part of a step")
+  app.add_option("--micro-batches", micro_batches,
+                 "K or K:K2: micro-batches in the first and second part of a step (schedules with one kind of round: K)")
       ->capture_default_str();
   app.add_flag("--elastic", s.elastic, "Go on accumulating while the network is busy, from K to 64 micro-batches");
   app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
@@ -58,7 +59,8 @@ settings parse(int count, char** words) {
   app.add_option("--link", s.link_megabits, "Simulate a link of that many Mbit/s between the ranks")->check(CLI::PositiveNumber);
   app.add_option("--log", s.log, "Write one JSON object a round, and last a summary, to this file");
   app.add_option("--trace", s.trace, "Write a Chrome / Perfetto trace to this file");
-  app.add_option("--compare", s.compare, "Run these schedules one after the other with the same seed")
+  app.add_option("--compare", s.compare,
+                 "Run these schedules one after the other with the same seed and, K + K2, the same samples a step")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->check(CLI::IsMember(schedules));
@@ -197,6 +199,8 @@ int run(settings s) {
     settings one = s;
     one.schedule = schedule;
     one.elastic = s.elastic && schedule != "synchronous";
+    if (s.compare.size() > 1 && schedule != "two_phase")
+      one.first += one.second != 0 ? one.second : one.first;  // the same samples a step
     runs.push_back(train(one, text, source, log, trace ? &*trace : nullptr));
     toy_gpt::print_result(runs.back(), text);
   }
