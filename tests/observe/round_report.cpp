@@ -33,6 +33,7 @@ TEST_CASE("times: a synchronous round is exposed, a delayed one behind longer co
           acco::rate_limited(world, {.bytes_per_second = 1e12, .latency = 3e-3});  // four collectives: 12 ms a round
       acco::optimizer training{schedule, acco::sgd{}, acco::host_storage<float>{}, link, 10};
       training.initialize(std::vector<float>(10, 1.0F));
+      const auto began = std::chrono::steady_clock::now();
       double computed = 0, communicated = 0;
       for (int m = 0; m < 6; ++m) {
         std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -47,6 +48,9 @@ TEST_CASE("times: a synchronous round is exposed, a delayed one behind longer co
       }
       if (world.rank() == 0) fraction = training.totals().hidden_fraction();
       training.finish();
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
+      CHECK(training.totals().compute_seconds <=
+            elapsed.count());  // no stretch of computation is counted twice, also inside finish
     });
     return fraction;
   };

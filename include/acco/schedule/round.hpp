@@ -11,7 +11,6 @@
 #include <exception>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,9 +19,11 @@
 #include "acco/collective/redistribution.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
+#include "acco/schedule/construction.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/state/gradient_accumulator.hpp"
 #include "acco/state/gradient_norm.hpp"
+#include "acco/state/non_finite.hpp"
 #include "acco/state/sharded_state.hpp"
 #include "acco/storage/storage.hpp"
 
@@ -71,7 +72,7 @@ class round_engine {
   /// Compares the ranks' construction, allocates, and gives every rank the parameters of rank 0. Collective; blocks.
   void initialize(std::span<parameter_type const> values) {
     queue_.place.phase = "initialize";
-    agree(queue_, backend_, describe(values.size()), queue_.place);
+    agree(queue_, backend_, describe_construction<Storage>(schedule_, rule_, options_, layout_), queue_.place);
     accumulator_.allocate(storage_);
     state_.allocate(storage_);
     reduced_ = storage_.allocate(reduced_bytes(), reduced_stagger);
@@ -112,6 +113,7 @@ class round_engine {
   /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
   /// Collective; blocks.
   void finish() {
+    computed_ = {boundary_, now()};
     if (in_flight_) land();
     mine_.finishing = 1;
     for (;;) {
@@ -192,8 +194,10 @@ class round_engine {
   [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
   /// A backend that cannot add to its destination needs a second slice when gradients are kept.
   [[nodiscard]] std::size_t received_bytes() const noexcept {
-    const bool keeps = schedule_.plan(1).gradients == carried::kept_and_fresh;
-    return !accumulating && keeps ? reduced_bytes() : 0;
+    for (std::size_t round = 0; !accumulating && round < 16; ++round) {
+      if (schedule_.plan(round).gradients == carried::kept_and_fresh) return reduced_bytes();
+    }
+    return 0;
   }
   [[nodiscard]] sharded<sum_type> reduced() const noexcept {
     return sharded<sum_type>({reduced_.template as<sum_type>(), shares_.slice_size()});
@@ -334,6 +338,7 @@ class round_engine {
     skipped_in_a_row_ = skip_ ? skipped_in_a_row_ + 1 : apply_ ? 0 : skipped_in_a_row_;
     const round_report report = describe_round(waited);
     sums_.add(report);
+    computed_.begin = computed_.end;  // counted once, also when several rounds end at one boundary
     ++next_round_;
     if (skipped_in_a_row_ > options_.skip_limit) {
       throw non_finite_error(
@@ -364,56 +369,15 @@ class round_engine {
             .communicating = times_};
   }
 
-  /// Finds out which ranks brought the infinite or NaN gradients, and throws. Collective: every rank has come here.
+  /// Throws an error that names the ranks which brought infinite or NaN gradients. Collective: every rank has come here.
   [[noreturn]] void name_non_finite() {
-    const auto ranks = static_cast<std::size_t>(backend_.size());
-    const auto me = static_cast<std::size_t>(backend_.rank());
-    std::vector<double> found(2 * ranks, 0.0);  // how many, and where the first
-    std::size_t first = 0;
     const std::span<gradient_type const> carried = flight_.gradients().local().first(shares_.size());
-    found[me] = static_cast<double>(elementwise::count_non_finite(carried.data(), carried.size(), first));
-    found[ranks + me] = static_cast<double>(accumulator_.offset_of(first));
-    sum_over_ranks(found);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (found[rank] == 0) continue;
-      const auto offset = static_cast<std::size_t>(found[ranks + rank]);
-      const auto tensor = layout_.at_offset(offset);
-      throw non_finite_error(
-          queue_.place,
-          text("rank ", rank, " brought ", static_cast<std::uint64_t>(found[rank]),
-               " gradients that are infinite or not a number, the first in tensor '", tensor.name, "' at element ",
-               offset - tensor.offset),
-          text("Look at that rank's batch, lower the learning rate, or set options::on_non_finite = non_finite::skip"),
-          static_cast<int>(rank));
-    }
-    throw non_finite_error(queue_.place, text("the sum of finite gradients overflowed"),
-                           text("Scale the loss down, or accumulate in double"));
-  }
-
-  [[nodiscard]] std::string describe(std::size_t parameter_count) const {
-    description d;
-    d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
-    d.add("parameters", parameter_count);
-    d.add("parameter type", name_of_type<parameter_type>());
-    d.add("gradient type", name_of_type<gradient_type>());
-    d.add("master type", name_of_type<typename Storage::master_type>());
-    d.add("schedule", name_of_type<Schedule>());
-    for (std::size_t round = 0; round < 4; ++round) {
-      const round_plan plan = schedule_.plan(round);
-      d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
-                         static_cast<int>(plan.part))
-                        .view());
-    }
-    d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule_.pace)>>());
-    for (const step_part part : {step_part::first, step_part::second}) {
-      d.add(part == step_part::first ? "pace.first" : "pace.second",
-            text(schedule_.pace.minimum(part), " to ", schedule_.pace.maximum(part)).view());
-    }
-    d.add("rule", name_of_type<Rule>());
-    d.add_all("rule.", rule_);
-    d.add_all("options.", options_);
-    d.add_all("layout: ", layout_);
-    return d.lines();
+    std::size_t first = 0;
+    const std::size_t found = elementwise::count_non_finite(carried.data(), carried.size(), first);
+    non_finite_findings findings(backend_.size());
+    findings.add(backend_.rank(), found, accumulator_.offset_of(first));
+    sum_over_ranks(findings.numbers());
+    findings.raise(layout_, queue_.place);
   }
 
   Schedule schedule_;

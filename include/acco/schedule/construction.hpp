@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer was constructed from, in words: everything on which all ranks must agree (compared by
+// collective/agreement.hpp).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+
+#include "acco/collective/agreement.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/options.hpp"
+#include "acco/schedule/schedule.hpp"
+
+namespace ACCO_NAMESPACE {
+
+template <class Storage, class Schedule, class Rule>
+[[nodiscard]] std::string describe_construction(Schedule const& schedule, Rule const& rule, options const& chosen,
+                                                parameter_layout const& layout) {
+  description d;
+  d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
+  d.add("parameters", layout.size());
+  d.add("parameter type", name_of_type<typename Storage::parameter_type>());
+  d.add("gradient type", name_of_type<typename Storage::gradient_type>());
+  d.add("master type", name_of_type<typename Storage::master_type>());
+  d.add("schedule", name_of_type<Schedule>());
+  for (std::size_t round = 0; round < 4; ++round) {  // schedules of one name may still have different tables
+    const round_plan plan = schedule.plan(round);
+    d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
+                       static_cast<int>(plan.part))
+                      .view());
+  }
+  d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule.pace)>>());
+  for (const step_part part : {step_part::first, step_part::second}) {
+    d.add(part == step_part::first ? "pace.first" : "pace.second",
+          text(schedule.pace.minimum(part), " to ", schedule.pace.maximum(part)).view());
+  }
+  d.add("rule", name_of_type<Rule>());
+  d.add_all("rule.", rule);
+  d.add_all("options.", chosen);
+  d.add_all("layout: ", layout);
+  return d.lines();
+}
+
+}  // namespace ACCO_NAMESPACE
