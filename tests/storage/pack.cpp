@@ -19,7 +19,7 @@ void same_in_every_lane(std::vector<T> const& a, std::vector<T> const& b, F f) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("a pack computes what its scalars would", P, acco::pack<float>, acco::pack<double>, acco::pack<float, 1>,
-                   acco::pack<float, 4>, acco::pack<double, 4>) {
+                   acco::pack<float, 4>, acco::pack<double, 1>) {
   using T = std::remove_cvref_t<decltype(P{}.value[0])>;
   std::vector<T> a, b;
   for (std::size_t i = 0; i < P::lanes; ++i) {

@@ -3,9 +3,9 @@
 // flight are poisoned, calls and bytes are counted, and faults are injected.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -172,8 +172,8 @@ class mock_world {
     }
     check_poison(in, where, "input");
     check_poison(out, where, "output");
-    std::memcpy(in.data(), mine.data.data(), in.size());
-    if (adds) std::memcpy(out.data(), me.output.data(), out.size());
+    std::copy(mine.data.begin(), mine.data.end(), in.begin());
+    if (adds) std::copy(me.output.begin(), me.output.end(), out.begin());
     finish(all.posts);
     me.posted = me.waiting = false;
     fruitless_ = 0;
