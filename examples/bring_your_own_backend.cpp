@@ -38,7 +38,7 @@ class pair_backend {
   }
   template <class T>  // the input may lie inside the output
   void all_gather(acco::host_queue& queue, acco::sharded<T const> in, acco::replicated<T> out) {
-    exchange(queue, in.slice().data(), [in, out, rank = rank_](T const* zero, T const* one) {
+    exchange(queue, in.slice().data(), [in, out](T const* zero, T const* one) {
       const std::size_t slice = in.slice().size();
       if (slice != 0 && out.whole().data() != zero) std::memcpy(out.whole().data(), zero, in.slice().size_bytes());
       if (slice != 0 && out.whole().data() + slice != one) std::memcpy(out.whole().data() + slice, one, in.slice().size_bytes());
@@ -83,7 +83,7 @@ int main() {
     ends[static_cast<std::size_t>(rank)] = training.parameters()[10];
   };
   {
-    std::jthread zero(rank_main, 0), one(rank_main, 1);
+    const std::jthread zero(rank_main, 0), one(rank_main, 1);
   }
   std::printf("two ranks over a mailbox: parameters[10] = %.3f\n", static_cast<double>(ends[0]));
   if (ends[0] != ends[1] || std::abs(ends[0] - 0.5F) > 0.05F) throw std::runtime_error("the ranks did not meet in the middle");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -53,7 +54,7 @@ class progress_line {
     next_time_ = seconds + 0.2;
     next_share_ = std::min(share + 0.05, 1.0);
     const double rate = seconds > 0 ? report.samples / seconds : 0;
-    const int left = rate > 0 ? static_cast<int>((goal - report.samples) / rate + 0.5) : 0;
+    const int left = rate > 0 ? static_cast<int>(std::lround((goal - report.samples) / rate)) : 0;
     constexpr int width = 24;
     const int full = static_cast<int>(share * width);
     const std::string bar = std::string(static_cast<std::size_t>(full), '=') + (full < width ? ">" : "") +

@@ -177,7 +177,7 @@ summary train(settings const& s, toy_gpt::corpus const& text, std::string const&
         });
       },
       make_schedule(s), make_rule(s), make_storage(s));
-  if (!s.log.empty()) log << to_json(results[0], s).dump() << std::endl;
+  if (!s.log.empty()) log << to_json(results[0], s).dump() << '\n' << std::flush;
   if (!s.quiet) toy_gpt::print_sample(sample);
   return results[0];
 }

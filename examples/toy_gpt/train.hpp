@@ -79,7 +79,7 @@ inline std::string generate(gpt<float>& model, shape const& s, std::span<float c
 
 /// Trains one rank; rank 0 reports. `schedule`, `rule`, `storage` and `world` are the four types the library is made of.
 template <class Schedule, class Rule, class Storage, class World>
-void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule rule, Storage storage, World world,
+void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule rule, Storage storage, World const& world,
                 acco::trace* trace, round_sink const& sink, std::string const& source, summary& result, std::string& sample) {
   using parameter = typename Storage::parameter_type;
   const int rank = world.rank();

@@ -331,6 +331,7 @@ static_assert(collective_backend<mock_backend, host_queue>);
 template <class Function>
 void mock_world::run(Function&& function) {
   std::vector<mock_backend> handles;
+  handles.reserve(ranks_.size());
   for (int rank = 0; rank < size(); ++rank) handles.push_back(mock_backend(this, rank));
   for (mock_backend& handle : handles) handle.home_ = &handle;
   std::exception_ptr cause, consequence;

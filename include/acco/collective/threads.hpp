@@ -196,6 +196,7 @@ class threads_backend {
     if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
     const auto point = std::make_shared<meeting_point>(ranks);
     std::vector<threads_backend> handles;
+    handles.reserve(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) handles.push_back(threads_backend(point, rank));
     return handles;
   }
