@@ -175,7 +175,6 @@ TEST_CASE("elastic pace: a fast rank goes on while the network is busy, within i
                              acco::host_storage<float>{}, slow_link, 8};
     training.initialize(std::vector<float>(8, 1.0F));
     std::size_t most = 0, mine = 0, least = 1000;
-    double total = 0;
     while (training.samples() < 3000) {
       add_parameters_as_gradients(training);
       std::this_thread::sleep_for(std::chrono::microseconds(world.rank() == 0 ? 100 : 900));
@@ -183,7 +182,6 @@ TEST_CASE("elastic pace: a fast rank goes on while the network is busy, within i
       if (auto const report = training.accumulated(1)) {
         most = std::max(most, report->micro_batches);
         least = std::min(least, report->micro_batches);
-        total += report->weight;
       }
       if (mine > 3000) break;
     }
