@@ -65,11 +65,13 @@ class host_queue {
     };
     ++submitted_;
     if (thread_.joinable()) {
+      bool asleep = false;
       {
         const std::lock_guard lock(mutex_);
         available_ = submitted_;
+        asleep = std::exchange(asleep_, false);
       }
-      more_.notify_one();
+      if (asleep) more_.notify_one();
     } else {
       available_ = submitted_;
     }
@@ -148,7 +150,10 @@ class host_queue {
     std::unique_lock lock(mutex_);
     std::chrono::microseconds nap{1};
     for (;;) {
-      more_.wait(lock, [this] { return stopping_ || available_ != finished_.load(std::memory_order_relaxed); });
+      while (!stopping_ && available_ == finished_.load(std::memory_order_relaxed)) {
+        asleep_ = true;
+        more_.wait(lock);
+      }
       if (stopping_) return;
       lock.unlock();
       const progress result = run_next();
@@ -160,8 +165,7 @@ class host_queue {
       }
       nap = std::chrono::microseconds{1};
       lock.lock();
-      finished_.fetch_add(1, std::memory_order_release);
-      if (waiting_) done_.notify_one();
+      if (finished_.fetch_add(1, std::memory_order_release) + 1 == awaited_) done_.notify_one();
     }
   }
 
@@ -174,9 +178,8 @@ class host_queue {
     if (finished() >= count) return;
     if (thread_.joinable()) {
       std::unique_lock lock(mutex_);
-      waiting_ = true;
+      awaited_ = count;  // wakes this thread once, not after every task
       done_.wait(lock, [&] { return finished_.load(std::memory_order_relaxed) >= count; });
-      waiting_ = false;
       return;
     }
     for (advance(); finished() < count; advance()) driver_.wait(driver_.context);
@@ -191,7 +194,8 @@ class host_queue {
   std::exception_ptr error_;
   std::mutex mutex_;
   std::condition_variable more_, done_;
-  bool waiting_ = false, stopping_ = false;
+  std::uint64_t awaited_ = 0;  // how many finished tasks the owner waits for
+  bool asleep_ = false, stopping_ = false;
   std::thread thread_;  // last: it uses everything above
 };
 
