@@ -86,7 +86,7 @@ class progress_line {
 };
 
 inline void print_sample(std::string const& text) {
-  std::printf("\nwhat it writes (after the first line of the validation text):\n");
+  std::printf("\nwhat it writes (after a few words of the validation text):\n");
   std::string line = "  | ";
   for (const char c : text) {
     if (c == '\n') {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss against samples and against seconds, drawn by gnuplot.
+// Loss against samples and against seconds, drawn by gnuplot: validated points as lines, the smoothed training loss dotted.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -33,9 +34,18 @@ inline void plot(std::vector<summary> const& runs, std::string const& file) {
       std::fprintf(out, "END\n");
     }
   }
-  std::fprintf(out,
-               "set multiplot layout 1,2\nset grid lc rgb '#dddddd'\nset ylabel 'loss (nats per byte)'\nset key top right\nset "
-               "logscale y\n");
+  double low = 1e9, high = 0;  // what the validated points span: the start of the curves would flatten them
+  for (summary const& run : runs) {
+    for (point const& p : run.validation) {
+      low = std::min(low, p.loss);
+      high = std::max(high, p.loss);
+    }
+  }
+  const double margin = 0.08 * (high - low) + 0.01;
+  std::fprintf(out, "set yrange [%.6g:%.6g]\nset xrange [0:*]\nset autoscale xfixmax\n", low - margin, high + margin);
+  std::fprintf(
+      out,
+      "set multiplot layout 1,2\nset grid lc rgb '#dddddd'\nset ylabel 'validation loss (nats per byte)'\nset key top right\n");
   for (int panel = 0; panel < 2; ++panel) {
     std::fprintf(out, "set xlabel '%s'\nplot ", panel == 0 ? "samples (sequences, all ranks)" : "seconds");
     for (std::size_t k = 0; k < runs.size(); ++k) {

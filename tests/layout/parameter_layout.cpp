@@ -66,5 +66,11 @@ TEST_CASE("mistakes are refused by name") {
   CHECK_THROWS_WITH_AS(layout.add_group({.learning_rate_scale = -1}), doctest::Contains("learning_rate_scale"),
                        acco::usage_error);
   CHECK_THROWS_WITH_AS((void)layout["nobody"], doctest::Contains("'nobody'"), acco::usage_error);
-  CHECK(layout.size() == 2);
+  const std::string long_name(acco::parameter_layout::longest_name + 1, 'x');
+  const std::vector<std::size_t> deep(acco::parameter_layout::most_dimensions + 1, 1);
+  CHECK_THROWS_WITH_AS(layout.add(long_name, {2}), doctest::Contains("At most 8 dimensions and 128 characters"),
+                       acco::usage_error);
+  CHECK_THROWS_WITH_AS(layout.add("deep", deep), doctest::Contains("'deep' has 9 dimensions"), acco::usage_error);
+  layout.add(std::string_view(long_name).substr(1), std::span<std::size_t const>(deep).subspan(1));
+  CHECK(layout.size() == 3);
 }

@@ -30,6 +30,10 @@ class parameter_layout {
     std::size_t group;
   };
 
+  // Names and shapes are stored in place: vectors of vectors would cost a fifth of the header's compile time.
+  static constexpr std::size_t longest_name = 128;
+  static constexpr std::size_t most_dimensions = 8;
+
   parameter_layout() : groups_(1) {}
   /// One nameless stretch of `parameter_count` elements.
   explicit parameter_layout(std::size_t parameter_count) : parameter_layout() { add("parameters", {parameter_count}); }
@@ -46,7 +50,8 @@ class parameter_layout {
     return groups_.size() - 1;
   }
 
-  /// Appends a tensor. Throws `usage_error` for an unknown group, an empty name, one used before, or a size that overflows.
+  /// Appends a tensor. Throws `usage_error` for an unknown group, a name that is empty, too long or used before, too many
+  /// dimensions, or a size that overflows.
   parameter_layout& add(std::string_view name, std::span<std::size_t const> shape, std::size_t group = 0) {
     if (group >= groups_.size()) {
       throw usage_error({}, text("tensor '", name, "' names group ", group, " but there are ", groups_.size()),
@@ -64,9 +69,17 @@ class parameter_layout {
     if (__builtin_add_overflow(size_, elements, &end)) {
       throw usage_error({}, text("tensor '", name, "' makes the layout larger than the address space"), text("Check its shape"));
     }
-    entries_.push_back({characters_.size(), name.size(), extents_.size(), shape.size(), size_, elements, group});
-    for (const char c : name) characters_.push_back(c);
-    for (const std::size_t extent : shape) extents_.push_back(extent);
+    if (name.size() > longest_name || shape.size() > most_dimensions) {
+      throw usage_error({},
+                        text("tensor '", name, "' has ", shape.size(), " dimensions and a name of ", name.size(), " characters"),
+                        text("At most ", most_dimensions, " dimensions and ", longest_name, " characters are possible"));
+    }
+    entry& added = entries_.emplace_back();
+    for (const char c : name) added.name[added.name_size++] = c;
+    for (const std::size_t extent : shape) added.shape[added.dimensions++] = extent;
+    added.offset = size_;
+    added.size = elements;
+    added.group = group;
     size_ = end;
     return *this;
   }
@@ -112,11 +125,13 @@ class parameter_layout {
   }
 
  private:
-  struct entry {  // name and shape as places in the pools below
-    std::size_t name, name_size, shape, dimensions, offset, size, group;
+  struct entry {
+    char name[longest_name];
+    std::size_t shape[most_dimensions];
+    std::size_t name_size, dimensions, offset, size, group;
   };
-  [[nodiscard]] tensor view(entry const& e) const noexcept {
-    return {{characters_.data() + e.name, e.name_size}, {extents_.data() + e.shape, e.dimensions}, e.offset, e.size, e.group};
+  [[nodiscard]] static tensor view(entry const& e) noexcept {
+    return {{e.name, e.name_size}, {e.shape, e.dimensions}, e.offset, e.size, e.group};
   }
   [[nodiscard]] entry const* find(std::string_view name) const noexcept {
     for (entry const& each : entries_) {
@@ -126,8 +141,6 @@ class parameter_layout {
   }
 
   std::vector<entry> entries_;
-  std::vector<char> characters_;
-  std::vector<std::size_t> extents_;
   std::vector<update_group> groups_;
   std::size_t size_ = 0;
 };
