@@ -92,6 +92,31 @@ TEST_CASE_TEMPLATE("a rank that leaves while a round is in flight is named to th
   CHECK(contains(what[2], "rank 0"));
 }
 
+TEST_CASE("a rank that leaves is named at once, not at the deadline, also where no run() watches over the ranks") {
+  const auto handles = acco::threads_backend::world(2);
+  std::string what;
+  {
+    const std::jthread leaver([&] {
+      auto training = trainer(handles[0], acco::delayed{}, {.deadline = 20});
+      training.initialize(std::vector<float>(100, 1.0F));
+      for (int m = 0; m < 3; ++m) micro_batch(training);
+    });
+    const std::jthread stayer([&] {
+      try {
+        auto training = trainer(handles[1], acco::delayed{}, {.deadline = 20});
+        training.initialize(std::vector<float>(100, 1.0F));
+        for (int m = 0; m < 30; ++m) micro_batch(training);
+      } catch (acco::peer_error const& e) {  // a deadline_error would not be caught here
+        what = e.what();
+        CHECK(e.peer() == 0);
+      } catch (acco::error const& e) {
+        FAIL_CHECK(e.what());
+      }
+    });
+  }
+  CHECK(contains(what, "rank 0 failed: it destroyed its optimizer while round"));
+}
+
 TEST_CASE("all ranks may leave with a round in flight") {
   const auto what = outcomes<worlds::threads>(4, [](auto backend) {
     auto training = trainer(backend, acco::two_phase{});

@@ -34,6 +34,7 @@ TEST_CASE("a trace is valid JSON with one process a rank, rows of computation an
     if (name == "estimate") CHECK(event["args"]["round"].get<int>() % 2 == 0);
     CHECK(event["tid"].get<int>() == (name == "micro-batches" ? 0 : 1));
   }
+  CHECK(out.str().find("collectives") == std::string::npos);  // a row that nothing uses is not there
   CHECK(estimates == std::vector<int>{4, 4, 4});
   CHECK(commits == std::vector<int>{4, 4, 4});
   CHECK(computations == std::vector<int>{8, 8, 8});

@@ -50,9 +50,11 @@ class trace {
     const std::lock_guard lock(mutex_);
     double start = intervals_.empty() ? 0 : intervals_.front().when.begin;
     int ranks = 0;
+    bool used[3] = {true, true, false};
     for (interval const& each : intervals_) {
       start = each.when.begin < start ? each.when.begin : start;
       ranks = each.rank >= ranks ? each.rank + 1 : ranks;
+      used[static_cast<int>(each.where)] = true;
     }
     constexpr char const* rows[] = {"computation", "communication", "collectives"};
     char line[256];
@@ -64,6 +66,7 @@ class trace {
       out << line;
       separator = ",\n";
       for (int r = 0; r < 3; ++r) {
+        if (!used[r]) continue;
         std::snprintf(line, sizeof line, R"(%s{"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", separator,
                       rank, r, rows[r]);
         out << line;
