@@ -7,7 +7,7 @@ if(DEFINED ENV{CXX})
   set(compiler)
 endif()
 demand(REQUIRED ${compiler} make=ninja|make
-       OPTIONAL libopenblas-dev=/usr/include/*/cblas.h|/usr/include/cblas.h|/usr/include/*/openblas*/cblas.h|/usr/include/openblas*/cblas.h
+       OPTIONAL libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp)
 

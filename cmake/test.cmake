@@ -17,7 +17,7 @@ demand(REQUIRED ${compiler} make=ninja|make
                 doctest-dev=/usr/include/doctest/doctest.h|/usr/local/include/doctest/doctest.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
-       OPTIONAL libopenblas-dev=/usr/include/*/cblas.h|/usr/include/cblas.h|/usr/include/*/openblas*/cblas.h|/usr/include/openblas*/cblas.h
+       OPTIONAL libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
                 gnuplot-nox=gnuplot pkg-config=pkg-config)
 
 run(${CMAKE_COMMAND} --preset ${PRESET} ${generator})

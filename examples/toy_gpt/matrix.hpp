@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: CBLAS where it was found, plain blocked loops otherwise. Row-major throughout.
+// Matrix products: OpenBLAS (through CBLAS) where it was found, plain blocked loops otherwise. Row-major throughout.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-#if defined(TOY_GPT_CBLAS)
+#if defined(TOY_GPT_OPENBLAS)
 #include <cblas.h>
 #endif
 
@@ -31,8 +31,6 @@ inline void use_one_thread_for_products() {
 constexpr char const* name_of_products() {
 #if defined(TOY_GPT_OPENBLAS)
   return "OpenBLAS, one thread a rank";
-#elif defined(TOY_GPT_CBLAS)
-  return "CBLAS";
 #else
   return "plain loops (install OpenBLAS for more speed)";
 #endif
@@ -81,11 +79,11 @@ void multiply_plainly(form a_form, form b_form, std::size_t m, std::size_t n, st
   }
 }
 
-/// The same through CBLAS where it was found.
+/// The same through OpenBLAS where it was found.
 template <class Real>
 void multiply(form a_form, form b_form, std::size_t m, std::size_t n, std::size_t k, Real scale, matrix<Real const> a,
               matrix<Real const> b, Real keep, matrix<Real> c) {
-#if defined(TOY_GPT_CBLAS)
+#if defined(TOY_GPT_OPENBLAS)
   const auto op = [](form f) { return f == form::plain ? CblasNoTrans : CblasTrans; };
   const auto whole = [](std::size_t x) { return static_cast<int>(x); };
   if constexpr (sizeof(Real) == sizeof(float)) {
