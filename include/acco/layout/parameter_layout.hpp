@@ -30,7 +30,7 @@ class parameter_layout {
     std::size_t group;
   };
 
-  // Names and shapes are stored in place: vectors of vectors would cost a fifth of the header's compile time.
+  // Names and shapes are stored in place: vectors of vectors make the header slower to compile.
   static constexpr std::size_t longest_name = 128;
   static constexpr std::size_t most_dimensions = 8;
 

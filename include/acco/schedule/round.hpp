@@ -94,7 +94,6 @@ class round_engine {
   [[nodiscard]] round_totals const& totals() const noexcept { return sums_; }
   [[nodiscard]] parameter_layout const& layout() const noexcept { return layout_; }
   [[nodiscard]] error_place place() const noexcept { return {backend_.rank(), static_cast<std::int64_t>(next_round_), ""}; }
-  [[nodiscard]] Backend const& backend() const noexcept { return backend_; }
 
   /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
   std::optional<round_report> accumulated(double weight, double loss_sum) {
