@@ -10,6 +10,15 @@ configure_package_config_file(cmake/accoConfig.cmake.in ${PROJECT_BINARY_DIR}/ac
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/accoConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/accoConfig.cmake ${PROJECT_BINARY_DIR}/accoConfigVersion.cmake DESTINATION ${package_dir})
 
+foreach(component IN LISTS ACCO_COMPONENTS)
+  install(TARGETS acco_${component} EXPORT acco_${component}_targets FILE_SET HEADERS)
+  install(EXPORT acco_${component}_targets NAMESPACE acco:: DESTINATION ${package_dir})
+  set(find "${acco_${component}_find}")
+  set(needs ${acco_${component}_needs})
+  configure_file(cmake/component.cmake.in ${PROJECT_BINARY_DIR}/acco_${component}.cmake @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/acco_${component}.cmake DESTINATION ${package_dir})
+endforeach()
+
 configure_file(cmake/acco.pc.in ${PROJECT_BINARY_DIR}/acco.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/acco.pc DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/acco)

@@ -10,12 +10,14 @@
 
 #include <acco/acco.hpp>
 
+#include "conformance/trainer.hpp"
 #include "support/train.hpp"
 #include "support/worlds.hpp"
 
 namespace {
 
 using acco::fixed_pace;
+using conformance::add_parameters_as_gradients;
 
 /// Plain gradient descent without a slot.
 struct stateless {
@@ -28,44 +30,9 @@ struct stateless {
   }
 };
 
-template <class Training>
-void add_parameters_as_gradients(Training& training) {
-  auto const p = training.parameters();
-  auto const g = training.gradients();
-  for (std::size_t i = 0; i < p.size(); ++i) g[i] += p[i];
-}
-
 }  // namespace
 
-TEST_CASE("report->committed follows the schedule's table, and parameters() then holds the committed weights") {
-  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1}, acco::host_storage<double>{}, world, 6};
-    training.initialize(std::vector<double>(6, 1.0));
-    std::vector<double> committed(6);
-    std::size_t commits = 0;
-    for (int m = 0; m < 12; ++m) {
-      add_parameters_as_gradients(training);
-      auto const report = training.accumulated(1);
-      CHECK(report.has_value() == (m > 0));
-      if (!report) continue;
-      CHECK(report->round == static_cast<std::size_t>(m - 1));
-      CHECK(report->committed == (report->round % 2 == 1));
-      if (!report->committed) continue;
-      ++commits;
-      CHECK(report->step == commits);
-      CHECK(report->samples == training.samples());
-      CHECK(training.samples() == 4.0 * static_cast<double>(commits));  // two micro-batches of weight 1 on two ranks
-    }
-    CHECK(commits == 5);
-    // The round in flight is an odd one (a commit of round 11), so gather_committed shows what comes next; finish() shows the
-    // same.
-    training.gather_committed(committed);
-    training.finish();
-    CHECK(std::vector<double>(training.parameters().begin(), training.parameters().end()) == committed);
-    CHECK(training.samples() == 24);
-    CHECK(training.steps() == 6);
-  });
-}
+TEST_CASE("the trainer's promises on several ranks") { conformance::trainer_suite<worlds::threads>(); }
 
 TEST_CASE("weight_prediction never shows committed weights before finish; gather_committed does") {
   acco::optimizer training{acco::weight_prediction{}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<double>{},
@@ -80,21 +47,6 @@ TEST_CASE("weight_prediction never shows committed weights before finish; gather
   CHECK(committed[0] != training.parameters()[0]);
   training.finish();
   CHECK(committed[0] == training.parameters()[0]);
-}
-
-TEST_CASE("a prediction leaves state_digest unchanged, a commit changes it") {
-  acco::threads_backend::run(3, [](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 9};
-    training.initialize(std::vector<float>(9, 1.0F));
-    std::uint64_t before = training.state_digest();
-    for (int m = 0; m < 10; ++m) {
-      add_parameters_as_gradients(training);
-      training.accumulated(1);
-      const std::uint64_t after = training.state_digest();  // waits for the round that has just begun: round m
-      CHECK((before == after) == (m % 2 == 0));
-      before = after;
-    }
-  });
 }
 
 TEST_CASE("the first prediction does not leak into the step count: the first commit is AdamW's first step") {
@@ -168,34 +120,6 @@ TEST_CASE("spans stay where they are until a report, for ever with stable_addres
   }
 }
 
-TEST_CASE("elastic pace: a fast rank goes on while the network is busy, within its bounds, and every sample counts") {
-  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
-    auto slow_link = acco::rate_limited(world, {.bytes_per_second = 1e12, .latency = 2e-3});
-    acco::optimizer training{acco::two_phase{.pace = acco::elastic_pace{.at_least = 2, .at_most = 50}}, acco::adamw{},
-                             acco::host_storage<float>{}, slow_link, 8};
-    training.initialize(std::vector<float>(8, 1.0F));
-    std::size_t most = 0, mine = 0, least = 1000;
-    while (training.samples() < 3000) {
-      add_parameters_as_gradients(training);
-      std::this_thread::sleep_for(std::chrono::microseconds(world.rank() == 0 ? 100 : 900));
-      ++mine;
-      if (auto const report = training.accumulated(1)) {
-        most = std::max(most, report->micro_batches);
-        least = std::min(least, report->micro_batches);
-      }
-      if (mine > 3000) break;
-    }
-    training.finish();
-    CHECK(least >= 2);
-    CHECK(most <= 50);
-    if (world.rank() == 0) CHECK(most > 4);
-    double both[] = {static_cast<double>(mine)};
-    training.sum_over_ranks(both);
-    CHECK(both[0] == training.samples());  // nothing is lost, nothing counted twice
-    CHECK(static_cast<std::uint64_t>(training.totals().micro_batches) == mine);
-  });
-}
-
 TEST_CASE("fixed pace: the same ranks give bit-identical runs, twenty times under load") {
   std::atomic<bool> stop = false;
   std::vector<std::jthread> load;
@@ -235,30 +159,6 @@ TEST_CASE("bfloat16 parameters with fp32 accumulation: a thousand small incremen
   CHECK(sum_of(acco::host_storage<acco::bfloat16, float>{}) == 1.0);
   CHECK(sum_of(acco::host_storage<acco::bfloat16, acco::bfloat16>{}) <
         0.3);  // what fp32 accumulation is for: 256 + 1 is 256 in bfloat16
-}
-
-TEST_CASE("mean loss and learning-rate factor in the report are those of all ranks") {
-  acco::threads_backend::run(3, [](acco::threads_backend const& world) {
-    acco::optimizer training{acco::synchronous{},
-                             acco::sgd{},
-                             acco::host_storage<float>{},
-                             world,
-                             4,
-                             acco::options{.learning_rate = [](double samples) { return 1 / (1 + samples); }}};
-    training.initialize(std::vector<float>(4, 0.0F));
-    const double weight = world.rank() + 1;
-    const auto first = training.accumulated(weight, 10 * weight + 6);
-    REQUIRE(first.has_value());
-    CHECK(first->weight == 6);
-    CHECK(first->mean_loss == doctest::Approx(13));  // (60 + 18) / 6
-    CHECK(first->learning_rate_scale == 1);
-    const auto second = training.accumulated(weight);
-    CHECK(second->learning_rate_scale == doctest::Approx(1.0 / 7));
-    double sum[] = {1.0, static_cast<double>(world.rank())};
-    training.sum_over_ranks(sum);
-    CHECK(sum[0] == 3);
-    CHECK(sum[1] == 3);
-  });
 }
 
 TEST_CASE("bytes and calls are those of the theory: two passes a synchronous step, four an ACCO step") {

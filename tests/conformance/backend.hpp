@@ -38,7 +38,7 @@ void collectives(int ranks) {
     CHECK(backend.size() == ranks);
     const int rank = backend.rank();
     with_queue(backend, [&](acco::host_queue& queue) {
-      for (const std::size_t slice : {0U, 1U, 3U, 64U, 2500U}) {
+      for (const std::size_t slice : {0U, 1U, 3U, 64U, 2500U, 9001U}) {
         const std::size_t whole = slice * static_cast<std::size_t>(ranks);
         std::vector<T> mine(whole), gathered(whole), all(whole);
         std::vector<Sum> reduced(slice), added(slice, Sum(10));

@@ -59,6 +59,21 @@ outcome train(World, Schedule const& schedule, Rule const& rule, acco::parameter
       out.reports = reports;
     }
   });
+  if constexpr (requires { World::share(finals); }) {
+    World::share(finals);
+    World::share(out.digests);
+    std::vector<double> counts(static_cast<std::size_t>(s.ranks));
+    counts[0] = out.samples;
+    World::share(counts);
+    out.samples = counts[0];
+    counts[0] = static_cast<double>(out.steps);
+    World::share(counts);
+    out.steps = static_cast<std::uint64_t>(counts[0]);
+    std::vector<std::vector<acco::round_report>> reports(static_cast<std::size_t>(s.ranks));
+    reports[0] = out.reports;
+    World::share(reports);
+    out.reports = reports[0];
+  }
   for (auto const& each : finals) {
     for (std::size_t i = 0; i < each.size(); ++i) {
       out.ranks_agree = out.ranks_agree && static_cast<double>(each[i]) == static_cast<double>(finals[0][i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worlds in which a test of multi-rank behaviour runs: each has a name and `run(ranks, function(backend))`.
+// The worlds in which a test of multi-rank behaviour runs: each has a name and `run(ranks, function(backend))`. A world whose
+// ranks are processes also has `share(values by rank)`, which gives every process what the others found.
 #pragma once
 
 #include <utility>
@@ -10,6 +11,7 @@ namespace worlds {
 
 struct threads {
   static constexpr char const* name = "threads";
+  static constexpr int most_ranks = 7;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::threads_backend::run(ranks, function);

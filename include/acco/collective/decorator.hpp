@@ -62,6 +62,16 @@ class decorated_backend {
   {
     backend_.abandon(reason);
   }
+  [[nodiscard]] char const* progress_policy() const
+    requires requires(Backend const& b) { b.progress_policy(); }
+  {
+    return backend_.progress_policy();
+  }
+  [[nodiscard]] std::size_t buffer_bytes() const
+    requires requires(Backend const& b) { b.buffer_bytes(); }
+  {
+    return backend_.buffer_bytes();
+  }
   [[nodiscard]] auto driver() const
     requires requires(Backend const& b) { b.driver(); }
   {

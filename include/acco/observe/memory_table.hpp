@@ -9,7 +9,7 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Bytes that this rank's buffers take from the storage's memory resource, alignment included. For Phi parameters of p bytes,
+/// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For Phi parameters of p bytes,
 /// gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi + max(p, g) Phi (p Phi + g Phi
 /// where p != g; nothing under `synchronous`)
 /// + (k + 1) m Phi / N + s Phi / N. Bookkeeping that does not grow with the parameters is not counted.
@@ -20,21 +20,23 @@ struct memory_table {
   std::size_t masters = 0;     ///< master parameters, this rank's slice
   std::size_t slots = 0;       ///< the rule's state, this rank's slice
   std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
+  std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
 
   struct row {
     char const* name;
     std::size_t bytes;
   };
-  [[nodiscard]] constexpr std::array<row, 6> rows() const noexcept {
+  [[nodiscard]] constexpr std::array<row, 7> rows() const noexcept {
     return {{{"parameters in use", parameters},
              {"gradients accumulating", gradients},
              {"round in flight", in_flight},
              {"master parameters", masters},
              {"optimizer slots", slots},
-             {"reduced gradients", reduced}}};
+             {"reduced gradients", reduced},
+             {"arriving messages", messages}}};
   }
   [[nodiscard]] constexpr std::size_t total() const noexcept {
-    return parameters + gradients + in_flight + masters + slots + reduced;
+    return parameters + gradients + in_flight + masters + slots + reduced + messages;
   }
 };
 

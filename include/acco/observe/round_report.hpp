@@ -16,7 +16,7 @@ struct time_interval {
   [[nodiscard]] constexpr double seconds() const noexcept { return end - begin; }
 };
 
-/// A round that has ended on this rank. Everything but the times, `micro_batches` and `bytes_sent` is the same on every rank.
+/// A round that has ended on this rank. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on every rank.
 struct round_report {
   std::size_t round = 0;             ///< index, from 0
   round_plan plan;                   ///< what kind of round it was
@@ -34,6 +34,7 @@ struct round_report {
   double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
   double exposed_seconds = 0;        ///< of these, what the trainer had to wait: not hidden
   std::uint64_t bytes_sent = 0;      ///< by this rank (collective/redistribution.hpp)
+  char const* progress = "";         ///< who moved the messages meanwhile (network backends), in words
   time_interval computing;           ///< when the trainer computed since the boundary before
   time_interval communicating;       ///< when the round was in flight
 

@@ -66,6 +66,7 @@ class round_engine {
     state_.count(table);
     table.reduced = Storage::allocation_size(reduced_bytes(), reduced_stagger) +
                     Storage::allocation_size(received_bytes(), reduced_stagger + 1);
+    if constexpr (requires { backend_.buffer_bytes(); }) table.messages = backend_.buffer_bytes();
     return table;
   }
 
@@ -176,11 +177,19 @@ class round_engine {
   static constexpr std::size_t count_numbers = sizeof(counts) / sizeof(double);
   static constexpr std::size_t reduced_stagger = 16;
   static constexpr bool accumulating = has_accumulating_reduce_scatter<Backend, queue_type, gradient_type, sum_type>;
+  static constexpr bool in_pieces = requires(Backend& backend) { backend.pieces(); };
 
   /// What ends a round before its time, on every rank alike.
   struct nothing_to_carry {};
   struct not_finite {};
 
+  [[nodiscard]] char const* progress_policy() const noexcept {
+    if constexpr (requires { backend_.progress_policy(); }) {
+      return backend_.progress_policy();
+    } else {
+      return "";
+    }
+  }
   static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   static queue_type make_queue(Backend& backend) {
     if constexpr (requires { backend.driver(); }) {
@@ -227,18 +236,27 @@ class round_engine {
     queue_.enqueue([this] { times_.begin = now(); });
     all_reduce(&carried_counts_.weight, &all_.weight, count_numbers);
     queue_.enqueue([this] { weigh(); });
-    reduce_scatter();
-    Storage::sum_of_squares(queue_, sharded<sum_type const>(reduced().slice().first(state_.count())), &squares_mine_);
-    all_reduce(&squares_mine_, &squares_all_, 1);
-    queue_.enqueue([this] { decide(); });
-    const sharded<parameter_type> own(flight_.slice(backend_.rank()));
-    switch (plan_.parameters) {
-      case update::predict: enqueue_update<update::predict>(own); break;
-      case update::commit: enqueue_update<update::commit>(own); break;
-      case update::commit_and_predict: enqueue_update<update::commit_and_predict>(own); break;
+    if constexpr (in_pieces) {
+      switch (plan_.parameters) {
+        case update::predict: enqueue_pieces<update::predict>(); break;
+        case update::commit: enqueue_pieces<update::commit>(); break;
+        case update::commit_and_predict: enqueue_pieces<update::commit_and_predict>(); break;
+      }
+    } else {
+      reduce_scatter();
+      Storage::sum_of_squares(queue_, sharded<sum_type const>(reduced().slice().first(state_.count())), &squares_mine_);
+      all_reduce(&squares_mine_, &squares_all_, 1);
+      queue_.enqueue([this] { decide(); });
+      const sharded<parameter_type> own(flight_.slice(backend_.rank()));
+      switch (plan_.parameters) {
+        case update::predict: enqueue_update<update::predict>(own); break;
+        case update::commit: enqueue_update<update::commit>(own); break;
+        case update::commit_and_predict: enqueue_update<update::commit_and_predict>(own); break;
+      }
+      all_gather(flight_.parameters(), own.slice());
     }
-    all_gather(flight_.parameters(), own.slice());
     queue_.enqueue([this] { times_.end = now(); });
+    queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
 
   // --- the works of a round
@@ -279,6 +297,83 @@ class round_engine {
     state_.template apply<kind>(queue_, &apply_, sharded<sum_type const>(reduced().slice()), &scale_, own);
   }
 
+  // --- the same in pieces, over backends that can
+  // -------------------------------------------------------------------------------------------
+
+  /// Whether the update may begin before the norm over all ranks is known: nothing depends on it but the report, and an error.
+  [[nodiscard]] bool update_needs_norm() const noexcept {
+    return options_.clip_norm > 0 || options_.on_non_finite == non_finite::skip;
+  }
+
+  /// Without clipping, a piece is reduced, the one before it updated, the one before that gathered at the same time; where the
+  /// update needs the norm, all are reduced first. Bit-identical either way.
+  template <update kind>
+  void enqueue_pieces() {
+    bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), flight_.gradients().local().size_bytes()) +
+              bytes_sent(collective::all_gather, backend_.size(), flight_.parameters().whole().size_bytes());
+    squares_mine_ = 0;
+    found_non_finite_.reset();
+    if (update_needs_norm()) {
+      queue_.enqueue([this] {
+        return reduce_pieces([this](std::size_t offset, std::size_t count, auto) { square_piece(offset, count); });
+      });
+      all_reduce(&squares_mine_, &squares_all_, 1);
+      queue_.enqueue([this] {
+        decide();
+        const std::size_t piece = backend_.pieces().template piece_elements<gradient_type>();
+        for (std::size_t offset = 0; offset < shares_.slice_size(); offset += piece)
+          update_piece<kind>(offset, std::min(piece, shares_.slice_size() - offset));
+      });
+      queue_.enqueue([this] { return backend_.pieces().gather_rest(queue_); });
+    } else {
+      queue_.enqueue([this] { decide_without_norm(); });
+      queue_.enqueue([this] {
+        return reduce_pieces([this](std::size_t offset, std::size_t count, auto source) {
+          if (!square_piece(offset, count)) note_non_finite(offset, count, source);
+          update_piece<kind>(offset, count);
+        });
+      });
+      queue_.enqueue([this] { return backend_.pieces().gather_rest(queue_); });
+      all_reduce(&squares_mine_, &squares_all_, 1);
+      queue_.enqueue([this] {
+        norm_ = apply_ ? gradient_norm(squares_all_, step_weight_) : 0;
+        if (!std::isfinite(norm_)) throw not_finite{};
+      });
+    }
+  }
+
+  template <class OnPiece>
+  progress reduce_pieces(OnPiece&& on_piece) {
+    return backend_.pieces().reduce_scatter(queue_, flight_.gradients().local(), reduced().slice(),
+                                            plan_.gradients != carried::fresh, std::forward<OnPiece>(on_piece));
+  }
+  /// Adds a piece's squares, padding excluded; whether they are finite.
+  bool square_piece(std::size_t offset, std::size_t count) {
+    const std::size_t end = std::min(offset + count, state_.count());
+    if (offset < end) squares_mine_ = elementwise::sum_of_squares(reduced().slice().data() + offset, end - offset, squares_mine_);
+    return std::isfinite(squares_mine_);
+  }
+  template <update kind>
+  void update_piece(std::size_t offset, std::size_t count) {
+    const std::span<parameter_type> own = flight_.slice(backend_.rank());
+    state_.template apply_now<kind>(offset, count, apply_, sharded<sum_type const>(reduced().slice()), scale_,
+                                    sharded<parameter_type>(own));
+    backend_.pieces().gather_piece(queue_, std::span<parameter_type const>(own), flight_.parameters().whole(), offset, count);
+  }
+  /// Who brought what is not finite, while the addends are still here.
+  template <class Source>
+  void note_non_finite(std::size_t offset, std::size_t count, Source source) {
+    if (!found_non_finite_) found_non_finite_.emplace(backend_.size());
+    for (int rank = 0; rank < backend_.size(); ++rank) {
+      std::size_t first = 0;
+      const std::size_t found = elementwise::count_non_finite(source(rank), count, first);
+      found_non_finite_->add(rank, found, accumulator_.offset_of(shares_.begin(backend_.rank()) + offset + first));
+    }
+  }
+
+  // --- decisions, from reduced numbers only
+  // -------------------------------------------------------------------------------------------------
+
   /// After the counts are known: how much weight the update has; whether there is anything to do at all.
   void weigh() {
     step_weight_ = all_.weight + (plan_.gradients == carried::fresh ? 0 : step_weight_);
@@ -287,21 +382,22 @@ class round_engine {
 
   /// After the norm is known: scale and constants of the update, or none.
   void decide() {
+    norm_ = step_weight_ > 0 ? gradient_norm(squares_all_, step_weight_) : 0;
+    const bool finite = std::isfinite(norm_);
+    if (!finite && options_.on_non_finite == non_finite::raise) throw not_finite{};
+    decide_without_norm(finite ? clip_scale(norm_, options_.clip_norm) : 1);
+    if (finite) return;
+    apply_ = false;
+    skip_ = true;
+    step_weight_ = 0;
+    std::memset(static_cast<void*>(reduced().slice().data()), 0, reduced_bytes());
+  }
+  void decide_without_norm(double clip = 1) {
     apply_ = step_weight_ > 0;
     skip_ = false;
-    norm_ = apply_ ? gradient_norm(squares_all_, step_weight_) : 0;
-    clip_ = 1;
+    clip_ = clip;
     rate_ = options_.learning_rate(samples_);
     if (!apply_) return;
-    if (!std::isfinite(norm_)) {
-      if (options_.on_non_finite == non_finite::raise) throw not_finite{};
-      apply_ = false;
-      skip_ = true;
-      step_weight_ = 0;
-      std::memset(static_cast<void*>(reduced().slice().data()), 0, reduced_bytes());
-      return;
-    }
-    clip_ = clip_scale(norm_, options_.clip_norm);
     scale_ = clip_ / step_weight_;
     const bool ahead = plan_.parameters == update::commit_and_predict;
     state_.prepare({steps_ + 1, rate_}, {steps_ + 2, ahead ? options_.learning_rate(samples_ + step_weight_) : rate_});
@@ -364,19 +460,23 @@ class round_engine {
             .communication_seconds = times_.seconds(),
             .exposed_seconds = waited,
             .bytes_sent = bytes_,
+            .progress = progress_policy(),
             .computing = computed_,
             .communicating = times_};
   }
 
   /// Throws an error that names the ranks which brought infinite or NaN gradients. Collective: every rank has come here.
   [[noreturn]] void name_non_finite() {
-    const std::span<gradient_type const> carried = flight_.gradients().local().first(shares_.size());
-    std::size_t first = 0;
-    const std::size_t found = elementwise::count_non_finite(carried.data(), carried.size(), first);
     non_finite_findings findings(backend_.size());
-    findings.add(backend_.rank(), found, accumulator_.offset_of(first));
-    sum_over_ranks(findings.numbers());
-    findings.raise(layout_, queue_.place);
+    if (in_pieces && !update_needs_norm()) {  // parameters may have arrived where the gradients were: the owners have looked
+      if (found_non_finite_) findings = *found_non_finite_;
+    } else {
+      const std::span<gradient_type const> carried = flight_.gradients().local().first(shares_.size());
+      std::size_t first = 0;
+      const std::size_t found = elementwise::count_non_finite(carried.data(), carried.size(), first);
+      findings.add(backend_.rank(), found, accumulator_.offset_of(first));
+    }
+    findings.raise(backend_.rank(), layout_, queue_.place, [this](std::span<double> numbers) { sum_over_ranks(numbers); });
   }
 
   Schedule schedule_;
@@ -413,6 +513,7 @@ class round_engine {
   double step_weight_ = 0;  // of all gradients that the update uses, the kept ones included
   bool apply_ = false, skip_ = false;
   double norm_ = 0, clip_ = 1, scale_ = 0, rate_ = 1;
+  std::optional<non_finite_findings> found_non_finite_;  // by this owner, in all ranks' addends
   time_interval times_;
   typename Storage::buffer reduced_, received_;
   sharded_state<Storage, Rule> state_;

@@ -85,10 +85,20 @@ class sharded_state {
   template <update kind>
   void apply(queue& q, bool const* wanted, sharded<sum_type const> gradients, double const* scale, sharded<parameter_type> out) {
     for (piece& each : pieces_) {
-      each.arguments = {
-          masters() + each.begin, {}, gradients.slice().data() + each.begin, out.slice().data() + each.begin, each.count};
-      for (std::size_t k = 0; k < Rule::slot_count; ++k) each.arguments.slots[k] = slot(k) + each.begin;
+      each.arguments = arguments(each.begin, each.count, gradients, out);
       Storage::template apply<Rule, kind>(q, wanted, &now_[each.group], &next_[each.group], scale, &each.arguments);
+    }
+  }
+  /// The same at once for a stretch of the slice, for tasks that work in pieces.
+  template <update kind>
+  void apply_now(std::size_t offset, std::size_t count, bool wanted, sharded<sum_type const> gradients, double scale,
+                 sharded<parameter_type> out) const {
+    for (piece const& each : pieces_) {
+      const std::size_t first = std::max(each.begin, offset);
+      const std::size_t last = std::min(each.begin + each.count, offset + count);
+      if (first >= last) continue;
+      Storage::template apply_now<Rule, kind>(wanted, now_[each.group], next_[each.group], scale,
+                                              arguments(first, last - first, gradients, out));
     }
   }
 
@@ -123,10 +133,17 @@ class sharded_state {
   }
 
  private:
+  using update_arguments = elementwise::update_arguments<master_type, sum_type, parameter_type, Rule::slot_count>;
   struct piece {  // elements of the slice that belong to one group
     std::size_t begin, count, group;
-    elementwise::update_arguments<master_type, sum_type, parameter_type, Rule::slot_count> arguments;
+    update_arguments arguments;
   };
+  [[nodiscard]] update_arguments arguments(std::size_t begin, std::size_t count, sharded<sum_type const> gradients,
+                                           sharded<parameter_type> out) const noexcept {
+    update_arguments result{masters() + begin, {}, gradients.slice().data() + begin, out.slice().data() + begin, count};
+    for (std::size_t k = 0; k < Rule::slot_count; ++k) result.slots[k] = slot(k) + begin;
+    return result;
+  }
   [[nodiscard]] master_type* masters() const noexcept { return masters_.template as<master_type>(); }
   [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return slots_[k].template as<master_type>(); }
 

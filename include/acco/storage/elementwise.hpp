@@ -84,9 +84,12 @@ inline void sum_sources(int sources, Source source, To* out, std::size_t count, 
   }
 }
 
-/// The sum of squares, in double, in an order that depends on `count` only.
+/// Squares are summed in blocks of this many elements.
+inline constexpr std::size_t square_block = 1024;
+
+/// The sum of squares of one block, in double.
 template <class From>
-[[nodiscard]] inline double sum_of_squares(From const* from, std::size_t count) {
+[[nodiscard]] inline double squares_of_block(From const* from, std::size_t count) {
   using numbers = pack<double>;
   numbers sums[4] = {numbers(0.0), numbers(0.0), numbers(0.0), numbers(0.0)};
   std::size_t i = 0;
@@ -105,6 +108,13 @@ template <class From>
   double total = 0;
   for (const double lane : lanes) total += lane;
   return total;
+}
+
+/// `before` plus the sum of squares, block by block: an array that is cut after whole blocks gives the same bits as the whole.
+template <class From>
+[[nodiscard]] inline double sum_of_squares(From const* from, std::size_t count, double before = 0) {
+  for (std::size_t i = 0; i < count; i += square_block) before += squares_of_block(from + i, std::min(square_block, count - i));
+  return before;
 }
 
 /// How many elements are infinite or not a number; `first` becomes the index of the first of them.

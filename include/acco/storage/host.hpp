@@ -99,13 +99,17 @@ struct host_storage {
   static void apply(host_queue& queue, bool const* wanted, rule_constants<Rule> const* now, rule_constants<Rule> const* next,
                     double const* scale,
                     elementwise::update_arguments<Master, sum_type, Parameter, Rule::slot_count> const* arguments) {
-    queue.enqueue([=] {
-      if (*wanted) {
-        elementwise::apply<Rule, kind>(*now, *next, *scale, *arguments);
-      } else {
-        elementwise::convert(arguments->master, arguments->out, arguments->count);
-      }
-    });
+    queue.enqueue([=] { apply_now<Rule, kind>(*wanted, *now, *next, *scale, *arguments); });
+  }
+  /// The same at once, for tasks that work in pieces.
+  template <class Rule, update kind>
+  static void apply_now(bool wanted, rule_constants<Rule> const& now, rule_constants<Rule> const& next, double scale,
+                        elementwise::update_arguments<Master, sum_type, Parameter, Rule::slot_count> const& arguments) {
+    if (wanted) {
+      elementwise::apply<Rule, kind>(now, next, scale, arguments);
+    } else {
+      elementwise::convert(arguments.master, arguments.out, arguments.count);
+    }
   }
 
   /// Enqueues to[i] = from[i], converted.

@@ -38,8 +38,10 @@ class host_queue {
  public:
   /// Tasks run on a thread of the queue's own.
   host_queue() : thread_([this] { work(); }) {}
-  /// Tasks run inside `wait` and `poll`.
-  explicit host_queue(queue_driver driver) : driver_(driver) {}
+  /// Tasks run inside `wait` and `poll`; with an empty driver, on a thread of the queue's own.
+  explicit host_queue(queue_driver driver) : driver_(driver) {
+    if (driver_.wait == nullptr) thread_ = std::thread([this] { work(); });
+  }
   host_queue(host_queue const&) = delete;
   host_queue& operator=(host_queue const&) = delete;
   ~host_queue() { stop(); }

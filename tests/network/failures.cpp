@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts ranks as processes, lets one misbehave (trainer.cpp) and watches that all end in time, with an error that names the
+// culprit, and leave nothing running.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+using environment = std::vector<std::pair<std::string, std::string>>;
+
+struct ended {
+  int exit = -1;  // 128 + signal where a signal ended it; 1000 where it had to be stopped
+  std::string output;
+};
+
+bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+int occurrences(std::string const& text, std::string const& part) {
+  int n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+/// A command under way; its output goes to a file.
+class process {
+ public:
+  process(std::vector<std::string> words, environment const& settings) {
+    static int number = 0;
+    file_ = fs::temp_directory_path() / ("acco_failures_" + std::to_string(getpid()) + "_" + std::to_string(number++));
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const std::string path = file_.string();
+    pid_ = fork();
+    if (pid_ == 0) {
+      setpgid(0, 0);
+      for (auto const& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
+      const int out = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      dup2(out, STDOUT_FILENO);
+      dup2(out, STDERR_FILENO);
+      execvp(arguments[0], arguments.data());
+      _exit(127);
+    }
+  }
+  process(process const&) = delete;
+  process& operator=(process const&) = delete;
+  ~process() { fs::remove(file_); }
+
+  ended wait(std::chrono::steady_clock::time_point until) {
+    ended result;
+    int status = 0;
+    while (waitpid(pid_, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > until) {
+        kill(-pid_, SIGKILL);
+        waitpid(pid_, &status, 0);
+        result.exit = 1000;
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (result.exit != 1000) result.exit = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    std::ifstream in(file_);
+    result.output.assign(std::istreambuf_iterator<char>(in), {});
+    return result;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  fs::path file_;
+};
+
+/// Whether a process that carries this mark among its words is still running (zombies are not).
+bool running(std::string const& mark) {
+  for (auto const& entry : fs::directory_iterator("/proc")) {
+    std::ifstream words(entry.path() / "cmdline");
+    const std::string line(std::istreambuf_iterator<char>(words), {});
+    if (!line.empty() && line.find(mark) != std::string::npos) return true;
+  }
+  return false;
+}
+bool ends(std::string const& mark) {
+  for (int attempt = 0; attempt < 300; ++attempt) {
+    if (!running(mark)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+constexpr double deadline = 3;
+constexpr int ranks = 3;
+auto in(double seconds) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<int>(1000 * seconds));
+}
+
+/// The survivors' promises.
+void check_survivor(int rank, ended const& each) {
+  CAPTURE(rank);
+  CAPTURE(each.output);
+  CHECK(each.exit == 1);
+  CHECK(contains(each.output, "rank " + std::to_string(rank) + ", caused by 1, parameters kept"));
+  CHECK(contains(each.output, "acco: rank " + std::to_string(rank) + ", "));
+  CHECK((contains(each.output, ", round ") || contains(each.output, ", initialize: ")));
+  CHECK((contains(each.output, "all_reduce") || contains(each.output, "reduce_scatter") || contains(each.output, "all_gather") ||
+         contains(each.output, "broadcast")));
+}
+
+std::string mark() {
+  static int number = 0;
+  return "mark-" + std::to_string(getpid()) + "-" + std::to_string(number++);
+}
+
+/// Ranks over Gloo, started one by one.
+std::vector<ended> over_gloo(environment settings) {
+  static int port = 20000 + getpid() % 20000;
+  settings.insert(settings.end(), {{"WORLD_SIZE", std::to_string(ranks)},
+                                   {"MASTER_ADDR", "127.0.0.1"},
+                                   {"MASTER_PORT", std::to_string(++port)},
+                                   {"DEADLINE", std::to_string(deadline)}});
+  const std::string sign = mark();
+  std::vector<ended> results;
+  {
+    std::vector<std::unique_ptr<process>> processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      environment mine = settings;
+      mine.emplace_back("RANK", std::to_string(rank));
+      processes.push_back(std::make_unique<process>(std::vector<std::string>{GLOO_TRAINER, sign}, mine));
+    }
+    const auto until = in(deadline + 12);  // the slow rank itself comes late, and sanitizers are slow
+    for (auto const& each : processes) results.push_back(each->wait(until));
+  }
+  CHECK(ends(sign));
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("gloo: without a failure all ranks finish") {
+  for (ended const& each : over_gloo({})) {
+    CAPTURE(each.output);
+    CHECK(each.exit == 0);
+    CHECK(contains(each.output, "finished with 120 samples"));
+  }
+}
+
+TEST_CASE("gloo: a rank killed in any phase of a round, or of the start") {
+  for (char const* clip : {"0", "1"}) {
+    for (char const* operation : {"broadcast", "all_reduce", "reduce_scatter", "all_gather"}) {
+      CAPTURE(operation);
+      CAPTURE(clip);
+      const auto results =
+          over_gloo({{"DIE_IN", operation}, {"DIE_AFTER", std::string(operation) == "broadcast" ? "0" : "30"}, {"CLIP", clip}});
+      CHECK(results[1].exit == 128 + SIGKILL);
+      check_survivor(0, results[0]);
+      check_survivor(2, results[2]);
+    }
+  }
+}
+
+TEST_CASE("gloo: a rank that is far too slow") {
+  const auto results = over_gloo({{"SLOWER", "3000"}});
+  check_survivor(0, results[0]);
+  check_survivor(2, results[2]);
+  CHECK(contains(results[0].output, "rank 1 did not come to"));
+  check_survivor(1, results[1]);
+}
+
+TEST_CASE("gloo: an exception in one rank's code") {
+  const auto results = over_gloo({{"THROW", "1"}});
+  check_survivor(0, results[0]);
+  check_survivor(2, results[2]);
+  CHECK(contains(results[1].output, "the data loader broke"));
+  CHECK(results[1].exit == 1);
+}
+
+TEST_CASE("gloo: ranks built with other types, or started with other flags") {
+  for (auto const& [name, value, words] : {std::tuple{"BFLOAT16", "1", "rank 0 has 'parameter type = float', rank 1 has 'parameter type = bfloat16'"},
+                                           std::tuple{"LEARNING_RATE", "0.5", "rank 0 has 'rule.learning_rate = 0.01', rank 1 has 'rule.learning_rate = 0.5'"}}) {
+    for (ended const& each : over_gloo({{name, value}})) {
+      CAPTURE(each.output);
+      CHECK(each.exit == 1);
+      CHECK(contains(each.output, words));
+    }
+  }
+}
+
+TEST_CASE("gloo: a link that stops carrying") {
+  const std::string sign = mark();
+  const std::string script = std::string("ip link set lo up || exit 77; for r in 0 1 2; do RANK=$r ") + GLOO_TRAINER + " " + sign +
+                             " & done; sleep 1; ip link set lo down; wait";
+  process run({"unshare", "-n", "sh", "-c", script},
+              {{"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29400"}, {"DEADLINE", "2"}, {"COMPUTE", "0.02"},
+               {"MICRO_BATCHES", "1000"}});
+  const ended all = run.wait(in(20));
+  if (all.exit == 77 || all.exit == 127 || contains(all.output, "unshare failed") || contains(all.output, "not permitted")) {
+    MESSAGE("skipped: this user may not make a network namespace: " << all.output);
+    return;
+  }
+  CAPTURE(all.output);
+  CHECK(all.exit == 0);  // of the shell
+  CHECK(occurrences(all.output, "parameters kept") == 3);
+  CHECK(occurrences(all.output, "acco: rank ") >= 3);
+  CHECK(occurrences(all.output, "did not come to") >= 1);
+  CHECK(ends(sign));
+}
+
+#if defined(MPI_TRAINERS)
+namespace {
+struct implementation {
+  char const* name;
+  char const* launcher;
+  char const* trainer;
+  std::vector<std::string> flags, recovery;
+};
+std::vector<implementation> implementations() { return {MPI_TRAINERS}; }
+
+ended over_mpi(implementation const& which, std::vector<std::string> const& more, environment settings) {
+  settings.insert(settings.end(), {{"DEADLINE", std::to_string(deadline)},
+                                   {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                   {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+  const std::string sign = mark();
+  std::vector<std::string> words = {which.launcher};
+  words.insert(words.end(), which.flags.begin(), which.flags.end());
+  words.insert(words.end(), more.begin(), more.end());
+  words.insert(words.end(), {"-n", std::to_string(ranks), which.trainer, sign});
+  process run(words, settings);
+  const ended result = run.wait(in(deadline + 25));
+  CHECK(ends(sign));
+  return result;
+}
+}  // namespace
+
+TEST_CASE("mpi: without a failure all ranks finish") {
+  for (implementation const& which : implementations()) {
+    const ended all = over_mpi(which, {}, {});
+    CAPTURE(which.name);
+    CAPTURE(all.output);
+    CHECK(all.exit == 0);
+    CHECK(occurrences(all.output, "finished with 120 samples") == ranks);
+  }
+}
+
+TEST_CASE("mpi: a rank killed in any phase: the launcher ends the job; where it is told not to, every survivor says what it saw") {
+  for (implementation const& which : implementations()) {
+    CAPTURE(which.name);
+    for (char const* operation : {"all_reduce", "reduce_scatter", "all_gather"}) {
+      CAPTURE(operation);
+      const environment dying = {{"DIE_IN", operation}, {"DIE_AFTER", "30"}};
+      const ended all = over_mpi(which, {}, dying);
+      CAPTURE(all.output);
+      CHECK(all.exit != 0);
+      CHECK(all.exit != 1000);
+      if (which.recovery.empty()) continue;
+      const ended survivors = over_mpi(which, which.recovery, dying);
+      CAPTURE(survivors.output);
+      CHECK(survivors.exit != 1000);
+      for (int rank : {0, 2}) {
+        CHECK(contains(survivors.output, "rank " + std::to_string(rank) + ", caused by 1, parameters kept"));
+        CHECK(contains(survivors.output, "acco: rank " + std::to_string(rank) + ", round "));
+      }
+    }
+  }
+}
+
+TEST_CASE("mpi: a rank that is far too slow, an exception, other types: all survivors say so, and the job ends") {
+  for (implementation const& which : implementations()) {
+    CAPTURE(which.name);
+    for (auto const& [name, value, words] : {std::tuple{"SLOWER", "3000", "rank 1 did not come to all_reduce within"},
+                                             std::tuple{"THROW", "1", "because rank 1 failed: "},
+                                             std::tuple{"BFLOAT16", "1", "rank 1 has 'parameter type = bfloat16'"}}) {
+      const ended all = over_mpi(which, {}, {{name, value}});
+      CAPTURE(all.output);
+      CHECK(all.exit != 0);
+      CHECK(all.exit != 1000);
+      CHECK(contains(all.output, words));
+      CHECK(contains(all.output, "rank 0, caused by 1, parameters kept"));
+      CHECK(contains(all.output, "rank 2, caused by 1, parameters kept"));
+    }
+  }
+}
+#endif

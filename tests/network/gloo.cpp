@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only Gloo has: contexts made by its user, start-up from the environment and from files.
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "network/gloo_world.hpp"
+
+TEST_CASE("from files: three ranks find each other and train; the waiting thread uses no processor time") {
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / ("acco_gloo_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+    const auto backend = acco::gloo_backend::from_files({thread.rank(), 3}, directory, "run 1", {.deadline = 20});
+    CHECK(backend.rank() == thread.rank());
+    acco::host_queue queue;
+    double mine[1] = {backend.rank() + 1.0}, sum[1] = {0};
+    if (thread.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const std::clock_t before = std::clock();  // of the whole process
+    backend.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
+    queue.wait();
+    CHECK(sum[0] == 6);
+    if (thread.rank() == 0) CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.15);
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("a rank outside of the group, an interface that does not exist") {
+  CHECK_THROWS_AS((void)acco::gloo_backend::from_files({3, 3}, "/tmp", "x", {.deadline = 1}), acco::usage_error);
+  CHECK_THROWS_WITH_AS((void)acco::gloo_backend::from_files({0, 2}, "/tmp", "x", {.deadline = 1, .interface = "nonesuch0"}),
+                       doctest::Contains("GLOO_SOCKET_IFNAME"), acco::error);
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tests of the core that make sense over a network, the same list for every backend: ACCO_WORLD names its world.
+#include ACCO_WORLD
+
+#include "conformance/backend.hpp"
+#include "conformance/schedule.hpp"
+#include "conformance/trainer.hpp"
+
+using this_world = worlds::under_test;
+
+TEST_CASE("collectives") { conformance::backend_suite<this_world>({1, 2, 3, 4}); }
+
+TEST_CASE("synchronous") {
+  conformance::schedule_suite<this_world>(reference::algorithm::synchronous, [](unsigned first, unsigned second) {
+    return acco::synchronous{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("delayed") {
+  conformance::schedule_suite<this_world>(reference::algorithm::delayed, [](unsigned first, unsigned second) {
+    return acco::delayed{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("two_phase") {
+  conformance::schedule_suite<this_world>(reference::algorithm::two_phase, [](unsigned first, unsigned second) {
+    return acco::two_phase{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("weight_prediction") {
+  conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
+    return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("trainer") { conformance::trainer_suite<this_world>(); }
+
+TEST_CASE("results do not depend on the size of pieces, not by a bit, with and without clipping") {
+  const std::size_t before = this_world::piece_bytes;
+  for (const double clip : {0.0, 0.01}) {
+    reference::setting s = conformance::setting(3, 7);
+    s.clip_norm = clip;
+    const acco::parameter_layout layout(20011);
+    const auto run = [&](auto where) {
+      return library::train<acco::host_storage<float>>(where, acco::two_phase{}, acco::adamw{.learning_rate = 0.01}, layout, s);
+    };
+    const auto expected = run(worlds::threads{});
+    for (const std::size_t bytes : {8192U, 16384U, 1U << 20U}) {
+      this_world::piece_bytes = bytes;
+      const auto got = run(this_world{});
+      CHECK(got.parameters == expected.parameters);
+      CHECK(got.digests == expected.digests);
+    }
+  }
+  this_world::piece_bytes = before;
+}
+
+TEST_CASE("memory() counts what the backend allocated for messages; the report says who moved them") {
+  this_world::run(3, [](auto backend) {
+    acco::optimizer training{acco::delayed{}, acco::adamw{}, acco::host_storage<float>{}, backend, 10};
+    CHECK(training.memory().messages == 3 * 2 * this_world::piece_bytes);
+    training.initialize(std::vector<float>(10, 1.0F));
+    std::string who;
+    for (int m = 0; m < 4; ++m) {
+      if (auto const report = training.accumulated(1)) who = report->progress;
+    }
+    training.finish();
+    CHECK(who == backend.progress_policy());
+    CHECK(who.size() > 3);
+  });
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a small training run that can be told to misbehave; tests/network/failures.cpp starts several and watches them end.
+// ACCO_TRANSPORT chooses the network. Prints what an exception says, and whether parameters() stayed readable.
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <acco/acco.hpp>
+
+#ifdef ACCO_OVER_MPI
+#include <acco/collective/mpi.hpp>
+using network = acco::mpi_transport;
+#else
+#include <acco/collective/gloo.hpp>
+using network = acco::gloo_transport;
+#endif
+
+namespace {
+
+std::string word(char const* name, std::string const& otherwise = "") {
+  char const* const value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+double number(char const* name, double otherwise) { return word(name).empty() ? otherwise : std::stod(word(name)); }
+
+/// Kills its process when the named operation of the named round sends a message.
+class mortal : public network {
+ public:
+  using network::network;
+  using request = network::request;
+  request send(int to, acco::message_label label, void const* from, std::size_t bytes) {
+    static const std::string operation = word("DIE_IN");
+    static const auto least = static_cast<std::uint32_t>(number("DIE_AFTER", 0));  // collectives
+    if (!operation.empty() && operation == acco::name_of(label.operation) && label.sequence >= least &&
+        rank() == static_cast<int>(number("CULPRIT", 1))) {
+      std::raise(SIGKILL);
+    }
+    return network::send(to, label, from, bytes);
+  }
+};
+
+template <class Backend, class Storage>
+void train(Backend world, Storage storage) {
+  using parameter = typename Storage::parameter_type;
+  const int rank = world.rank();
+  const bool culprit = rank == static_cast<int>(number("CULPRIT", 1));
+  const double deadline = number("DEADLINE", 3);
+  const double clip = number("CLIP", 0);
+  const std::size_t count = 20000;
+  acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = culprit ? number("LEARNING_RATE", 0.01) : 0.01},
+                           storage,           world,
+                           count,             acco::options{.clip_norm = clip, .deadline = deadline}};
+  std::vector<parameter> shown(count, parameter(1.0F));
+  try {
+    training.initialize(shown);
+    std::cout << "rank " << rank << " began" << std::endl;
+    for (int m = 0; m < static_cast<int>(number("MICRO_BATCHES", 40)); ++m) {
+      for (auto& g : training.gradients()) g = static_cast<float>(g) + 1.0F;
+      double seconds = number("COMPUTE", 0.002);
+      if (culprit && m == 10) seconds *= number("SLOWER", 1);
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+      if (culprit && m == 10 && !word("THROW").empty()) throw std::runtime_error("the data loader broke");
+      if (training.accumulated(1)) shown.assign(training.parameters().begin(), training.parameters().end());
+    }
+    training.finish();
+  } catch (acco::error const& e) {
+    bool kept = true;
+    if (e.round() >= 0) {  // the training had begun
+      auto const now = training.parameters();
+      kept = std::memcmp(now.data(), shown.data(), now.size_bytes()) == 0;
+    }
+    std::cout << "rank " << rank << ", caused by " << e.peer() << ", parameters " << (kept ? "kept" : "LOST") << std::endl;
+    throw;
+  }
+  std::cout << "rank " << rank << " finished with " << training.samples() << " samples" << std::endl;
+}
+
+template <class Backend>
+void choose(Backend const& world) {
+  if (!word("BFLOAT16").empty() && world.rank() == static_cast<int>(number("CULPRIT", 1))) {
+    train(world, acco::host_storage<acco::bfloat16, float>{});
+  } else {
+    train(world, acco::host_storage<float>{});
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  static constexpr std::size_t piece = 8192;
+#ifdef ACCO_OVER_MPI
+  return acco::mpi_backend::run(count, words, [](acco::mpi_backend const&) {
+    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, MPI_COMM_WORLD, acco::mpi_options{})));
+  });
+#else
+  (void)count;
+  (void)words;
+  try {
+    auto context = acco::gloo_backend::context_from_environment({.deadline = number("DEADLINE", 3)});
+    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, std::move(context))));
+  } catch (std::exception const& e) {
+    std::cerr << e.what() << std::endl;
+    return 1;
+  }
+#endif
+}

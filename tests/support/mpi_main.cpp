@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rank runs all tests; the job fails if any rank's do.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <mpi.h>
+
+#include <doctest/doctest.h>
+
+int main(int count, char** words) {
+  int level = 0;
+  MPI_Init_thread(&count, &words, MPI_THREAD_MULTIPLE, &level);
+  doctest::Context context(count, words);
+  const int failed = context.run();
+  int any = failed;
+  MPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return any;
+}
