@@ -74,8 +74,8 @@ void schedule_suite(reference::algorithm kind, Make make) {
     const acco::parameter_layout layout(11);
     check(momentum, layout, setting(3, 8));
     check(acco::sgd{.learning_rate = 0.05, .momentum = 0.8, .nesterov = true}, layout, setting(3, 8));
-    check(acco::sgd{.learning_rate = 0.05, .momentum = 0.5, .weight_decay = 0.2, .weight_decay_kind = acco::decay::classic}, layout,
-          setting(2, 8));
+    check(acco::sgd{.learning_rate = 0.05, .momentum = 0.5, .weight_decay = 0.2, .weight_decay_kind = acco::decay::classic},
+          layout, setting(2, 8));
     check(acco::lion{.learning_rate = 0.01, .weight_decay = 0.1}, layout, setting(3, 8));
   }
   SUBCASE("several micro-batches a round, and uneven parts") {
@@ -116,13 +116,13 @@ void schedule_suite(reference::algorithm kind, Make make) {
     CHECK(clipped);
   }
   if constexpr (std::is_same_v<World, worlds::threads>) SUBCASE("every world of one process") {
-    const auto s = setting(3, 9, 2, 1);
-    compare<exact, worlds::mock_at_once>(kind, make, adamw, mixed_layout(), s);
-    compare<exact, worlds::mock_late>(kind, make, adamw, mixed_layout(), s);
-    compare<exact, worlds::mock_random>(kind, make, adamw, mixed_layout(), s);
-    compare<exact, worlds::decorated>(kind, make, adamw, mixed_layout(), s);
-    compare<exact, worlds::plain>(kind, make, adamw, mixed_layout(), s);
-  }
+      const auto s = setting(3, 9, 2, 1);
+      compare<exact, worlds::mock_at_once>(kind, make, adamw, mixed_layout(), s);
+      compare<exact, worlds::mock_late>(kind, make, adamw, mixed_layout(), s);
+      compare<exact, worlds::mock_random>(kind, make, adamw, mixed_layout(), s);
+      compare<exact, worlds::decorated>(kind, make, adamw, mixed_layout(), s);
+      compare<exact, worlds::plain>(kind, make, adamw, mixed_layout(), s);
+    }
   SUBCASE("other types, within their rounding") {
     using acco::bfloat16;
     const auto s = setting(2, 10);
@@ -132,15 +132,15 @@ void schedule_suite(reference::algorithm kind, Make make) {
     compare<acco::host_storage<float, bfloat16>, World>(kind, make, adamw, layout, s, 3e-2);
   }
   if constexpr (std::is_same_v<World, worlds::threads>) SUBCASE("every mix of types, within their rounding") {
-    using acco::bfloat16;
-    const auto s = setting(2, 10);
-    const acco::parameter_layout layout = mixed_layout();
-    compare<acco::host_storage<float, double>>(kind, make, adamw, layout, s, 2e-5);
-    compare<acco::host_storage<double, float>>(kind, make, adamw, layout, s, 2e-5);
-    compare<acco::host_storage<float, float, double>>(kind, make, adamw, layout, s, 2e-5);
-    compare<acco::host_storage<bfloat16>>(kind, make, adamw, layout, s, 3e-2);
-    compare<acco::host_storage<bfloat16, double, double>>(kind, make, adamw, layout, s, 3e-2);
-  }
+      using acco::bfloat16;
+      const auto s = setting(2, 10);
+      const acco::parameter_layout layout = mixed_layout();
+      compare<acco::host_storage<float, double>>(kind, make, adamw, layout, s, 2e-5);
+      compare<acco::host_storage<double, float>>(kind, make, adamw, layout, s, 2e-5);
+      compare<acco::host_storage<float, float, double>>(kind, make, adamw, layout, s, 2e-5);
+      compare<acco::host_storage<bfloat16>>(kind, make, adamw, layout, s, 3e-2);
+      compare<acco::host_storage<bfloat16, double, double>>(kind, make, adamw, layout, s, 3e-2);
+    }
   SUBCASE("stable addresses change nothing but the addresses") {
     const auto s = setting(3, 9);
     const auto moving = library::train<exact>(World{}, make(1, 1), adamw, mixed_layout(false), s);

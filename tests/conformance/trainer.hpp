@@ -124,8 +124,8 @@ void trainer_suite() {
     for (const double clip : {0.0, 1.0}) {
       std::vector<std::vector<char>> what(3);
       World::run(3, [&](auto world) {
-        acco::optimizer training{acco::two_phase{}, acco::adamw{},        acco::host_storage<float>{},
-                                 world,             layout, acco::options{.clip_norm = clip}};
+        acco::optimizer training{
+            acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout, acco::options{.clip_norm = clip}};
         training.initialize(std::vector<float>(layout.size(), 1.0F));
         float last = 0;
         try {
@@ -151,8 +151,9 @@ void trainer_suite() {
       for (auto const& each : what) {
         const std::string words(each.begin(), each.end());
         CAPTURE(words);
-        CHECK(words.find("rank 1 brought 2 gradients that are infinite or not a number, the first in tensor 'head' at element 3") !=
-              std::string::npos);
+        CHECK(
+            words.find("rank 1 brought 2 gradients that are infinite or not a number, the first in tensor 'head' at element 3") !=
+            std::string::npos);
       }
     }
   }

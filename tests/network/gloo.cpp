@@ -5,15 +5,13 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "network/gloo_world.hpp"
 
 TEST_CASE("from files: three ranks find each other and train; the waiting thread uses no processor time") {
-  const std::filesystem::path directory =
-      std::filesystem::temp_directory_path() / ("acco_gloo_" + std::to_string(getpid()));
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_gloo_" + std::to_string(getpid()));
   setenv("GLOO_SOCKET_IFNAME", "lo", 1);
   acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
     const auto backend = acco::gloo_backend::from_files({thread.rank(), 3}, directory, "run 1", {.deadline = 20});

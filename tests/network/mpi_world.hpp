@@ -2,7 +2,10 @@
 // Ranks are processes; every process runs every test, in the sub-groups that the test asks for.
 #pragma once
 
+#include <chrono>
+#include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <acco/collective/mpi.hpp>
@@ -19,27 +22,40 @@ struct mpi {
 
   template <class Function>
   static void run(int ranks, Function&& function) {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm group = MPI_COMM_NULL;
-    MPI_Comm_split(MPI_COMM_WORLD, rank < ranks ? 0 : MPI_UNDEFINED, rank, &group);
+    static MPI_Comm groups[most_ranks + 1] = {};
+    static bool made[most_ranks + 1] = {};
+    MPI_Comm& group = groups[ranks];
+    if (!std::exchange(made[ranks], true)) {
+      int rank = 0;
+      MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+      MPI_Comm_split(MPI_COMM_WORLD, rank < ranks ? 0 : MPI_UNDEFINED, rank, &group);
+    }
     if (group == MPI_COMM_NULL) return;
     function(acco::mpi_backend(group, {.progress = progress, .piece_bytes = piece_bytes}));
-    MPI_Comm_free(&group);
   }
 
   template <class T>
   static void share(std::vector<T>& by_rank) {
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
       if constexpr (std::is_trivially_copyable_v<T>) {
-        MPI_Bcast(&by_rank[rank], sizeof(T), MPI_BYTE, static_cast<int>(rank), MPI_COMM_WORLD);
+        tell(&by_rank[rank], sizeof(T), rank);
       } else {
-        auto size = static_cast<int>(by_rank[rank].size());
-        MPI_Bcast(&size, 1, MPI_INT, static_cast<int>(rank), MPI_COMM_WORLD);
-        by_rank[rank].resize(static_cast<std::size_t>(size));
-        MPI_Bcast(by_rank[rank].data(), size * static_cast<int>(sizeof(by_rank[rank][0])), MPI_BYTE, static_cast<int>(rank),
-                  MPI_COMM_WORLD);
+        std::size_t size = by_rank[rank].size();
+        tell(&size, sizeof size, rank);
+        by_rank[rank].resize(size);
+        tell(by_rank[rank].data(), size * sizeof(by_rank[rank][0]), rank);
       }
+    }
+  }
+
+ private:
+  /// A broadcast that sleeps: MPI's own spins, and here are more ranks than cores.
+  static void tell(void* data, std::size_t bytes, std::size_t root) {
+    MPI_Request handle = MPI_REQUEST_NULL;
+    MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, static_cast<int>(root), MPI_COMM_WORLD, &handle);
+    for (int done = 0; done == 0;) {
+      MPI_Test(&handle, &done, MPI_STATUS_IGNORE);
+      if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 };

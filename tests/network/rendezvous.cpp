@@ -174,9 +174,8 @@ TEST_CASE("through files: a killed run's complete set of files leads nobody astr
     }
   }).join();
   REQUIRE(fs::exists(directory.path / "job.member.2"));
-  const auto results = all_ranks({{0, 3}, {1, 3}}, [&](rank_of me) {
-    return acco::rendezvous::through_files(me, directory.path, "job", "fresh", 0.8);
-  });
+  const auto results = all_ranks(
+      {{0, 3}, {1, 3}}, [&](rank_of me) { return acco::rendezvous::through_files(me, directory.path, "job", "fresh", 0.8); });
   CHECK(contains(results[0].error, "rank 2 did not join in"));
   CHECK(results[1].got.empty());
   CHECK(contains(results[1].error, "rank 0 did not gather all ranks"));
@@ -187,7 +186,8 @@ TEST_CASE("through files: who does not come is named, with the directory and the
   const auto results = all_ranks({{0, 3}, {1, 3}}, [&](rank_of me) {
     return acco::rendezvous::through_files(me, directory.path, me.rank == 0 ? "one" : "two", "x", 0.3);
   });
-  CHECK(contains(results[0].error, "rank 1, 2 did not join in " + directory.path.string() + " under the name 'one' within 0.3 s"));
+  CHECK(
+      contains(results[0].error, "rank 1, 2 did not join in " + directory.path.string() + " under the name 'one' within 0.3 s"));
   CHECK(contains(results[1].error, "under the name 'two'"));
 }
 

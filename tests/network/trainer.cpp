@@ -51,9 +51,12 @@ void train(Backend world, Storage storage) {
   const double deadline = number("DEADLINE", 3);
   const double clip = number("CLIP", 0);
   const std::size_t count = 20000;
-  acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = culprit ? number("LEARNING_RATE", 0.01) : 0.01},
-                           storage,           world,
-                           count,             acco::options{.clip_norm = clip, .deadline = deadline}};
+  acco::optimizer training{acco::two_phase{},
+                           acco::adamw{.learning_rate = culprit ? number("LEARNING_RATE", 0.01) : 0.01},
+                           storage,
+                           world,
+                           count,
+                           acco::options{.clip_norm = clip, .deadline = deadline}};
   std::vector<parameter> shown(count, parameter(1.0F));
   try {
     training.initialize(shown);

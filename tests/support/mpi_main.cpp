@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rank runs all tests; the job fails if any rank's do.
 #define DOCTEST_CONFIG_IMPLEMENT
-#include <mpi.h>
-
 #include <doctest/doctest.h>
+#include <mpi.h>
 
 int main(int count, char** words) {
   int level = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over messages between two ranks: what the network backends share. Every rank sends each other rank its part
 // directly, all at once, so both directions of every link are busy; a rank sends (N-1)/N of the whole for a reduce-scatter or an
-// all-gather, as in a ring, but sums arrive unrounded and are added in rank order: results do not depend on backend or piece size.
+// all-gather, as in a ring, but sums arrive unrounded and are added in rank order: results do not depend on backend or piece
+// size.
 #pragma once
 
 #include <algorithm>
@@ -46,10 +47,10 @@ struct delivery_failure {
 };
 
 /// The concept of a transport: `rank()`, `size()`, a movable `request`, `send` and `receive` that start a message of up to
-/// `largest_message` bytes, `complete(request, seconds)` that tells or waits how far it is, `arrived(request)` after which nothing
-/// else need work any more, and `leave(label, from, bytes)` that sends a last message to all, ends the connections and wakes
-/// whoever waits in `complete`. `send`, `receive`, `complete` throw `delivery_failure`. One thread at a time calls all but `leave`.
-/// A request that is destroyed forgets its message.
+/// `largest_message` bytes, `complete(request, seconds)` that tells or waits how far it is, `arrived(request)` after which
+/// nothing else need work any more, and `leave(label, from, bytes)` that sends a last message to all, ends the connections and
+/// wakes whoever waits in `complete`. `send`, `receive`, `complete` throw `delivery_failure`. One thread at a time calls all but
+/// `leave`. A request that is destroyed forgets its message.
 template <class Transport>
 concept message_transport =
     requires(Transport& t, typename Transport::request& r, void const* from, void* to, std::size_t bytes, message_label label) {
@@ -349,10 +350,11 @@ class exchange {
       if (lowest < 0) lowest = peer;
       who.append(who.view().empty() ? "" : ", ").append(peer);
     }
-    throw deadline_error(queue.place, text("rank ", who, " did not come to ", name_of(operation), " within ", queue.deadline, " s"),
-                         text("Check that it is alive, that the network between the ranks carries data, and that it makes the same "
-                              "calls (acco::debug finds the first that differs); or raise options::deadline"),
-                         lowest);
+    throw deadline_error(
+        queue.place, text("rank ", who, " did not come to ", name_of(operation), " within ", queue.deadline, " s"),
+        text("Check that it is alive, that the network between the ranks carries data, and that it makes the same "
+             "calls (acco::debug finds the first that differs); or raise options::deadline"),
+        lowest);
   }
 
   /// Whether another rank has told that it ends; looked at every few milliseconds, and when something failed.
@@ -386,10 +388,11 @@ class exchange {
           if (each.peer == busy_peer_ && said_farewell(each)) throw_farewell(queue, operation, each.peer);
         }
         abandon(text("it lost the connection to rank ", busy_peer_).view(), busy_peer_);
-        throw peer_error(queue.place,
-                         text(name_of(operation), " failed: the connection to rank ", busy_peer_, " is lost (", failure.reason, ")"),
-                         text("Rank ", busy_peer_, " was killed or ended, or its host or network is down: look at its own output first"),
-                         busy_peer_);
+        throw peer_error(
+            queue.place,
+            text(name_of(operation), " failed: the connection to rank ", busy_peer_, " is lost (", failure.reason, ")"),
+            text("Rank ", busy_peer_, " was killed or ended, or its host or network is down: look at its own output first"),
+            busy_peer_);
       }
     } catch (error const& e) {
       abandon(e.what(), e.peer());
@@ -420,11 +423,11 @@ class exchange {
   message_label reduction_{}, gather_{}, spread_{};
   std::size_t reduced_ = 0;  // pieces of the reduction that are summed
   bool reducing_ = false, gathering_ = false;
-  int spreading_ = 0;    // step of a broadcast
-  double since_ = 0;     // when the wait for another rank began; 0: no wait
-  double asked_ = 0;     // when the transport was last asked
-  double heard_ = 0;     // when farewells were last looked for
-  int busy_peer_ = -1;   // whose message is being worked at
+  int spreading_ = 0;   // step of a broadcast
+  double since_ = 0;    // when the wait for another rank began; 0: no wait
+  double asked_ = 0;    // when the transport was last asked
+  double heard_ = 0;    // when farewells were last looked for
+  int busy_peer_ = -1;  // whose message is being worked at
   std::atomic<bool> abandoned_ = false;
   std::vector<farewell> farewells_;
   std::vector<transfer> incoming_farewells_;

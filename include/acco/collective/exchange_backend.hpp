@@ -36,9 +36,8 @@ class exchange_backend {
   }
   template <class T>
   void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
-    queue.enqueue([group = group_.get(), &queue, in, out] {
-      group->gather_piece(queue, in.slice(), out.whole(), 0, in.slice().size());
-    });
+    queue.enqueue(
+        [group = group_.get(), &queue, in, out] { group->gather_piece(queue, in.slice(), out.whole(), 0, in.slice().size()); });
     queue.enqueue([group = group_.get(), &queue] { return group->gather_rest(queue); });
   }
   template <class T>
@@ -51,7 +50,8 @@ class exchange_backend {
   /// This rank leaves although a round is in flight: the others must not wait for it.
   void abandon(std::string_view reason) const noexcept { group_->abandon(reason); }
 
-  /// The same operations in pieces, to be called by tasks: a round reduces, updates and gathers different pieces at the same time.
+  /// The same operations in pieces, to be called by tasks: a round reduces, updates and gathers different pieces at the same
+  /// time.
   [[nodiscard]] exchange<Transport>& pieces() const noexcept { return *group_; }
   /// What the backend itself allocated for messages.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return group_->buffer_bytes(); }

@@ -3,14 +3,9 @@
 // point-to-point buffers: Gloo's thread moves the bytes and sleeps in between.
 #pragma once
 
-#include <gloo/context.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
-
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include <gloo/context.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
 #include "acco/collective/backend.hpp"
 #include "acco/collective/exchange.hpp"
 #include "acco/collective/exchange_backend.hpp"
@@ -37,11 +38,12 @@ namespace ACCO_NAMESPACE {
 struct gloo_options {
   std::size_t piece_bytes = std::size_t{256} << 10U;  ///< of a rank's part that travels, is summed and updated as one
   double deadline = 600;                              ///< seconds to wait for the other ranks at start-up
-  std::string interface{};                            ///< network interface to use, e.g. "eth0"; default: GLOO_SOCKET_IFNAME, then
-                                                      ///< the one that leads to MASTER_ADDR, then the one of this host's name
+  std::string interface{};  ///< network interface to use, e.g. "eth0"; default: GLOO_SOCKET_IFNAME, then
+                            ///< the one that leads to MASTER_ADDR, then the one of this host's name
 };
 
-/// Messages over a connected Gloo context.
+/// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
+/// silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now on.
 class gloo_transport {
  public:
   static constexpr bool waits = true;
@@ -58,8 +60,10 @@ class gloo_transport {
     bool incoming_;
   };
 
-  explicit gloo_transport(std::shared_ptr<gloo::Context> context)
-      : context_(std::move(context)), watchdog_([this] { watch(); }) {}
+  explicit gloo_transport(std::shared_ptr<gloo::Context> context) : context_(std::move(context)), watchdog_([this] { watch(); }) {
+    struct sigaction now{};
+    if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  }
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
@@ -140,14 +144,14 @@ class gloo_transport {
   static bool wait(request& which, std::chrono::milliseconds longest) {
     return which.incoming_ ? which.buffer_->waitRecv(nullptr, longest) : which.buffer_->waitSend(nullptr, longest);
   }
-  static void stop_waiting(request& which) {
-    which.incoming_ ? which.buffer_->abortWaitRecv() : which.buffer_->abortWaitSend();
-  }
+  static void stop_waiting(request& which) { which.incoming_ ? which.buffer_->abortWaitRecv() : which.buffer_->abortWaitSend(); }
   template <class Work>
   static std::invoke_result_t<Work&> translated(Work&& work) {
     try {
       return work();
-    } catch (gloo::Exception const& e) {
+    } catch (delivery_failure const&) {
+      throw;
+    } catch (std::exception const& e) {  // several types of Gloo's
       const std::string_view what(e.what());
       const std::size_t words = what.find("] ");  // after "[file:line] "
       throw delivery_failure{text(words == std::string_view::npos ? what : what.substr(words + 2))};
@@ -253,7 +257,8 @@ class gloo_backend : public exchange_backend<gloo_transport> {
   };
 
   template <class Exchange>
-  static std::shared_ptr<gloo::Context> connected(rank_of mine, std::string const& address, gloo_options const& chosen, Exchange const& exchange) {
+  static std::shared_ptr<gloo::Context> connected(rank_of mine, std::string const& address, gloo_options const& chosen,
+                                                  Exchange const& exchange) {
     const error_place where{mine.rank, -1, "start-up"};
     if (mine.rank < 0 || mine.rank >= mine.size)
       throw usage_error(where, text("there is no rank ", mine.rank, " of ", mine.size), text("Ranks are numbered from 0"));
@@ -268,9 +273,12 @@ class gloo_backend : public exchange_backend<gloo_transport> {
       exchanged_addresses<Exchange> store(mine, exchange);
       context->connectFullMesh(store, device);
       return context;
-    } catch (gloo::Exception const& e) {
+    } catch (error const&) {
+      throw;
+    } catch (std::exception const& e) {  // several types of Gloo's
       throw peer_error(where, text("the ranks cannot be connected: ", std::string_view(e.what())),
-                       text("Check that every rank is alive and can reach this host at ", attributes.iface.empty() ? attributes.hostname : attributes.iface,
+                       text("Check that every rank is alive and can reach this host at ",
+                            attributes.iface.empty() ? attributes.hostname : attributes.iface,
                             " (gloo_options::interface, or GLOO_SOCKET_IFNAME, chooses another network)"));
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes of an MPI job (component `mpi`). Collectives are acco's own over MPI_Isend and MPI_Irecv (exchange.hpp): MPI's
-// make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the trainer, keeps asking.
+// Ranks as processes of an MPI job (component `mpi`). Collectives are acco's own over MPI_Isend and MPI_Irecv (exchange.hpp):
+// MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the trainer, keeps asking.
 #pragma once
 
 #ifndef OMPI_SKIP_MPICXX
@@ -9,9 +9,6 @@
 #ifndef MPICH_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX 1
 #endif
-#include <mpi.h>
-#include <sched.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,6 +21,9 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <mpi.h>
+#include <sched.h>
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/exchange.hpp"
@@ -43,7 +43,9 @@ enum class mpi_progress {
 struct mpi_options {
   mpi_progress progress = mpi_progress::helper_thread;
   std::size_t piece_bytes = std::size_t{256} << 10U;  ///< of a rank's part that travels, is summed and updated as one
-  void (*warn)(char const* sentence) = [](char const* sentence) { std::fprintf(stderr, "%s\n", sentence); };  ///< once per process
+  void (*warn)(char const* sentence) = [](char const* sentence) {
+    std::fprintf(stderr, "%s\n", sentence);
+  };  ///< once per process
 };
 
 /// Messages over one communicator. MPI calls are made by one thread at a time, whichever it is.
@@ -93,14 +95,15 @@ class mpi_transport {
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
     if (options_.progress == mpi_progress::helper_thread && level < MPI_THREAD_SERIALIZED) {
-      throw usage_error({.rank = rank_},
-                        text("MPI was initialized with thread level ",
-                             level == MPI_THREAD_SINGLE ? std::string_view("MPI_THREAD_SINGLE") : "MPI_THREAD_FUNNELED",
-                             ", and mpi_progress::helper_thread makes MPI calls on a thread of its own"),
-                        text("Ask MPI_Init_thread for MPI_THREAD_MULTIPLE (MPI_THREAD_SERIALIZED is enough if the program itself makes "
-                             "no MPI calls while it trains), or choose mpi_progress::poll"));
+      throw usage_error(
+          {.rank = rank_},
+          text("MPI was initialized with thread level ",
+               level == MPI_THREAD_SINGLE ? std::string_view("MPI_THREAD_SINGLE") : "MPI_THREAD_FUNNELED",
+               ", and mpi_progress::helper_thread makes MPI calls on a thread of its own"),
+          text("Ask MPI_Init_thread for MPI_THREAD_MULTIPLE (MPI_THREAD_SERIALIZED is enough if the program itself makes "
+               "no MPI calls while it trains), or choose mpi_progress::poll"));
     }
-    check(MPI_Comm_dup(group, &communicator_));
+    duplicate(group);
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     MPI_Comm_size(communicator_, &size_);
     int* bound = nullptr;
@@ -195,6 +198,15 @@ class mpi_transport {
     MPI_Error_string(code, words, &length);
     throw delivery_failure{text(std::string_view(words, static_cast<std::size_t>(length)))};
   }
+  /// MPI_Comm_dup would spin until all ranks have come.
+  void duplicate(MPI_Comm group) {
+    MPI_Request handle = MPI_REQUEST_NULL;
+    check(MPI_Comm_idup(group, &communicator_, &handle));
+    for (int done = 0; done == 0;) {
+      check(MPI_Test(&handle, &done, MPI_STATUS_IGNORE));
+      if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
   /// Labels repeat after a while; messages with one label are delivered in order.
   [[nodiscard]] int tag(message_label label) const noexcept {
     const std::uint32_t kinds = collective_kinds;
@@ -222,16 +234,16 @@ class mpi_transport {
       }
     }
     if (options_.progress != mpi_progress::helper_thread) return;
-    MPI_Comm host = MPI_COMM_NULL;
-    MPI_Comm_split_type(communicator_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    int neighbours = 1;
-    MPI_Comm_size(host, &neighbours);
-    MPI_Comm_free(&host);
+    int neighbours = size_;  // ranks on this host, as the launchers tell
+    for (char const* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+      char const* value = std::getenv(name);
+      if (value != nullptr && std::atoi(value) > 0) neighbours = std::atoi(value);
+    }
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
     const unsigned cores = std::thread::hardware_concurrency();
-    if (CPU_COUNT(&allowed) == 1 && cores > static_cast<unsigned>(neighbours)) {
+    if (CPU_COUNT(&allowed) == 1 && cores > static_cast<unsigned>(neighbours)) {  // there are some to spare
       warn_once(warned_of_binding,
                 text("acco: rank ", rank_, ": this process may use 1 of ", cores,
                      " cores, so the thread that makes MPI progress takes its time from the computation. Start with "
@@ -267,8 +279,8 @@ class mpi_backend : public exchange_backend<mpi_transport> {
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
       : exchange_backend(std::make_shared<exchange<mpi_transport>>(chosen.piece_bytes, group, chosen)) {}
 
-  /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit code 1, half
-  /// a second later, so that the other ranks can say what they saw.
+  /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit code 1,
+  /// half a second later, so that the other ranks can say what they saw.
   template <class Function>
   static int run(int& count, char**& words, Function&& function, mpi_options const& chosen = {}) {
     int level = 0;

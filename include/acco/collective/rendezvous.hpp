@@ -3,14 +3,6 @@
 // directory that all hosts see. Each brings a few bytes (an address) and gets everybody's. Used once, at start-up.
 #pragma once
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -29,6 +21,14 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "acco/error.hpp"
 
@@ -59,8 +59,9 @@ struct launch_environment : rank_of {
   static std::string word(char const* name) {
     char const* const value = std::getenv(name);
     if (value == nullptr || *value == '\0') {
-      throw usage_error({}, text("the environment variable ", name, " is not set"),
-                        text("Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every process, or start with a launcher that does"));
+      throw usage_error(
+          {}, text("the environment variable ", name, " is not set"),
+          text("Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every process, or start with a launcher that does"));
     }
     return value;
   }
@@ -253,7 +254,8 @@ inline std::string address_towards(std::string const& host, std::uint16_t port, 
 /// Rank 0 listens at address:port until everybody has come, and then tells all to everybody. Blocks for at most `deadline`
 /// seconds; throws `deadline_error` that names who is missing, `usage_error` (the port is in use, the host unknown),
 /// `mismatch_error` (two processes of one rank, different numbers of ranks).
-inline contributions over_tcp(rank_of me, std::string const& address, std::uint16_t port, std::string const& mine, double deadline) {
+inline contributions over_tcp(rank_of me, std::string const& address, std::uint16_t port, std::string const& mine,
+                              double deadline) {
   using namespace detail;
   const error_place where{me.rank, -1, "start-up"};
   const auto until = after(deadline);
@@ -271,7 +273,9 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
     bool spoke = false;
     while (clock::now() < until) {
       const socket_handle to(socket(at.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      if (!to) throw usage_error(where, text("no socket can be opened: ", std::strerror(errno)), text("Check the limits of this process"));
+      if (!to)
+        throw usage_error(where, text("no socket can be opened: ", std::strerror(errno)),
+                          text("Check the limits of this process"));
       int code = connect(to.get(), reinterpret_cast<sockaddr const*>(&at.address), at.length) == 0 ? 0 : errno;
       if (code == EINPROGRESS) {
         socklen_t length = sizeof code;
@@ -288,7 +292,9 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
         } else if (const auto answer = read_frame(to, until)) {
           reader in{*answer};
           const std::string refusal = in.bytes();
-          if (!refusal.empty()) throw mismatch_error(where, text("rank 0 refused this rank: ", refusal), text("Start every rank once, with the same WORLD_SIZE"), 0);
+          if (!refusal.empty())
+            throw mismatch_error(where, text("rank 0 refused this rank: ", refusal),
+                                 text("Start every rank once, with the same WORLD_SIZE"), 0);
           for (std::string& each : all) each = in.bytes();
           if (in.good) return all;
           spoke = true;
@@ -300,9 +306,12 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
     }
     throw deadline_error(where,
                          spoke ? text("what listens at ", address, ":", port, " did not answer as rank 0 within ", deadline, " s")
-                               : text("rank 0 could not be reached at ", address, ":", port, " within ", deadline, " s (", std::strerror(last), ")"),
-                         spoke ? text("Rank 0 may wait for other ranks, or another program uses this port: look at rank 0's output, or choose another MASTER_PORT")
-                               : text("Check that rank 0 runs, that MASTER_ADDR and MASTER_PORT are those of rank 0's host, and that no firewall is between"),
+                               : text("rank 0 could not be reached at ", address, ":", port, " within ", deadline, " s (",
+                                      std::strerror(last), ")"),
+                         spoke ? text("Rank 0 may wait for other ranks, or another program uses this port: look at rank 0's "
+                                      "output, or choose another MASTER_PORT")
+                               : text("Check that rank 0 runs, that MASTER_ADDR and MASTER_PORT are those of rank 0's host, and "
+                                      "that no firewall is between"),
                          0);
   }
 
@@ -319,9 +328,9 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
   if (!door || bind(door.get(), reinterpret_cast<sockaddr const*>(&any), at.length) != 0 || listen(door.get(), 1024) != 0) {
     const int code = errno;
     throw usage_error(where, text("rank 0 cannot listen at port ", port, ": ", std::strerror(code)),
-                      code == EADDRINUSE
-                          ? text("Another program uses it (an earlier run that still lives, or a launcher's own store): choose another MASTER_PORT")
-                          : text("Choose a port that this user may listen at"));
+                      code == EADDRINUSE ? text("Another program uses it (an earlier run that still lives, or a launcher's own "
+                                                "store): choose another MASTER_PORT")
+                                         : text("Choose a port that this user may listen at"));
   }
   std::vector<socket_handle> peers(ranks);
   all[0] = mine;
@@ -330,7 +339,8 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
     if (!door.ready(POLLIN, until)) {
       auto const [who, first] = missing(all, came);
       throw deadline_error(where, text("rank ", who, " did not come to ", address, ":", port, " within ", deadline, " s"),
-                           text("Check that it runs and that its MASTER_ADDR, MASTER_PORT and WORLD_SIZE are the same as here"), first);
+                           text("Check that it runs and that its MASTER_ADDR, MASTER_PORT and WORLD_SIZE are the same as here"),
+                           first);
     }
     socket_handle guest(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!guest) continue;
@@ -342,14 +352,18 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
     const std::string theirs = in.bytes();
     if (!in.good) continue;
     text refusal;
-    if (size != me.size) refusal.append("it was started with WORLD_SIZE ").append(size).append(", rank 0 with ").append(me.size);
-    else if (rank < 1 || rank >= size) refusal.append("there is no rank ").append(rank).append(" of ").append(size);
-    else if (came[static_cast<std::size_t>(rank)]) refusal.append("a process of rank ").append(rank).append(" has come already");
+    if (size != me.size)
+      refusal.append("it was started with WORLD_SIZE ").append(size).append(", rank 0 with ").append(me.size);
+    else if (rank < 1 || rank >= size)
+      refusal.append("there is no rank ").append(rank).append(" of ").append(size);
+    else if (came[static_cast<std::size_t>(rank)])
+      refusal.append("a process of rank ").append(rank).append(" has come already");
     if (!refusal.view().empty()) {
       std::string no;
       put(no, std::string(refusal.view()));
       (void)write_frame(guest, no, std::min(until, after(5)));
-      throw mismatch_error(where, text("rank ", rank, " cannot join: ", refusal), text("Start every rank once, with the same WORLD_SIZE"), rank);
+      throw mismatch_error(where, text("rank ", rank, " cannot join: ", refusal),
+                           text("Start every rank once, with the same WORLD_SIZE"), rank);
     }
     all[static_cast<std::size_t>(rank)] = theirs;
     came[static_cast<std::size_t>(rank)] = true;
@@ -360,7 +374,8 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
   for (std::string const& each : all) put(body, each);
   for (std::size_t rank = 1; rank < ranks; ++rank) {
     if (!write_frame(peers[rank], body, until)) {
-      throw peer_error(where, text("rank ", rank, " left while all ranks were joining"), text("Look at its own output"), static_cast<int>(rank));
+      throw peer_error(where, text("rank ", rank, " left while all ranks were joining"), text("Look at its own output"),
+                       static_cast<int>(rank));
     }
   }
   return all;
@@ -368,8 +383,8 @@ inline contributions over_tcp(rank_of me, std::string const& address, std::uint1
 
 /// Through files in `directory`, which all ranks see, under the name `run`. Files that an earlier run left behind, even of the
 /// same name, are recognised: nobody goes on before rank 0 has seen everybody's answer to a number drawn for this run.
-inline contributions through_files(rank_of me, std::filesystem::path const& directory, std::string const& run, std::string const& mine,
-                                   double deadline) {
+inline contributions through_files(rank_of me, std::filesystem::path const& directory, std::string const& run,
+                                   std::string const& mine, double deadline) {
   using namespace detail;
   namespace fs = std::filesystem;
   const error_place where{me.rank, -1, "start-up"};
@@ -405,8 +420,11 @@ inline contributions through_files(rank_of me, std::filesystem::path const& dire
     if (clock::now() > until) {
       here[static_cast<std::size_t>(me.rank)] = true;
       auto const [who, first] = missing(contributions(ranks), here);
-      throw deadline_error(where, text("rank ", who, " did not ", what, " in ", std::string_view(directory.native()), " under the name '", run, "' within ", deadline, " s"),
-                           text("Check that it runs, sees the same directory, and was given the same run identifier and number of ranks"), first);
+      throw deadline_error(
+          where,
+          text("rank ", who, " did not ", what, " in ", std::string_view(directory.native()), " under the name '", run,
+               "' within ", deadline, " s"),
+          text("Check that it runs, sees the same directory, and was given the same run identifier and number of ranks"), first);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   };
@@ -454,7 +472,8 @@ inline contributions through_files(rank_of me, std::filesystem::path const& dire
         for (std::size_t rank = 0; rank < ranks; ++rank) {
           const std::string body = read(file("seen", rank));
           reader in{body};
-          agreed[rank] = rank == 0 || (in.number<std::uint64_t>() == roster_number && in.number<std::uint64_t>() == nonces[rank] && in.good);
+          agreed[rank] =
+              rank == 0 || (in.number<std::uint64_t>() == roster_number && in.number<std::uint64_t>() == nonces[rank] && in.good);
         }
         if (std::find(agreed.begin(), agreed.end(), false) == agreed.end()) break;
         if (clock::now() > until) here = agreed;  // a file was there, of a process that is not

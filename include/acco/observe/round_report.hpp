@@ -16,7 +16,8 @@ struct time_interval {
   [[nodiscard]] constexpr double seconds() const noexcept { return end - begin; }
 };
 
-/// A round that has ended on this rank. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on every rank.
+/// A round that has ended on this rank. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on
+/// every rank.
 struct round_report {
   std::size_t round = 0;             ///< index, from 0
   round_plan plan;                   ///< what kind of round it was

@@ -314,9 +314,8 @@ class round_engine {
     squares_mine_ = 0;
     found_non_finite_.reset();
     if (update_needs_norm()) {
-      queue_.enqueue([this] {
-        return reduce_pieces([this](std::size_t offset, std::size_t count, auto) { square_piece(offset, count); });
-      });
+      queue_.enqueue(
+          [this] { return reduce_pieces([this](std::size_t offset, std::size_t count, auto) { square_piece(offset, count); }); });
       all_reduce(&squares_mine_, &squares_all_, 1);
       queue_.enqueue([this] {
         decide();
