@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <span>
 #include <string>
@@ -111,6 +112,9 @@ class gpt {
     return std::span<Real const>(logits_).subspan((text.size() - 1) * shape::vocabulary, shape::vocabulary);
   }
 
+  /// Called before every layer, forward and backward: the place to poll a network that makes no progress by itself.
+  std::function<void()> between_layers;
+
  private:
   struct block_activations {
     std::vector<Real> in, norm1, mean1, inverse1, qkv, share, mixed, middle, norm2, mean2, inverse2, up, gate, raised;
@@ -146,6 +150,7 @@ class gpt {
       for (std::size_t j = 0; j < w; ++j) (*stream)[r * w + j] = token[j] + place[j];
     }
     for (std::size_t l = 0; l < shape_.layers; ++l) {
+      if (between_layers) between_layers();
       block_activations& a = blocks_[l];
       block_offsets const& at = at_.blocks[l];
       std::vector<Real>& out = l + 1 < shape_.layers ? blocks_[l + 1].in : out_;
@@ -177,6 +182,7 @@ class gpt {
     normalise_backward(out_.data(), p + at_.norm_gain, mean_.data(), inverse_.data(), d_branch_.data(), d_stream_.data(),
                        g + at_.norm_gain, g + at_.norm_bias, rows, w);
     for (std::size_t l = shape_.layers; l-- > 0;) {
+      if (between_layers) between_layers();
       block_activations const& a = blocks_[l];
       block_offsets const& at = at_.blocks[l];
       linear_backward(a.raised.data(), p + at.down, d_stream_.data(), d_wide_.data(), g + at.down, g + at.down_bias, rows, 4 * w,

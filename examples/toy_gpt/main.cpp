@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small GPT on real text with a schedule of your choice, on several ranks of this machine.
+// Trains a small GPT on real text with a schedule of your choice, on several ranks: threads of this process, or processes over a
+// network.
 #include <fstream>
 #include <iostream>
-#include <variant>
+#include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -11,9 +13,9 @@
 
 #include "display.hpp"
 #include "plot.hpp"
+#include "runner.hpp"
 #include "settings.hpp"
 #include "text.hpp"
-#include "train.hpp"
 
 using toy_gpt::settings;
 using toy_gpt::summary;
@@ -27,7 +29,22 @@ settings parse(int count, char** words) {
   std::string micro_batches = "1";
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
   app.add_option("--data", s.data, "Text file to learn; without it, the repository's own text")->check(CLI::ExistingFile);
-  app.add_option("--ranks", s.ranks, "Ranks, each a thread with its own model")->check(CLI::Range(1, 256))->capture_default_str();
+  app.add_option("--backend", s.backend,
+                 "threads: ranks are threads of this process; mpi, gloo: this process is one rank, started by mpirun, or with "
+                 "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment")
+      ->check(CLI::IsMember({"threads", "mpi", "gloo"}))
+      ->capture_default_str();
+  app.add_option("--progress", s.progress, "Who makes MPI progress while the model computes")
+      ->check(CLI::IsMember({"helper_thread", "poll", "none"}))
+      ->capture_default_str();
+  app.add_option("--piece", s.piece_kib, "KiB of a rank's part that travel as one over mpi or gloo (default: the backend's)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--deadline", s.deadline, "Seconds that any rank waits for another")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--ranks", s.ranks, "Ranks as threads, each with its own model")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   app.add_option("--schedule", s.schedule, "When rounds happen and what they carry")
       ->check(CLI::IsMember(schedules))
       ->capture_default_str();
@@ -82,6 +99,8 @@ settings parse(int count, char** words) {
       throw CLI::ValidationError("--micro-batches", "expected K or K:K2 with positive numbers, got " + micro_batches);
     }
     if (s.model.width % s.model.heads != 0) throw CLI::ValidationError("--heads", "the number of heads must divide the width");
+    if (s.link_megabits > 0 && s.backend != "threads")
+      throw CLI::ValidationError("--link", "a link is simulated between threads only: " + s.backend + " uses a real one");
     const bool synchronous = s.compare.empty() && s.schedule == "synchronous";
     if (s.elastic && synchronous)
       throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");
@@ -89,31 +108,6 @@ settings parse(int count, char** words) {
     std::exit(app.exit(e));
   }
   return s;
-}
-
-using any_rule = std::variant<acco::adamw, acco::sgd, acco::lion>;
-using any_schedule = std::variant<acco::synchronous, acco::delayed<>, acco::two_phase<>, acco::weight_prediction<>,
-                                  acco::delayed<acco::elastic_pace>, acco::two_phase<acco::elastic_pace>,
-                                  acco::weight_prediction<acco::elastic_pace>>;
-using any_storage = std::variant<acco::host_storage<float>, acco::host_storage<acco::bfloat16>>;
-
-any_rule make_rule(settings const& s) {
-  if (s.rule == "sgd") return acco::sgd{.learning_rate = s.rate(), .momentum = 0.9};
-  if (s.rule == "lion") return acco::lion{.learning_rate = s.rate(), .weight_decay = 0.1};
-  return acco::adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1};
-}
-any_storage make_storage(settings const& s) {
-  if (s.dtype == "bfloat16") return acco::host_storage<acco::bfloat16>{};
-  return acco::host_storage<float>{};
-}
-any_schedule make_schedule(settings const& s) {
-  const acco::fixed_pace fixed{.first = s.first, .second = s.second};
-  const acco::elastic_pace elastic{.at_least = s.first, .at_most = std::max(64U, s.first)};
-  if (s.schedule == "synchronous") return acco::synchronous{.pace = fixed};
-  if (s.schedule == "delayed") return s.elastic ? any_schedule(acco::delayed{.pace = elastic}) : acco::delayed{.pace = fixed};
-  if (s.schedule == "weight_prediction")
-    return s.elastic ? any_schedule(acco::weight_prediction{.pace = elastic}) : acco::weight_prediction{.pace = fixed};
-  return s.elastic ? any_schedule(acco::two_phase{.pace = elastic}) : acco::two_phase{.pace = fixed};
 }
 
 nlohmann::json to_json(acco::round_report const& r, double seconds) {
@@ -131,7 +125,13 @@ nlohmann::json to_json(acco::round_report const& r, double seconds) {
           {"compute_seconds", r.compute_seconds},
           {"communication_seconds", r.communication_seconds},
           {"exposed_seconds", r.exposed_seconds},
-          {"bytes_sent", r.bytes_sent}};
+          {"bytes_sent", r.bytes_sent},
+          {"progress", r.progress}};
+}
+nlohmann::json points(std::vector<toy_gpt::point> const& curve) {
+  nlohmann::json all = nlohmann::json::array();
+  for (toy_gpt::point const& p : curve) all.push_back({p.samples, p.seconds, p.loss});
+  return all;
 }
 nlohmann::json to_json(summary const& r, settings const& s) {
   return {{"summary", true},
@@ -148,7 +148,14 @@ nlohmann::json to_json(summary const& r, settings const& s) {
           {"validation_loss", r.validation_loss},
           {"samples_per_second", r.samples_per_second},
           {"hidden_fraction", r.hidden_fraction},
-          {"bytes_sent", r.bytes_sent}};
+          {"bytes_sent", r.bytes_sent},
+          {"backend", s.backend},
+          {"progress", r.progress},
+          {"rounds", r.rounds},
+          {"compute_seconds", r.compute_seconds},
+          {"communication_seconds", r.communication_seconds},
+          {"exposed_seconds", r.exposed_seconds},
+          {"validation", points(r.validation)}};
 }
 
 std::ofstream open(std::string const& file) {
@@ -160,36 +167,17 @@ std::ofstream open(std::string const& file) {
   return out;
 }
 
-/// Trains with one schedule on all ranks.
-summary train(settings const& s, toy_gpt::corpus const& text, std::string const& source, std::ofstream& log, acco::trace* trace) {
-  const toy_gpt::round_sink sink = s.log.empty() ? toy_gpt::round_sink() : [&log](acco::round_report const& r, double seconds) {
-    log << to_json(r, seconds).dump() << '\n';
-  };
-  std::vector<summary> results(static_cast<std::size_t>(s.ranks));
-  std::string sample;
-  std::visit(
-      [&](auto const& schedule, auto const& rule, auto const& storage) {
-        acco::threads_backend::run(s.ranks, [&](acco::threads_backend const& world) {
-          const auto link =
-              acco::rate_limited(world, {.bytes_per_second = s.link_megabits > 0 ? s.link_megabits * 125000 : 1e15});
-          toy_gpt::train_rank(s, text, schedule, rule, storage, link, trace, sink, source,
-                              results[static_cast<std::size_t>(world.rank())], sample);
-        });
-      },
-      make_schedule(s), make_rule(s), make_storage(s));
-  if (!s.log.empty()) log << to_json(results[0], s).dump() << '\n' << std::flush;
-  if (!s.quiet) toy_gpt::print_sample(sample);
-  return results[0];
-}
-
-int run(settings s) {
+int run(settings s, toy_gpt::runner& ranks) {
   toy_gpt::use_one_thread_for_products();
-  if (!s.plot.empty()) toy_gpt::demand_gnuplot();
+  const bool speaks = ranks.first_rank() == 0;
+  s.ranks = ranks.size();
+  s.quiet = s.quiet || !speaks;
+  if (!s.plot.empty() && speaks) toy_gpt::demand_gnuplot();
   const std::string source = s.data.empty() ? "this repository" : s.data;
   const toy_gpt::corpus text(s.data.empty() ? toy_gpt::repository_text(TOY_GPT_REPOSITORY) : toy_gpt::read_file(s.data),
                              s.model.context);
-  std::ofstream log = open(s.log);
-  std::ofstream trace_file = open(s.trace);
+  std::ofstream log = open(speaks ? s.log : "");
+  std::ofstream trace_file = open(s.trace.empty() || speaks ? s.trace : s.trace + ".rank" + std::to_string(ranks.first_rank()));
   std::optional<acco::trace> trace;
   if (!s.trace.empty()) trace.emplace(std::size_t{1} << 20U);
 
@@ -201,11 +189,19 @@ int run(settings s) {
     one.elastic = s.elastic && schedule != "synchronous";
     if (s.compare.size() > 1 && schedule != "two_phase")
       one.first += one.second != 0 ? one.second : one.first;  // the same samples a step
-    runs.push_back(train(one, text, source, log, trace ? &*trace : nullptr));
+    toy_gpt::job job{one, text, source, trace ? &*trace : nullptr, {}, {}, {}};
+    if (log.is_open())
+      job.sink = [&log](acco::round_report const& r, double seconds) { log << to_json(r, seconds).dump() << '\n'; };
+    ranks.train(job);
+    runs.push_back(job.result);
+    if (!speaks) continue;
+    if (log.is_open()) log << to_json(job.result, one).dump() << '\n' << std::flush;
+    if (!s.quiet) toy_gpt::print_sample(job.sample);
     toy_gpt::print_result(runs.back(), text);
   }
-  if (runs.size() > 1) toy_gpt::print_comparison(runs);
   if (trace) trace->write(trace_file);
+  if (!speaks) return 0;
+  if (runs.size() > 1) toy_gpt::print_comparison(runs);
   if (!s.plot.empty()) toy_gpt::plot(runs, s.plot);
   return 0;
 }
@@ -213,10 +209,14 @@ int run(settings s) {
 }  // namespace
 
 int main(int count, char** words) {
+  std::unique_ptr<toy_gpt::runner> ranks;
   try {
-    return run(parse(count, words));
+    const settings s = parse(count, words);
+    ranks = toy_gpt::make_runner(s, count, words);
+    return run(s, *ranks);
   } catch (std::exception const& e) {
-    std::cerr << "toy_gpt: " << e.what() << '\n';
+    std::cerr << "toy_gpt: " << e.what() << std::endl;
+    if (ranks) ranks->give_up();
     return 1;
   }
 }

@@ -13,6 +13,10 @@ namespace toy_gpt {
 
 struct settings {
   std::string data;  // empty: the repository's own text
+  std::string backend = "threads";
+  std::string progress = "helper_thread";  // over MPI
+  std::size_t piece_kib = 0;               // of a round over a network; 0: the backend's default
+  double deadline = 600;
   int ranks = 2;
   std::string schedule = "two_phase";
   std::string rule = "adamw";
@@ -49,7 +53,9 @@ struct summary {
   double samples = 0, seconds = 0;  // seconds without evaluation
   double train_loss = 0, validation_loss = 0;
   double samples_per_second = 0, hidden_fraction = 0;
-  std::uint64_t bytes_sent = 0, steps = 0;
+  std::uint64_t bytes_sent = 0, steps = 0, rounds = 0;
+  double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;  // of this rank
+  std::string progress;                                                        // who moved the messages
   std::vector<point> training, validation;
 };
 

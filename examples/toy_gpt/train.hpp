@@ -94,11 +94,15 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
       world,
       model.layout(),
       acco::options{.clip_norm = s.clip,
-                    .learning_rate = acco::warmup_cosine{.warmup = s.warmup, .total = static_cast<double>(s.samples)}}};
+                    .learning_rate = acco::warmup_cosine{.warmup = s.warmup, .total = static_cast<double>(s.samples)},
+                    .deadline = s.deadline}};
   if (speaks && !s.quiet) print_model(s, model.layout(), training.memory(), text, source);
   std::vector<parameter> initial;
   for (const float value : model.initial(s.seed)) initial.push_back(parameter(value));
   training.initialize(initial);
+  if constexpr (requires { world.driver(); }) {
+    if (s.progress == "poll") model.between_layers = [&training] { training.poll(); };
+  }
 
   float_view<parameter, typename Storage::gradient_type> view(model.layout().size());
   progress_line line(s);
@@ -136,6 +140,7 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
     const auto report = training.accumulated(static_cast<double>(s.batch), loss);
     if (!report) continue;
 
+    result.progress = report->progress;
     if (trace != nullptr) trace->record(rank, *report);
     smooth = smooth == 0 ? report->mean_loss : 0.95 * smooth + 0.05 * report->mean_loss;
     if (speaks) {
@@ -165,6 +170,10 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   result.samples_per_second = result.samples / result.seconds;
   result.hidden_fraction = training.totals().hidden_fraction();
   result.bytes_sent = training.totals().bytes_sent;
+  result.rounds = training.totals().rounds;
+  result.compute_seconds = training.totals().compute_seconds;
+  result.communication_seconds = training.totals().communication_seconds;
+  result.exposed_seconds = training.totals().exposed_seconds;
   if (speaks) {
     line.close();
     if (!s.quiet) {

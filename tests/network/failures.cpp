@@ -273,9 +273,7 @@ TEST_CASE("mpi: a rank killed in any phase: the launcher ends the job; where it 
       // Open MPI itself may hang in one of them (it says so); then the other one ends the job.
       const int spoke = occurrences(survivors.output, ", caused by 1, parameters kept");
       CHECK(spoke >= 1);
-      CHECK(occurrences(survivors.output, ": rank 1 did not come to ") + occurrences(survivors.output, "rank 1 failed") +
-                occurrences(survivors.output, "the connection to rank 1 is lost") >=
-            spoke);
+      CHECK((contains(survivors.output, "rank 1 did not come to ") || contains(survivors.output, "the connection to rank 1 is lost")));
     }
   }
 }

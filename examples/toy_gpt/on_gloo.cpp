@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <acco/collective/gloo.hpp>
+
+#include "choose.hpp"
+
+namespace toy_gpt {
+
+std::unique_ptr<runner> make_gloo_runner(settings const& s) {
+  acco::gloo_options options{.deadline = s.deadline};
+  if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
+  return std::make_unique<process_runner<acco::gloo_backend>>(acco::gloo_backend::from_environment(options));
+}
+
+}  // namespace toy_gpt

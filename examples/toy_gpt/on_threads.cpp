@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "choose.hpp"
+
+namespace toy_gpt {
+namespace {
+
+/// All ranks are threads of this process, joined by a link that may be simulated.
+class threads_runner : public runner {
+ public:
+  explicit threads_runner(int ranks) : ranks_(ranks) {}
+  [[nodiscard]] int first_rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return ranks_; }
+  void train(job& one) override {
+    std::vector<summary> results(static_cast<std::size_t>(ranks_));
+    const double megabits = one.chosen.link_megabits;
+    acco::threads_backend::run(ranks_, [&](acco::threads_backend const& world) {
+      const auto link = acco::rate_limited(world, {.bytes_per_second = megabits > 0 ? megabits * 125000 : 1e15});
+      train_chosen(one, link, results[static_cast<std::size_t>(world.rank())]);
+    });
+    one.result = results[0];
+  }
+
+ private:
+  int ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<runner> make_threads_runner(settings const& s) { return std::make_unique<threads_runner>(s.ranks); }
+
+}  // namespace toy_gpt
