@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows on a real network stack that communication is hidden: makes hosts as network namespaces joined by links that `tc tbf` limits, pins one
+computing thread a rank, runs every schedule, and prints step times beside their limits, bytes on the wire beside theory, and peers. Needs root and iproute2.
+
+  bench/network/run.py overlap [--hosts 2|4] [--backends gloo,mpi] [--loads synthetic,toy_gpt] [--ratios 0.25,0.5,1,2] [--plot overlap.svg]
+  bench/network/run.py pieces                     the size of pieces, on a fast link and a slow one
+  bench/network/run.py heterogeneous              one rank at half speed: elastic_pace against synchronous
+  bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
+  bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
+"""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCHEDULES = ["synchronous", "delayed", "two_phase", "weight_prediction"]
+HEADERS = 1448 / 1514  # of a full Ethernet frame, the share that is TCP payload
+CORES = len(os.sched_getaffinity(0))
+
+
+def run(*words, **more):
+    return subprocess.run(words, check=True, capture_output=True, text=True, **more).stdout
+
+
+def why_not():
+    """Why namespaces cannot be made here, or None."""
+    if os.geteuid() != 0:
+        return "needs root, to make network namespaces"
+    for program in ("ip", "tc", "taskset"):
+        if not shutil.which(program):
+            return f"needs {program} (Debian: iproute2, util-linux)"
+    try:
+        with Hosts(2, 100e6):
+            return None
+    except subprocess.CalledProcessError as e:
+        return f"network namespaces or tbf are not allowed here: {' '.join(e.cmd)}: {e.stderr.strip()}"
+
+
+class Hosts:
+    """N network namespaces; each one's link carries `rate` bits a second in each direction (None: unlimited). Two are joined directly, more by a bridge."""
+
+    serial = 0
+
+    def __init__(self, count, rate):
+        Hosts.serial += 1
+        self.rate, self.tag = rate, f"{os.getpid() % 100000}x{Hosts.serial}"
+        self.names = [f"acco{self.tag}h{i}" for i in range(count)]
+        self.cards = [f"a{self.tag}h{i}"[:15] for i in range(count)]
+        self.addresses = [f"10.77.0.{i + 1}" for i in range(count)]
+        self.spaces = list(self.names)
+
+    def __enter__(self):
+        try:
+            for name in self.names:
+                run("ip", "netns", "add", name)
+            if len(self.names) == 2:
+                run("ip", "link", "add", self.cards[0], "netns", self.names[0], "type", "veth", "peer", "name", self.cards[1], "netns", self.names[1])
+            else:
+                bridge = f"acco{self.tag}b"
+                run("ip", "netns", "add", bridge)
+                self.spaces.append(bridge)
+                run("ip", "-n", bridge, "link", "add", "switch", "type", "bridge")
+                run("ip", "-n", bridge, "link", "set", "switch", "up")
+                for i, (name, card) in enumerate(zip(self.names, self.cards)):
+                    run("ip", "link", "add", card, "netns", name, "type", "veth", "peer", "name", f"port{i}", "netns", bridge)
+                    run("ip", "-n", bridge, "link", "set", f"port{i}", "master", "switch", "up")
+                    self.limit(bridge, f"port{i}")
+            for name, card, address in zip(self.names, self.cards, self.addresses):
+                run("ip", "-n", name, "addr", "add", address + "/24", "dev", card)
+                run("ip", "-n", name, "link", "set", card, "up")
+                run("ip", "-n", name, "link", "set", "lo", "up")
+                self.limit(name, card)
+            self.agent = os.path.join(tempfile.mkdtemp(), "agent")
+            with open(self.agent, "w") as script:  # what mpirun takes for ssh: a host is a namespace with a host name of its own
+                script.write("#!/bin/sh\nhost=$1\nshift\ncase $host in\n")
+                for name, address in zip(self.names, self.addresses):
+                    script.write(f"{address}) exec ip netns exec {name} unshare -u sh -c \"hostname {name}; $*\" ;;\n")
+                script.write("esac\n")
+            os.chmod(self.agent, 0o755)
+            return self
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_):
+        for name in self.spaces:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    def limit(self, space, card):
+        if self.rate:
+            burst = max(64_000, int(self.rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
+            run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", card, "root", "tbf", "rate", f"{int(self.rate)}bit", "burst", str(burst), "latency", "50ms")
+
+    def sent(self, i):
+        return int(run("ip", "netns", "exec", self.names[i], "cat", f"/sys/class/net/{self.cards[i]}/statistics/tx_bytes"))
+
+    def start(self, i, words, **environment):
+        settings = dict(os.environ, RANK=str(i), WORLD_SIZE=str(len(self.names)), MASTER_ADDR=self.addresses[0], MASTER_PORT="29500",
+                        GLOO_SOCKET_IFNAME=self.cards[i], OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", **environment)
+        return subprocess.Popen(["ip", "netns", "exec", self.names[i], "taskset", "-c", str(i % CORES), *words], env=settings, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def everywhere(self, words, backend="gloo", seconds=300):
+        """Runs a program as one rank a host; gives rank 0's output, or that of all, and the bytes that host 0 sent."""
+        before = self.sent(0)
+        if backend == "mpi":
+            wrapper = 'exec taskset -c $((OMPI_COMM_WORLD_RANK % ' + str(CORES) + ')) "$@"'
+            processes = [subprocess.Popen(
+                ["ip", "netns", "exec", self.names[0], "unshare", "-u", "sh", "-c", f"hostname {self.names[0]}; exec \"$@\"", "sh", "mpirun", "--allow-run-as-root",
+                 "--mca", "plm_rsh_agent", self.agent, "--mca", "oob_tcp_if_include", "10.77.0.0/24", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include",
+                 "10.77.0.0/24", "--mca", "plm_rsh_no_tree_spawn", "1", "--bind-to", "none", "-x", "OPENBLAS_NUM_THREADS", "-H",
+                 ",".join(self.addresses), "-n", str(len(self.names)), "sh", "-c", wrapper, "sh", *words],
+                env=dict(os.environ, OPENBLAS_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)]
+        else:
+            processes = [self.start(i, words) for i in range(len(self.names))]
+        outputs = []
+        for each in processes:
+            try:
+                out, err = each.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                for other in processes:
+                    other.kill()
+                raise
+            if each.returncode != 0:
+                for other in processes:
+                    other.kill()
+                sys.exit(f"{' '.join(words)}\nended with {each.returncode}:\n{out}\n{err}")
+            outputs.append(out)
+        return outputs[0], self.sent(0) - before
+
+    def goodput(self):
+        """Bytes a second that one TCP stream carries while another one runs the other way: the physical limit."""
+        code = """
+import socket, sys, threading, time
+me, mine, other = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); listener.bind((mine, 29600)); listener.listen()
+to = None
+for _ in range(200):
+    try: to = socket.create_connection((other, 29600)); break
+    except OSError: time.sleep(0.05)
+source, _ = listener.accept()
+def send():
+    block, end = bytes(1 << 18), time.time() + 2.5
+    try:
+        while time.time() < end: to.sendall(block)
+        to.shutdown(socket.SHUT_WR)
+    except OSError: pass
+threading.Thread(target=send).start()
+buffer, total, first, marks = bytearray(1 << 18), 0, None, []
+while True:
+    n = source.recv_into(buffer)
+    if n == 0: break
+    total += n; marks.append((time.time(), total))
+begin = next(m for m in marks if m[0] > marks[0][0] + 0.5)
+end = [m for m in marks if m[0] < marks[0][0] + 2.3][-1]
+print((end[1] - begin[1]) / (end[0] - begin[0]))
+"""
+        both = [self.start(i, [sys.executable, "-c", code, str(i), self.addresses[i], self.addresses[1 - i]]) for i in (0, 1)]
+        return min(float(p.communicate(timeout=60)[0]) for p in both)
+
+
+class Programs:
+    def __init__(self, build):
+        self.toy = os.path.join(build, "examples/toy_gpt/toy_gpt")
+        self.synthetic = os.path.join(build, "bench/bench_network_synthetic")
+
+    def load(self, name, backend, schedule, a, hosts, more=()):
+        """One run: (seconds a step, seconds of computation in it, bytes a step by the report, theory of all, summary)."""
+        if name == "synthetic":
+            words = [self.synthetic, "--backend", backend, "--schedule", schedule, "--parameters", str(a.parameters), "--milliseconds", str(a.milliseconds),
+                     "--steps", str(a.steps), *more]
+            out, sent = hosts.everywhere(words, backend)
+            result = json.loads(out.strip().splitlines()[-1])
+            result["computation"] = 2 * result["alone_seconds"]
+            result["single"] = 1 / result["alone_seconds"]
+            parameters = a.parameters
+        else:
+            log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
+            words = [self.toy, "--backend", backend, "--schedule", schedule, *a.toy_flags, "--micro-batches", "2" if schedule == "two_phase" else "4", "--samples",
+                     str(64 * a.steps), "--quiet", "--log", log, *more]
+            _, sent = hosts.everywhere(words, backend)
+            result = json.loads(open(log).read().strip().splitlines()[-1])
+            result.update(step_seconds=result["seconds"] / result["steps"], total_bytes_sent=result["bytes_sent"], computation=32 / a.toy_single, single=a.toy_single)
+            result["bytes_sent"] = result["total_bytes_sent"] / result["steps"]
+            parameters = result["parameters"]
+        n = result["ranks"]
+        whole = 4 * parameters
+        # the first broadcast, and the gather by which weight_prediction shows committed weights at the end (and at toy_gpt's seven validations)
+        shows = (8 if name == "toy_gpt" else 1) if schedule == "weight_prediction" else 0
+        result["theory"] = result["total_bytes_sent"] + whole * 2 * (n - 1) / n + shows * whole * (n - 1) / n
+        result["wire"] = sent
+        return result
+
+    def toy_single(self, flags):
+        log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
+        speeds = []
+        for _ in range(3):
+            run("taskset", "-c", "0", self.toy, "--ranks", "1", "--schedule", "synchronous", *flags, "--samples", "512", "--quiet", "--log", log)
+            speeds.append(json.loads(open(log).read().strip().splitlines()[-1])["samples_per_second"])
+        return statistics.median(speeds)
+
+
+def row(result, schedule, goodput):
+    computation, communication = result["computation"], result["bytes_sent"] / goodput
+    limit = computation + communication if schedule == "synchronous" else max(computation, communication)
+    possible = 0 if schedule == "synchronous" else min(1, computation / communication)
+    return dict(step=result["step_seconds"], limit=limit, over=result["step_seconds"] / limit, hidden=result["hidden_fraction"], possible=possible,
+                wire=result["wire"] / result["theory"], speed=result["samples_per_second"], of_single=result["samples_per_second"] / result["ranks"] / result["single"])
+
+
+def gnuplot(script, file):
+    if not shutil.which("gnuplot"):
+        print(f"no {file}: gnuplot is not installed")
+        return
+    subprocess.run(["gnuplot"], input=f"set terminal svg size 1100,460 font 'sans,13'\nset output '{file}'\n{script}", text=True, check=True)
+
+
+def overlap(a, programs):
+    points = {}
+    print(f"{a.hosts} hosts, {CORES} cores. limit: computation + communication for synchronous, the larger of both for the others, at the link's measured goodput.")
+    print("| load | backend | T_comm/T_comp | link, Mbit/s | schedule | step, ms | limit, ms | step/limit | hidden | could be hidden | wire/theory | samples/s | of N single |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for load in a.loads.split(","):
+        if load == "toy_gpt":
+            a.toy_single = programs.toy_single(a.toy_flags)
+            computation, whole = 32 / a.toy_single, 4 * 834304
+        else:
+            computation, whole = 2e-3 * a.milliseconds * max(1, a.hosts / CORES), 4 * a.parameters
+        for ratio in [float(r) for r in a.ratios.split(",")]:
+            rate = whole * 2 * (a.hosts - 1) / a.hosts * 8 / (ratio * computation) / HEADERS
+            with Hosts(a.hosts, rate) as hosts:
+                goodput = hosts.goodput()
+                for backend in a.backends.split(","):
+                    for schedule in SCHEDULES:
+                        results = [row(programs.load(load, backend, schedule, a, hosts), schedule, goodput) for _ in range(a.repeat)]
+                        r = sorted(results, key=lambda each: each["over"])[len(results) // 2]
+                        points.setdefault((load, backend, schedule), []).append((ratio, r["over"], r["hidden"], r["of_single"]))
+                        print(f"| {load} | {backend} | {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {schedule} | {1e3 * r['step']:.1f} | {1e3 * r['limit']:.1f} | "
+                              f"{r['over']:.3f} | {100 * r['hidden']:.0f} % | {100 * r['possible']:.0f} % | {r['wire']:.3f} | {r['speed']:.1f} | {r['of_single']:.3f} |", flush=True)
+    if a.plot:
+        script = "set multiplot layout 1,2\nset grid lc rgb '#dddddd'\nset xlabel 'communication / computation of one synchronous step'\nset logscale x 2\nset yrange [0:1.05]\n"
+        names = {key: f"$d{k}" for k, key in enumerate(points)}
+        for key, name in names.items():
+            script += f"{name} << END\n" + "".join(" ".join(map(str, p)) + "\n" for p in points[key]) + "END\n"
+        for column, label in ((4, "samples/s over N times the single rank"), (3, "communication hidden")):
+            script += f"set ylabel '{label}'\nset key bottom left\nplot " + ", ".join(
+                f"{name} using 1:{column} with linespoints pt {7 if key[1] == 'gloo' else 6} dt {1 if key[0] == 'synthetic' else 2} lc {SCHEDULES.index(key[2]) + 1} "
+                f"title '{key[2]}, {key[1]}, {key[0]}' noenhanced" for key, name in names.items()) + "\n"
+        gnuplot(script + "unset multiplot\n", a.plot)
+
+
+def pieces(a, programs):
+    a.parameters, a.milliseconds, a.steps = 8_000_000, 10, 12
+    print("| backend | link, Mbit/s | KiB a piece | synchronous step, ms | over the limit |\n|---|---|---|---|---|")
+    for rate in (None, 1e9):
+        with Hosts(2, rate) as hosts:
+            goodput = hosts.goodput()
+            for backend in a.backends.split(","):
+                for kib in (32, 64, 128, 256, 512, 1024, 4096):
+                    results = [row(programs.load("synthetic", backend, "synchronous", a, hosts, ("--piece", str(kib))), "synchronous", goodput) for _ in range(a.repeat)]
+                    r = sorted(results, key=lambda each: each["step"])[len(results) // 2]
+                    print(f"| {backend} | {'unlimited' if rate is None else f'{rate / 1e6:.0f}'} ({goodput * 8e-6:.0f}) | {kib} | {1e3 * r['step']:.1f} | {r['over']:.3f} |", flush=True)
+
+
+def heterogeneous(a, programs):
+    a.steps = 30
+    computation, whole = 2e-3 * a.milliseconds, 4 * a.parameters
+    rate = whole * 8 / computation / HEADERS * 2  # communication takes half of the computation
+    print("Rank 1 computes everything twice. Sum of the single-rank speeds: 1.5 times rank 0's.")
+    print("| load | schedule | pace | samples/s | of the sum of single speeds | validation loss |\n|---|---|---|---|---|---|")
+    with Hosts(2, rate) as hosts:
+        for schedule, pace in (("synchronous", "fixed"), ("delayed", "fixed"), ("delayed", "elastic"), ("two_phase", "fixed"), ("two_phase", "elastic")):
+            more = ("--slow-rank", "1") + (("--elastic",) if pace == "elastic" else ())
+            shares, speeds = [], []
+            for _ in range(a.repeat):
+                r = programs.load("synthetic", "gloo", schedule, a, hosts, more)
+                speeds.append(r["samples_per_second"])
+                shares.append(r["samples_per_second"] / (1.5 * r["single"]))
+            print(f"| synthetic | {schedule} | {pace} | {statistics.median(speeds):.1f} | {statistics.median(shares):.3f} | |", flush=True)
+        a.toy_single = programs.toy_single(a.toy_flags)
+        for schedule, pace in (("synchronous", "fixed"), ("two_phase", "fixed"), ("two_phase", "elastic")):
+            log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
+            words = [programs.toy, "--backend", "gloo", "--schedule", schedule, *a.toy_flags, "--micro-batches", "1" if schedule == "two_phase" else "2", "--samples",
+                     "6000", "--quiet", "--log", log, "--slow-rank", "1"] + (["--elastic"] if pace == "elastic" else [])
+            hosts.everywhere(words)
+            r = json.loads(open(log).read().strip().splitlines()[-1])
+            print(f"| toy_gpt | {schedule} | {pace} | {r['samples_per_second']:.1f} | {r['samples_per_second'] / (1.5 * a.toy_single):.3f} | {r['validation_loss']:.4f} |", flush=True)
+
+
+def peers(a, programs):
+    flags = ["--data", a.data, *a.toy_flags, "--seed", "1"]
+    a.toy_single = programs.toy_single(flags)
+    torch = os.path.join(ROOT, "bench/peers/torch_ddp.py")
+    python = a.python
+    single = json.loads(run("taskset", "-c", "0", python, torch, "--mode", "single", "--data", a.data, "--samples", "512", "--micro-batches", "4",
+                            env=dict(os.environ, OMP_NUM_THREADS="1")))["samples_per_second"]
+    rate = 4 * 834304 * 8 / (32 / a.toy_single) / HEADERS
+    curves = []
+    with Hosts(2, rate) as hosts:
+        print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire everywhere; {a.samples} sequences, 64 a step.")
+        print(f"Single rank: toy_gpt {a.toy_single:.1f} sequences/s, PyTorch {single:.1f}.")
+        print("| program | samples/s | of N single | seconds | validation loss |\n|---|---|---|---|---|")
+        for schedule in SCHEDULES:
+            log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
+            hosts.everywhere([programs.toy, "--backend", "gloo", "--schedule", schedule, *flags, "--micro-batches", "2" if schedule == "two_phase" else "4",
+                              "--samples", str(a.samples), "--quiet", "--log", log], seconds=900)
+            curves.append((json.loads(open(log).read().strip().splitlines()[-1]), a.toy_single))
+        for mode in ("ddp", "zero"):
+            out, _ = hosts.everywhere([python, torch, "--mode", mode, "--data", a.data, "--samples", str(a.samples)], seconds=900)
+            curves.append((json.loads(out.strip().splitlines()[-1]), single))
+    for r, alone in curves:
+        print(f"| {r['schedule']} | {r['samples_per_second']:.1f} | {r['samples_per_second'] / 2 / alone:.3f} | {r['seconds']:.1f} | {r['validation_loss']:.4f} |")
+    if a.plot:
+        script = "set grid lc rgb '#dddddd'\nset xlabel 'seconds'\nset ylabel 'validation loss (nats per byte)'\n"
+        for k, (r, _) in enumerate(curves):
+            script += f"$d{k} << END\n" + "".join(f"{p[1]} {p[2]}\n" for p in r["validation"]) + "END\n"
+        script += "plot " + ", ".join(f"$d{k} using 1:2 with linespoints lw 2 pt 7 ps 0.5 title '{r['schedule']}' noenhanced" for k, (r, _) in enumerate(curves)) + "\n"
+        gnuplot(script, a.plot)
+
+
+def check(a, programs):
+    a.parameters, a.milliseconds, a.steps = 1_000_000, 40, 10
+    reason = why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        return
+    if not os.path.exists(programs.synthetic):
+        sys.exit(f"{programs.synthetic} is not built")
+    bad = []
+    rate = 4 * a.parameters * 8 / (2e-3 * a.milliseconds * 0.4)  # communication takes 0.4 of the computation; twice that for two_phase
+    with Hosts(2, rate) as hosts:
+        goodput = hosts.goodput()
+        for backend in ("gloo", "mpi"):
+            for schedule in ("synchronous", "delayed", "two_phase"):
+                r = row(programs.load("synthetic", backend, schedule, a, hosts), schedule, goodput)
+                print(f"{backend:5} {schedule:12} step {1e3 * r['step']:6.1f} ms, limit {1e3 * r['limit']:6.1f}, hidden {100 * r['hidden']:3.0f} %, wire/theory {r['wire']:.3f}", flush=True)
+                if schedule != "synchronous" and r["hidden"] < 0.6:
+                    bad.append(f"{backend} {schedule} hides {100 * r['hidden']:.0f} % of its communication, less than 60 %")
+                if not 0.99 < r["wire"] < 1.03:
+                    bad.append(f"{backend} {schedule} put {r['wire']:.3f} of the theory's bytes on the wire")
+    if bad:
+        sys.exit("\n".join(bad))
+    print("overlap: passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["overlap", "pieces", "heterogeneous", "peers", "check"])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--backends", default="gloo,mpi")
+    parser.add_argument("--loads", default="synthetic,toy_gpt")
+    parser.add_argument("--ratios", default="0.25,0.5,1,2")
+    parser.add_argument("--parameters", type=int, default=2_000_000)
+    parser.add_argument("--milliseconds", type=float, default=60)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
+    parser.add_argument("--data", help="text for peers")
+    parser.add_argument("--samples", type=int, default=12000, help="sequences, for peers")
+    parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers")
+    parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
+    a = parser.parse_args()
+    a.toy_flags = ["--batch", "8"]
+    programs = Programs(a.build)
+    if a.what != "check":
+        reason = why_not()
+        if reason:
+            sys.exit(reason)
+    began = time.time()
+    {"overlap": overlap, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "check": check}[a.what](a, programs)
+    if a.what != "check":
+        print(f"({time.time() - began:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a load whose computation and traffic are known exactly: so many milliseconds of arithmetic a micro-batch, so many
+// parameters. Rank 0 prints one JSON object. bench/network/run.py starts it on rate-limited links.
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <acco/acco.hpp>
+#include <acco/collective/gloo.hpp>
+#include <acco/collective/mpi.hpp>
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct settings {
+  std::string backend = "gloo", schedule = "two_phase", progress = "helper_thread";
+  std::size_t parameters = 1'000'000, piece_kib = 0;
+  double milliseconds = 50;  // of arithmetic in a micro-batch
+  unsigned first = 1;        // micro-batches of a round
+  bool elastic = false;
+  int slow_rank = -1;  // computes everything twice
+  int steps = 20;
+  double clip = 0;
+};
+
+volatile double sink = 1;
+
+/// Arithmetic on registers, in units; it begins and ends in memory that the compiler must not guess at.
+void arithmetic(long units) {
+  double x = sink;
+  for (long k = 0; k < units * 100; ++k) x = x * 0.999999 + 1e-6;
+  sink = x;
+}
+
+/// How many units take a millisecond, while all ranks measure at the same time.
+long units_per_millisecond() {
+  long units = 100;
+  for (;;) {
+    const double begin = now();
+    arithmetic(units);
+    const double seconds = now() - begin;
+    if (seconds > 0.3) return static_cast<long>(static_cast<double>(units) / seconds / 1000);
+    units = units * 2;
+  }
+}
+
+template <class Schedule, class World>
+nlohmann::json measure(settings const& s, Schedule schedule, World world) {
+  acco::optimizer training{schedule, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{},
+                           world,    s.parameters,                       acco::options{.clip_norm = s.clip, .deadline = 60}};
+  training.initialize(std::vector<float>(s.parameters, 1.0F));
+  const long unit = units_per_millisecond();
+  double ready[1] = {0};
+  training.sum_over_ranks(ready);
+  const bool slow = world.rank() == s.slow_rank;
+  const auto compute = [&] {
+    for (int k = 0; k < static_cast<int>(s.milliseconds); ++k) {  // a millisecond at a time: a polled network is polled in between
+      arithmetic(unit * (slow ? 2 : 1));
+      if (s.progress == "poll") training.poll();
+    }
+    training.gradients()[0] += 1;
+  };
+  // The computation alone, to compare with; then steps, the first ones not counted.
+  double begin = now();
+  for (int k = 0; k < 4; ++k) compute();
+  const double alone = (now() - begin) / 4;
+  std::fill(training.gradients().begin(), training.gradients().end(), 0.0F);
+
+  acco::round_totals warm;
+  double from = 0, samples_from = 0;
+  std::uint64_t steps_from = 0, last = 0;
+  double samples_to = 0, to = 0;
+  std::uint64_t steps_to = 0;
+  acco::round_totals done;
+  std::string progress;
+  while (training.steps() < static_cast<std::uint64_t>(s.steps + 2)) {
+    compute();
+    const auto report = training.accumulated(1);
+    if (!report) continue;
+    progress = report->progress;
+    if (training.steps() == last) continue;
+    last = training.steps();
+    if (last == 2) {
+      from = now();
+      samples_from = training.samples();
+      steps_from = last;
+      warm = training.totals();
+      if (world.rank() == 0) std::cerr << "begin" << std::endl;
+    }
+    to = now();
+    samples_to = training.samples();
+    steps_to = last;
+    done = training.totals();
+  }
+  if (world.rank() == 0) std::cerr << "end" << std::endl;
+  training.finish();
+  const auto steps = static_cast<double>(steps_to - steps_from);
+  const double communication = done.communication_seconds - warm.communication_seconds;
+  const double exposed = done.exposed_seconds - warm.exposed_seconds;
+  return {{"schedule", s.schedule},
+          {"backend", s.backend},
+          {"progress", progress},
+          {"ranks", world.size()},
+          {"parameters", s.parameters},
+          {"steps", steps},
+          {"step_seconds", (to - from) / steps},
+          {"alone_seconds", alone},  // a micro-batch without communication
+          {"compute_seconds", (done.compute_seconds - warm.compute_seconds) / steps},
+          {"communication_seconds", communication / steps},
+          {"exposed_seconds", exposed / steps},
+          {"hidden_fraction", communication > 0 ? 1 - exposed / communication : 0},
+          {"bytes_sent", static_cast<double>(done.bytes_sent - warm.bytes_sent) / steps},
+          {"total_bytes_sent", training.totals().bytes_sent},
+          {"samples_per_second", (samples_to - samples_from) / (to - from)}};
+}
+
+template <class World>
+void run(settings const& s, World const& world) {
+  const acco::fixed_pace fixed{.first = s.first};
+  const acco::fixed_pace whole{.first = 2 * s.first};  // one kind of round: as many micro-batches a step
+  const acco::elastic_pace elastic{.at_least = s.first, .at_most = 64};
+  nlohmann::json result;
+  if (s.schedule == "two_phase") {
+    result = s.elastic ? measure(s, acco::two_phase{.pace = elastic}, world) : measure(s, acco::two_phase{.pace = fixed}, world);
+  } else if (s.schedule == "delayed") {
+    result = s.elastic ? measure(s, acco::delayed{.pace = elastic}, world) : measure(s, acco::delayed{.pace = whole}, world);
+  } else if (s.schedule == "weight_prediction") {
+    result = measure(s, acco::weight_prediction{.pace = whole}, world);
+  } else {
+    result = measure(s, acco::synchronous{.pace = whole}, world);
+  }
+  if (world.rank() == 0) std::cout << result.dump() << std::endl;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  settings s;
+  CLI::App app{"A load of exact computation and exact traffic."};
+  app.add_option("--backend", s.backend)->check(CLI::IsMember({"mpi", "gloo", "solo"}));
+  app.add_option("--schedule", s.schedule)->check(CLI::IsMember({"synchronous", "delayed", "two_phase", "weight_prediction"}));
+  app.add_option("--progress", s.progress)->check(CLI::IsMember({"helper_thread", "poll", "none"}));
+  app.add_option("--parameters", s.parameters);
+  app.add_option("--piece", s.piece_kib, "KiB");
+  app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
+  app.add_option("--micro-batches", s.first, "Of a round of two_phase; the others take twice as many");
+  app.add_flag("--elastic", s.elastic);
+  app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
+  app.add_option("--steps", s.steps);
+  app.add_option("--clip", s.clip);
+  CLI11_PARSE(app, count, words);
+  if (s.backend == "solo") {
+    run(s, acco::solo_backend{});
+    return 0;
+  }
+  if (s.backend == "gloo") {
+    acco::gloo_options options{.deadline = 60};
+    if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
+    return acco::gloo_backend::run([&](acco::gloo_backend const& world) { run(s, world); }, options);
+  }
+  acco::mpi_options options;
+  options.progress = s.progress == "poll"   ? acco::mpi_progress::poll
+                     : s.progress == "none" ? acco::mpi_progress::none
+                                            : acco::mpi_progress::helper_thread;
+  if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
+  return acco::mpi_backend::run(count, words, [&](acco::mpi_backend const& world) { run(s, world); }, options);
+}
