@@ -18,7 +18,10 @@ demand(REQUIRED ${compiler} make=ninja|make
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
        OPTIONAL libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
-                gnuplot-nox=gnuplot pkg-config=pkg-config)
+                gnuplot-nox=gnuplot pkg-config=pkg-config
+                libgloo-dev=/usr/include/gloo/context.h|/usr/local/include/gloo/context.h
+                libopenmpi-dev=/usr/lib/*/openmpi/include/mpi.h openmpi-bin=mpirun.openmpi libmpich-dev=/usr/include/*/mpich/mpi.h mpich=mpiexec.mpich
+                iproute2=ip|/usr/sbin/ip|/sbin/ip python3=python3)
 
 run(${CMAKE_COMMAND} --preset ${PRESET} ${generator})
 run(${CMAKE_COMMAND} --build build/${PRESET} --parallel ${cores})

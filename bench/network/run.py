@@ -184,10 +184,10 @@ class Programs:
         else:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
             words = [self.toy, "--backend", backend, "--schedule", schedule, *a.toy_flags, "--micro-batches", "2" if schedule == "two_phase" else "4", "--samples",
-                     str(64 * a.steps), "--quiet", "--log", log, *more]
+                     str(128 * a.steps), "--quiet", "--log", log, *more]
             _, sent = hosts.everywhere(words, backend)
             result = json.loads(open(log).read().strip().splitlines()[-1])
-            result.update(step_seconds=result["seconds"] / result["steps"], total_bytes_sent=result["bytes_sent"], computation=32 / a.toy_single, single=a.toy_single)
+            result.update(step_seconds=result["seconds"] / result["steps"], total_bytes_sent=result["bytes_sent"], computation=64 / a.toy_single, single=a.toy_single)
             result["bytes_sent"] = result["total_bytes_sent"] / result["steps"]
             parameters = result["parameters"]
         n = result["ranks"]
@@ -230,7 +230,7 @@ def overlap(a, programs):
     for load in a.loads.split(","):
         if load == "toy_gpt":
             a.toy_single = programs.toy_single(a.toy_flags)
-            computation, whole = 32 / a.toy_single, 4 * 834304
+            computation, whole = 64 / a.toy_single, 4 * 834304
         else:
             computation, whole = 2e-3 * a.milliseconds * max(1, a.hosts / CORES), 4 * a.parameters
         for ratio in [float(r) for r in a.ratios.split(",")]:
@@ -299,12 +299,12 @@ def peers(a, programs):
     a.toy_single = programs.toy_single(flags)
     torch = os.path.join(ROOT, "bench/peers/torch_ddp.py")
     python = a.python
-    single = json.loads(run("taskset", "-c", "0", python, torch, "--mode", "single", "--data", a.data, "--samples", "512", "--micro-batches", "4",
+    single = json.loads(run("taskset", "-c", "0", python, torch, "--mode", "single", "--data", a.data, "--samples", "512", "--batch", "16", "--micro-batches", "4",
                             env=dict(os.environ, OMP_NUM_THREADS="1")))["samples_per_second"]
-    rate = 4 * 834304 * 8 / (32 / a.toy_single) / HEADERS
+    rate = 4 * 834304 * 8 / (64 / a.toy_single) / HEADERS
     curves = []
     with Hosts(2, rate) as hosts:
-        print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire everywhere; {a.samples} sequences, 64 a step.")
+        print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire everywhere; {a.samples} sequences, 128 a step.")
         print(f"Single rank: toy_gpt {a.toy_single:.1f} sequences/s, PyTorch {single:.1f}.")
         print("| program | samples/s | of N single | seconds | validation loss |\n|---|---|---|---|---|")
         for schedule in SCHEDULES:
@@ -313,7 +313,7 @@ def peers(a, programs):
                               "--samples", str(a.samples), "--quiet", "--log", log], seconds=900)
             curves.append((json.loads(open(log).read().strip().splitlines()[-1]), a.toy_single))
         for mode in ("ddp", "zero"):
-            out, _ = hosts.everywhere([python, torch, "--mode", mode, "--data", a.data, "--samples", str(a.samples)], seconds=900)
+            out, _ = hosts.everywhere([python, torch, "--mode", mode, "--data", a.data, "--batch", "16", "--samples", str(a.samples)], seconds=900)
             curves.append((json.loads(out.strip().splitlines()[-1]), single))
     for r, alone in curves:
         print(f"| {r['schedule']} | {r['samples_per_second']:.1f} | {r['samples_per_second'] / 2 / alone:.3f} | {r['seconds']:.1f} | {r['validation_loss']:.4f} |")
@@ -326,7 +326,7 @@ def peers(a, programs):
 
 
 def check(a, programs):
-    a.parameters, a.milliseconds, a.steps = 1_000_000, 40, 10
+    a.parameters, a.milliseconds, a.steps = 1_000_000, 60, 10
     reason = why_not()
     if reason:
         print(f"skipped: {reason}")
@@ -358,16 +358,16 @@ def main():
     parser.add_argument("--backends", default="gloo,mpi")
     parser.add_argument("--loads", default="synthetic,toy_gpt")
     parser.add_argument("--ratios", default="0.25,0.5,1,2")
-    parser.add_argument("--parameters", type=int, default=2_000_000)
-    parser.add_argument("--milliseconds", type=float, default=60)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--parameters", type=int, default=1_000_000)
+    parser.add_argument("--milliseconds", type=float, default=120)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
     parser.add_argument("--data", help="text for peers")
     parser.add_argument("--samples", type=int, default=12000, help="sequences, for peers")
     parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers")
     parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
     a = parser.parse_args()
-    a.toy_flags = ["--batch", "8"]
+    a.toy_flags = ["--batch", "16"]
     programs = Programs(a.build)
     if a.what != "check":
         reason = why_not()

@@ -52,15 +52,20 @@ long units_per_millisecond() {
 
 template <class Schedule, class World>
 nlohmann::json measure(settings const& s, Schedule schedule, World world) {
-  acco::optimizer training{schedule, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{},
-                           world,    s.parameters,                       acco::options{.clip_norm = s.clip, .deadline = 60}};
+  acco::optimizer training{schedule,
+                           acco::adamw{.learning_rate = 1e-3},
+                           acco::host_storage<float>{},
+                           world,
+                           s.parameters,
+                           acco::options{.clip_norm = s.clip, .deadline = 60}};
   training.initialize(std::vector<float>(s.parameters, 1.0F));
   const long unit = units_per_millisecond();
   double ready[1] = {0};
   training.sum_over_ranks(ready);
   const bool slow = world.rank() == s.slow_rank;
   const auto compute = [&] {
-    for (int k = 0; k < static_cast<int>(s.milliseconds); ++k) {  // a millisecond at a time: a polled network is polled in between
+    for (int k = 0; k < static_cast<int>(s.milliseconds);
+         ++k) {  // a millisecond at a time: a polled network is polled in between
       arithmetic(unit * (slow ? 2 : 1));
       if (s.progress == "poll") training.poll();
     }

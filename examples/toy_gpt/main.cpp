@@ -42,6 +42,8 @@ settings parse(int count, char** words) {
   app.add_option("--deadline", s.deadline, "Seconds that any rank waits for another")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--slow-rank", s.slow_rank, "This rank computes every micro-batch twice: a slower machine")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--ranks", s.ranks, "Ranks as threads, each with its own model")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

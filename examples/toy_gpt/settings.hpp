@@ -18,6 +18,7 @@ struct settings {
   std::size_t piece_kib = 0;               // of a round over a network; 0: the backend's default
   double deadline = 600;
   int ranks = 2;
+  int slow_rank = -1;  // computes every micro-batch twice
   std::string schedule = "two_phase";
   std::string rule = "adamw";
   std::string dtype = "float";

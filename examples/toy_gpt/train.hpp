@@ -107,6 +107,7 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   float_view<parameter, typename Storage::gradient_type> view(model.layout().size());
   progress_line line(s);
   std::vector<parameter> committed;  // for schedules whose parameters() are predictions
+  std::vector<typename Storage::gradient_type> discarded;
   batch data;
   const auto clock = [start = std::chrono::steady_clock::now()] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -136,6 +137,10 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   double next_validation = static_cast<double>(s.samples) / 8;
   for (std::uint64_t number = 0; training.samples() < static_cast<double>(s.samples); ++number) {
     text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(rank), number);
+    if (rank == s.slow_rank) {
+      discarded.assign(model.layout().size(), typename Storage::gradient_type{});
+      view.add_gradients(model, data, training.parameters(), discarded);
+    }
     const double loss = view.add_gradients(model, data, training.parameters(), training.gradients());
     const auto report = training.accumulated(static_cast<double>(s.batch), loss);
     if (!report) continue;

@@ -273,7 +273,8 @@ TEST_CASE("mpi: a rank killed in any phase: the launcher ends the job; where it 
       // Open MPI itself may hang in one of them (it says so); then the other one ends the job.
       const int spoke = occurrences(survivors.output, ", caused by 1, parameters kept");
       CHECK(spoke >= 1);
-      CHECK((contains(survivors.output, "rank 1 did not come to ") || contains(survivors.output, "the connection to rank 1 is lost")));
+      CHECK((contains(survivors.output, "rank 1 did not come to ") ||
+             contains(survivors.output, "the connection to rank 1 is lost")));
     }
   }
 }

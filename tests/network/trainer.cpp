@@ -97,14 +97,15 @@ int main(int count, char** words) {
   static constexpr std::size_t piece = 8192;
 #ifdef ACCO_OVER_MPI
   return acco::mpi_backend::run(count, words, [](acco::mpi_backend const&) {
-    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, MPI_COMM_WORLD, acco::mpi_options{})));
+    choose(acco::exchange_backend<mortal>(
+        std::make_shared<acco::exchange<mortal>>(piece, piece, MPI_COMM_WORLD, acco::mpi_options{})));
   });
 #else
   (void)count;
   (void)words;
   try {
     auto context = acco::gloo_backend::context_from_environment({.deadline = number("DEADLINE", 3)});
-    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, std::move(context))));
+    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, piece, std::move(context))));
   } catch (std::exception const& e) {
     std::cerr << e.what() << std::endl;
     return 1;

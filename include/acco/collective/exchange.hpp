@@ -71,10 +71,15 @@ concept message_transport =
 template <class Transport>
 class exchange {
  public:
-  /// Numbers are summed in pieces of about `piece_bytes`; while one is summed the next ones travel.
+  /// Numbers are summed in pieces of about `piece_bytes` (0: `usual_piece`, less where there are many ranks, so that arriving
+  /// pieces take at most 16 MiB); while one is summed the next ones travel.
   template <class... Arguments>
-  explicit exchange(std::size_t piece_bytes, Arguments&&... arguments)
-      : transport_(std::forward<Arguments>(arguments)...), piece_bytes_(std::max(piece_bytes, smallest_piece)) {
+  exchange(std::size_t piece_bytes, std::size_t usual_piece, Arguments&&... arguments)
+      : transport_(std::forward<Arguments>(arguments)...) {
+    const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
+    const std::size_t chosen =
+        piece_bytes != 0 ? piece_bytes : std::min(usual_piece, (std::size_t{16} << 20U) / channel_count / others);
+    piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
     const auto ranks = static_cast<std::size_t>(size());
     for (channel& each : channels_) {
       each.transfers.reserve(2 * ranks);
@@ -182,7 +187,7 @@ class exchange {
     std::size_t settled = 0;
     std::unique_ptr<std::byte[]> arrivals;  // one piece from every rank
   };
-  static constexpr std::size_t channel_count = 3;  // pieces of a reduction under way
+  static constexpr std::size_t channel_count = 4;  // pieces of a reduction under way
   static constexpr std::size_t smallest_piece = elementwise::square_block * sizeof(double);
   static constexpr message_label farewell_label{0xffffffff, collective::none, 0};
 

@@ -36,10 +36,10 @@
 namespace ACCO_NAMESPACE {
 
 struct gloo_options {
-  std::size_t piece_bytes = std::size_t{256} << 10U;  ///< of a rank's part that travels, is summed and updated as one
-  double deadline = 600;                              ///< seconds to wait for the other ranks at start-up
-  std::string interface{};  ///< network interface to use, e.g. "eth0"; default: GLOO_SOCKET_IFNAME, then
-                            ///< the one that leads to MASTER_ADDR, then the one of this host's name
+  std::size_t piece_bytes = 0;  ///< of a rank's part that travels, is summed and updated as one; 0: 512 KiB, less for many ranks
+  double deadline = 600;        ///< seconds to wait for the other ranks at start-up
+  std::string interface{};      ///< network interface to use, e.g. "eth0"; default: GLOO_SOCKET_IFNAME, then
+                                ///< the one that leads to MASTER_ADDR, then the one of this host's name
 };
 
 /// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
@@ -190,9 +190,11 @@ static_assert(message_transport<gloo_transport>);
 /// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other backend.
 class gloo_backend : public exchange_backend<gloo_transport> {
  public:
+  static constexpr std::size_t usual_piece = std::size_t{512} << 10U;  // docs/performance.md
+
   /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
-      : exchange_backend(std::make_shared<exchange<gloo_transport>>(chosen.piece_bytes, std::move(context))) {}
+      : exchange_backend(std::make_shared<exchange<gloo_transport>>(chosen.piece_bytes, usual_piece, std::move(context))) {}
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most chosen.deadline.
   [[nodiscard]] static gloo_backend from_environment(gloo_options const& chosen = {}) {

@@ -42,7 +42,7 @@ enum class mpi_progress {
 
 struct mpi_options {
   mpi_progress progress = mpi_progress::helper_thread;
-  std::size_t piece_bytes = std::size_t{256} << 10U;  ///< of a rank's part that travels, is summed and updated as one
+  std::size_t piece_bytes = 0;  ///< of a rank's part that travels, is summed and updated as one; 0: 128 KiB, less for many ranks
   void (*warn)(char const* sentence) = [](char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
   };  ///< once per process
@@ -275,9 +275,11 @@ static_assert(message_transport<mpi_transport>);
 /// A handle on this process as a rank of an MPI communicator; cheap to copy. Bit-identical with every other backend.
 class mpi_backend : public exchange_backend<mpi_transport> {
  public:
+  static constexpr std::size_t usual_piece = std::size_t{128} << 10U;  // docs/performance.md
+
   /// Duplicates `group`; collective over it. MPI must outlive the last copy of the handle.
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
-      : exchange_backend(std::make_shared<exchange<mpi_transport>>(chosen.piece_bytes, group, chosen)) {}
+      : exchange_backend(std::make_shared<exchange<mpi_transport>>(chosen.piece_bytes, usual_piece, group, chosen)) {}
 
   /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit code 1,
   /// half a second later, so that the other ranks can say what they saw.
