@@ -95,7 +95,7 @@ class Hosts:
 
     def limit(self, space, card):
         if self.rate:
-            burst = max(64_000, int(self.rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
+            burst = max(128_000, int(self.rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
             run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", card, "root", "tbf", "rate", f"{int(self.rate)}bit", "burst", str(burst), "latency", "50ms")
 
     def sent(self, i):

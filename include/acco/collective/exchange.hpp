@@ -146,17 +146,17 @@ class exchange {
 
   /// Until every piece has arrived.
   progress gather_rest(host_queue const& queue) {
-    progress result = progress::done;
-    guarded(queue, collective::all_gather, [&] { result = settle(queue, gathered_, collective::all_gather, true); });
-    if (result == progress::done) gathering_ = false;
-    return result;
+    bool done = false;
+    guarded(queue, collective::all_gather, [&] { done = settle(queue, gathered_, collective::all_gather, true); });
+    if (done) gathering_ = false;
+    return answer(done);
   }
 
   /// whole = the root's. The root sends each rank one part, and the ranks pass the parts on: no link carries it all N-1 times.
   progress broadcast(host_queue const& queue, std::span<std::byte> whole, int root) {
-    progress result = progress::done;
-    guarded(queue, collective::broadcast, [&] { result = broadcast_parts(queue, whole, root); });
-    return result;
+    bool done = false;
+    guarded(queue, collective::broadcast, [&] { done = broadcast_parts(queue, whole, root); });
+    return answer(done);
   }
 
   /// Tells the other ranks that this one ends, and why; then ends all connections. Any thread; later calls do nothing.
@@ -223,7 +223,7 @@ class exchange {
   template <class From, class To, class OnPiece>
   progress reduce(host_queue const& queue, collective operation, std::span<From const> in, std::size_t stride, std::span<To> out,
                   bool add, OnPiece&& on_piece) {
-    progress result = progress::done;
+    bool done = true;
     guarded(queue, operation, [&] {
       const std::size_t longest = piece_elements<From>();
       const std::size_t pieces = (out.size() + longest - 1) / longest;
@@ -244,10 +244,8 @@ class exchange {
         }
         if (reduced_ == pieces) break;
         channel& next = channels_[reduced_ % channel_count];
-        if (settle(queue, next, operation, true) == progress::pending) {
-          result = progress::pending;
-          return;
-        }
+        done = settle(queue, next, operation, true);
+        if (!done) return;
         const std::size_t offset = reduced_ * longest;
         const std::size_t count = std::min(longest, out.size() - offset);
         const auto source = [&](int from) {
@@ -260,7 +258,7 @@ class exchange {
       }
       reducing_ = false;
     });
-    return result;
+    return answer(done);
   }
   template <class T>
   T* arrivals(channel const& where, int from, std::size_t longest) const noexcept {
@@ -268,7 +266,7 @@ class exchange {
     return reinterpret_cast<T*>(where.arrivals.get()) + static_cast<std::size_t>(index) * longest;
   }
 
-  progress broadcast_parts(host_queue const& queue, std::span<std::byte> whole, int root) {
+  bool broadcast_parts(host_queue const& queue, std::span<std::byte> whole, int root) {
     const auto ranks = static_cast<std::size_t>(size());
     const std::size_t longest = (whole.size() + ranks - 1) / ranks;
     const auto part = [&](int of) {
@@ -296,7 +294,7 @@ class exchange {
       spreading_ = 1;
     }
     if (spreading_ == 1) {
-      if (settle(queue, gathered_, collective::broadcast, true) == progress::pending) return progress::pending;
+      if (!settle(queue, gathered_, collective::broadcast, true)) return false;
       ++spread_.piece;
       for_peers([&](int to, int from) {
         if (rank() == root) return;
@@ -305,38 +303,46 @@ class exchange {
       });
       spreading_ = 2;
     }
-    if (settle(queue, gathered_, collective::broadcast, true) == progress::pending) return progress::pending;
+    if (!settle(queue, gathered_, collective::broadcast, true)) return false;
     spreading_ = 0;
-    return progress::done;
+    return true;
   }
 
-  /// Completes the channel's messages in order; with `all` until none is left, else as far as it goes without waiting.
-  progress settle(host_queue const& queue, channel& of, collective operation, bool all) {
+  /// What to tell the queue.
+  progress answer(bool done) noexcept {
+    const bool moved = std::exchange(moved_, false);
+    return done ? progress::done : moved ? progress::advanced : progress::pending;
+  }
+
+  /// Completes the channel's messages in order: whether none is left. With `all` the caller needs them and the deadline runs,
+  /// else only what is there already is taken.
+  bool settle(host_queue const& queue, channel& of, collective operation, bool all) {
     while (of.settled < of.transfers.size()) {
       transfer& next = of.transfers[of.settled];
       busy_peer_ = next.peer;
-      if (!all && Transport::waits) return progress::pending;
+      if (!all && Transport::waits) return false;
       const delivery how_far = transport_.complete(next.request, queue.deadline);
       if (how_far == delivery::done) {
         since_ = 0;
+        moved_ = true;
         ++of.settled;
         continue;
       }
       if (how_far == delivery::pending) {
-        if (!all) return progress::pending;
+        if (!all) return false;
         const double at = now();
         since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);  // time in which nobody asked does not count
         asked_ = at;
         if (at - since_ < queue.deadline) {
           hear_farewells(queue, operation, at);
-          return progress::pending;
+          return false;
         }
       }
       throw_expired(queue, of, operation);
     }
     of.transfers.clear();
     of.settled = 0;
-    return progress::done;
+    return true;
   }
 
   [[noreturn]] void throw_expired(host_queue const& queue, channel& of, collective operation) {
@@ -428,6 +434,7 @@ class exchange {
   message_label reduction_{}, gather_{}, spread_{};
   std::size_t reduced_ = 0;  // pieces of the reduction that are summed
   bool reducing_ = false, gathering_ = false;
+  bool moved_ = false;  // messages have been completed since the queue was last told
   int spreading_ = 0;   // step of a broadcast
   double since_ = 0;    // when the wait for another rank began; 0: no wait
   double asked_ = 0;    // when the transport was last asked

@@ -20,8 +20,12 @@
 
 namespace ACCO_NAMESPACE {
 
-/// A task's answer: done, or pending (a transfer is under way: ask again later).
-enum class progress { done, pending };
+/// A task's answer.
+enum class progress {
+  done,
+  pending,   ///< transfers are under way: ask again later
+  advanced,  ///< transfers are under way, and some have ended since the last question: ask again sooner
+};
 
 /// How a backend that makes progress in the caller's thread is waited for: `wait` is called whenever the queue cannot go on by
 /// itself; `poll` whenever the trainer passes by. Both may throw.
@@ -150,7 +154,8 @@ class host_queue {
 
   void work() noexcept {
     std::unique_lock lock(mutex_);
-    std::chrono::microseconds nap{1};
+    constexpr std::chrono::nanoseconds shortest{1000}, longest{1'000'000};
+    std::chrono::nanoseconds nap = shortest;
     for (;;) {
       while (!stopping_ && available_ == finished_.load(std::memory_order_relaxed)) {
         asleep_ = true;
@@ -159,13 +164,13 @@ class host_queue {
       if (stopping_) return;
       lock.unlock();
       const progress result = run_next();
-      if (result == progress::pending) {
-        std::this_thread::sleep_for(nap);  // a transfer is under way: look again, less and less often
-        nap = std::min(nap * 2, std::chrono::microseconds{200});
+      if (result != progress::done) {  // look again: a few times for each transfer, so that looking costs little
+        std::this_thread::sleep_for(nap);
+        nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 5 / 4 + shortest, longest);
         lock.lock();
         continue;
       }
-      nap = std::chrono::microseconds{1};
+      nap = shortest;
       lock.lock();
       if (finished_.fetch_add(1, std::memory_order_release) + 1 == awaited_) done_.notify_one();
     }
