@@ -113,7 +113,7 @@ class Hosts:
         if backend == "mpi":
             wrapper = 'exec taskset -c $((OMPI_COMM_WORLD_RANK % ' + str(CORES) + ')) "$@"'
             processes = [subprocess.Popen(
-                ["ip", "netns", "exec", self.names[0], "unshare", "-u", "sh", "-c", f"hostname {self.names[0]}; exec \"$@\"", "sh", "mpirun", "--allow-run-as-root",
+                ["ip", "netns", "exec", self.names[0], "unshare", "-u", "sh", "-c", f"hostname {self.names[0]}; exec \"$@\"", "sh", shutil.which("mpirun.openmpi") or "mpirun", "--allow-run-as-root",
                  "--mca", "plm_rsh_agent", self.agent, "--mca", "oob_tcp_if_include", "10.77.0.0/24", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include",
                  "10.77.0.0/24", "--mca", "plm_rsh_no_tree_spawn", "1", "--bind-to", "none", "-x", "OPENBLAS_NUM_THREADS", "-H",
                  ",".join(self.addresses), "-n", str(len(self.names)), "sh", "-c", wrapper, "sh", *words],
@@ -184,7 +184,7 @@ class Programs:
         else:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
             words = [self.toy, "--backend", backend, "--schedule", schedule, *a.toy_flags, "--micro-batches", "2" if schedule == "two_phase" else "4", "--samples",
-                     str(128 * a.steps), "--quiet", "--log", log, *more]
+                     str(128 * a.steps), "--validations", "1", "--quiet", "--log", log, *more]
             _, sent = hosts.everywhere(words, backend)
             result = json.loads(open(log).read().strip().splitlines()[-1])
             result.update(step_seconds=result["seconds"] / result["steps"], total_bytes_sent=result["bytes_sent"], computation=64 / a.toy_single, single=a.toy_single)
@@ -192,8 +192,8 @@ class Programs:
             parameters = result["parameters"]
         n = result["ranks"]
         whole = 4 * parameters
-        # the first broadcast, and the gather by which weight_prediction shows committed weights at the end (and at toy_gpt's seven validations)
-        shows = (8 if name == "toy_gpt" else 1) if schedule == "weight_prediction" else 0
+        # the first broadcast, and the gather by which weight_prediction shows committed weights at the end
+        shows = 1 if schedule == "weight_prediction" else 0
         result["theory"] = result["total_bytes_sent"] + whole * 2 * (n - 1) / n + shows * whole * (n - 1) / n
         result["wire"] = sent
         return result
@@ -354,21 +354,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["overlap", "pieces", "heterogeneous", "peers", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
+    parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--backends", default="gloo,mpi")
     parser.add_argument("--loads", default="synthetic,toy_gpt")
     parser.add_argument("--ratios", default="0.25,0.5,1,2")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--milliseconds", type=float, default=120)
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
     parser.add_argument("--data", help="text for peers")
-    parser.add_argument("--samples", type=int, default=12000, help="sequences, for peers")
+    parser.add_argument("--samples", type=int, default=9600, help="sequences, for peers")
     parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers")
     parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
     a = parser.parse_args()
     a.toy_flags = ["--batch", "16"]
     programs = Programs(a.build)
+    programs.synthetic = a.synthetic or programs.synthetic
     if a.what != "check":
         reason = why_not()
         if reason:

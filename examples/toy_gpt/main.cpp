@@ -71,6 +71,9 @@ settings parse(int count, char** words) {
       ->capture_default_str();
   app.add_flag("--elastic", s.elastic, "Go on accumulating while the network is busy, from K to 64 micro-batches");
   app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--validations", s.validations, "How often to validate, the last time at the end")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--seed", s.seed, "Seed of weights and batches")->capture_default_str();
   app.add_option("--dtype", s.dtype, "Parameters and gradients; masters are always float")
       ->check(CLI::IsMember({"float", "bfloat16"}))

@@ -30,6 +30,7 @@ struct settings {
   unsigned first = 1, second = 0;  // micro-batches of a round
   bool elastic = false;
   double clip = 1.0;
+  std::size_t validations = 8;  // during and after training
   std::uint64_t seed = 1;
   double link_megabits = 0;  // simulated link, 0: none
   std::string log, trace, plot;

@@ -134,7 +134,8 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
     return loss;
   };
 
-  double next_validation = static_cast<double>(s.samples) / 8;
+  const double between_validations = static_cast<double>(s.samples) / static_cast<double>(s.validations);
+  double next_validation = between_validations;
   for (std::uint64_t number = 0; training.samples() < static_cast<double>(s.samples); ++number) {
     text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(rank), number);
     if (rank == s.slow_rank) {
@@ -156,7 +157,7 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
     }
     if (acco::commits(report->plan) && training.samples() >= next_validation &&
         training.samples() < static_cast<double>(s.samples)) {
-      next_validation += static_cast<double>(s.samples) / 8;
+      next_validation += between_validations;
       if (report->committed) {
         validate(training.parameters());
       } else {  // parameters() are a prediction: ask for the committed ones
