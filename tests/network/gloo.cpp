@@ -23,7 +23,7 @@ TEST_CASE("from files: three ranks find each other and train; the waiting thread
     backend.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
     queue.wait();
     CHECK(sum[0] == 6);
-    if (thread.rank() == 0) CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.15);
+    if (thread.rank() == 0) CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.25);
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);

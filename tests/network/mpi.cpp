@@ -24,7 +24,8 @@ TEST_CASE("every policy of progress trains to the same bits, and says its name")
     const auto got = run();
     CHECK(got.parameters == expected.parameters);
     CHECK(got.digests == expected.digests);
-    worlds::mpi::run(2, [&, name = name](auto const& backend) { CHECK(std::string(backend.progress_policy()) == name); });
+    worlds::mpi::run(
+        2, [&, expected_name = name](auto const& backend) { CHECK(std::string(backend.progress_policy()) == expected_name); });
   }
   worlds::mpi::progress = before;
 }
