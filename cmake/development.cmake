@@ -17,7 +17,8 @@ if(ACCO_SANITIZE)
   target_compile_options(acco_development INTERFACE -fsanitize=${ACCO_SANITIZE} -fno-omit-frame-pointer)
   target_compile_definitions(acco_development INTERFACE ACCO_SANITIZED) # tests leave out what is too large then
   target_link_options(acco_development INTERFACE -fsanitize=${ACCO_SANITIZE})
-  set(ACCO_SANITIZER_OPTIONS TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/network/tsan.supp) # the environment of tests over Gloo
+  set(ACCO_SANITIZER_OPTIONS TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/network/tsan.supp
+                             LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/network/lsan.supp) # the environment of tests over Gloo
   if(ACCO_SANITIZE MATCHES undefined)
     target_compile_options(acco_development INTERFACE -fno-sanitize-recover=undefined)
   endif()

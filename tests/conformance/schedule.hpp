@@ -57,6 +57,7 @@ inline reference::setting setting(int ranks, std::size_t micro_batches, std::siz
 template <class World = worlds::threads, class Make>
 void schedule_suite(reference::algorithm kind, Make make) {
   const int most = World::most_ranks;
+  constexpr bool every_type = std::is_same_v<World, worlds::threads>;  // once is enough: compile time
   const auto check = [&](auto const& rule, acco::parameter_layout const& layout, reference::setting const& s) {
     compare<exact, World>(kind, make, rule, layout, s);
   };
@@ -76,7 +77,7 @@ void schedule_suite(reference::algorithm kind, Make make) {
     check(acco::sgd{.learning_rate = 0.05, .momentum = 0.8, .nesterov = true}, layout, setting(3, 8));
     check(acco::sgd{.learning_rate = 0.05, .momentum = 0.5, .weight_decay = 0.2, .weight_decay_kind = acco::decay::classic},
           layout, setting(2, 8));
-    check(acco::lion{.learning_rate = 0.01, .weight_decay = 0.1}, layout, setting(3, 8));
+    if constexpr (every_type) check(acco::lion{.learning_rate = 0.01, .weight_decay = 0.1}, layout, setting(3, 8));
   }
   SUBCASE("several micro-batches a round, and uneven parts") {
     check(adamw, acco::parameter_layout(13), setting(2, 12, 3, 3));
@@ -115,7 +116,7 @@ void schedule_suite(reference::algorithm kind, Make make) {
     }
     CHECK(clipped);
   }
-  if constexpr (std::is_same_v<World, worlds::threads>) SUBCASE("every world of one process") {
+  if constexpr (every_type) SUBCASE("every world of one process") {
       const auto s = setting(3, 9, 2, 1);
       compare<exact, worlds::mock_at_once>(kind, make, adamw, mixed_layout(), s);
       compare<exact, worlds::mock_late>(kind, make, adamw, mixed_layout(), s);
@@ -128,18 +129,18 @@ void schedule_suite(reference::algorithm kind, Make make) {
     const auto s = setting(2, 10);
     const acco::parameter_layout layout = mixed_layout();
     compare<acco::host_storage<float>, World>(kind, make, adamw, layout, s, 2e-5);
-    compare<acco::host_storage<bfloat16, float>, World>(kind, make, adamw, layout, s, 3e-2);
-    compare<acco::host_storage<float, bfloat16>, World>(kind, make, adamw, layout, s, 3e-2);
+    compare<acco::host_storage<bfloat16>, World>(kind, make, adamw, layout, s, 3e-2);
   }
-  if constexpr (std::is_same_v<World, worlds::threads>) SUBCASE("every mix of types, within their rounding") {
+  if constexpr (every_type) SUBCASE("every mix of types, within their rounding") {
       using acco::bfloat16;
       const auto s = setting(2, 10);
       const acco::parameter_layout layout = mixed_layout();
       compare<acco::host_storage<float, double>>(kind, make, adamw, layout, s, 2e-5);
       compare<acco::host_storage<double, float>>(kind, make, adamw, layout, s, 2e-5);
       compare<acco::host_storage<float, float, double>>(kind, make, adamw, layout, s, 2e-5);
-      compare<acco::host_storage<bfloat16>>(kind, make, adamw, layout, s, 3e-2);
+      compare<acco::host_storage<bfloat16, float>>(kind, make, adamw, layout, s, 3e-2);
       compare<acco::host_storage<bfloat16, double, double>>(kind, make, adamw, layout, s, 3e-2);
+      compare<acco::host_storage<float, bfloat16>>(kind, make, adamw, layout, s, 3e-2);
     }
   SUBCASE("stable addresses change nothing but the addresses") {
     const auto s = setting(3, 9);
@@ -157,11 +158,13 @@ void schedule_suite(reference::algorithm kind, Make make) {
       };
       const auto here = run(World{});
       const auto threads = run(worlds::threads{});
-      const auto mock = run(worlds::mock_random{});
-      CHECK(threads.parameters == mock.parameters);
-      CHECK(threads.digests == mock.digests);
-      CHECK(here.parameters == mock.parameters);
-      CHECK(here.digests == mock.digests);
+      CHECK(here.parameters == threads.parameters);
+      CHECK(here.digests == threads.digests);
+      if constexpr (every_type) {
+        const auto mock = run(worlds::mock_random{});
+        CHECK(threads.parameters == mock.parameters);
+        CHECK(threads.digests == mock.digests);
+      }
     }
   }
 }

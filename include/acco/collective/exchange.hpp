@@ -42,7 +42,9 @@ enum class delivery {
 };
 
 /// What a transport throws when a message cannot be delivered any more.
-struct delivery_failure {
+struct delivery_failure : std::exception {
+  explicit delivery_failure(text const& why) noexcept : reason(why) {}
+  [[nodiscard]] char const* what() const noexcept override { return reason.c_str(); }
   text reason;
 };
 
@@ -368,9 +370,9 @@ class exchange {
         lowest);
   }
 
-  /// Whether another rank has told that it ends; looked at every few milliseconds, and when something failed.
+  /// Whether another rank has told that it ends; looked at every few milliseconds.
   void hear_farewells(host_queue const& queue, collective operation, double at) {
-    if (at - heard_ < 0.005) return;
+    if (at - heard_ < 0.0005 * size()) return;
     heard_ = at;
     for (transfer& each : incoming_farewells_) {
       if (transport_.complete(each.request, queue.deadline) == delivery::done) throw_farewell(queue, operation, each.peer);
