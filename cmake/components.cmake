@@ -17,7 +17,7 @@ foreach(component IN LISTS ACCO_COMPONENTS)
   add_library(acco::${component} ALIAS acco_${component})
   set_target_properties(acco_${component} PROPERTIES EXPORT_NAME ${component})
   target_sources(acco_${component} INTERFACE FILE_SET HEADERS BASE_DIRS include FILES include/acco/collective/${component}.hpp)
-  target_link_libraries(acco_${component} INTERFACE acco ${acco_${component}_needs})
+  target_link_libraries(acco_${component} INTERFACE acco $<TARGET_NAME_IF_EXISTS:${acco_${component}_needs}>)
   # For this project's own tests and examples: is the dependency here?
   if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH))
     cmake_language(EVAL CODE "${acco_${component}_find}")

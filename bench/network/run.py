@@ -263,7 +263,7 @@ def pieces(a, programs):
         with Hosts(2, rate) as hosts:
             goodput = hosts.goodput()
             for backend in a.backends.split(","):
-                for kib in (32, 64, 128, 256, 512, 1024, 4096):
+                for kib in (64, 128, 256, 512, 1024):
                     results = [row(programs.load("synthetic", backend, "synchronous", a, hosts, ("--piece", str(kib))), "synchronous", goodput) for _ in range(a.repeat)]
                     r = sorted(results, key=lambda each: each["step"])[len(results) // 2]
                     print(f"| {backend} | {'unlimited' if rate is None else f'{rate / 1e6:.0f}'} ({goodput * 8e-6:.0f}) | {kib} | {1e3 * r['step']:.1f} | {r['over']:.3f} |", flush=True)

@@ -342,7 +342,7 @@ class round_engine {
   }
 
   template <class OnPiece>
-  progress reduce_pieces(OnPiece&& on_piece) {
+  auto reduce_pieces(OnPiece&& on_piece) {
     return backend_.pieces().reduce_scatter(queue_, flight_.gradients().local(), reduced().slice(),
                                             plan_.gradients != carried::fresh, std::forward<OnPiece>(on_piece));
   }
