@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Optional components: one header and one target each, which link what the header includes. Always defined and always installed; to use acco::NAME,
-# a project needs the dependency (find_package(acco COMPONENTS NAME) looks for it itself).
+# a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
 set(ACCO_COMPONENTS mpi gloo)
 set(acco_mpi_needs MPI::MPI_CXX)
 set(acco_gloo_needs gloo)
