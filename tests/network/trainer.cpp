@@ -2,9 +2,9 @@
 // One rank of a small training run that can be told to misbehave; tests/network/failures.cpp starts several and watches them end.
 // ACCO_TRANSPORT chooses the network. Prints what an exception says, and whether parameters() stayed readable.
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +26,12 @@ std::string word(char const* name, std::string const& otherwise = "") {
   return value != nullptr ? value : otherwise;
 }
 double number(char const* name, double otherwise) { return word(name).empty() ? otherwise : std::stod(word(name)); }
+
+/// One line in one piece: the ranks of an MPI job share an output.
+void say(std::string const& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
 
 /// Kills its process when the named operation of the named round sends a message.
 class mortal : public network {
@@ -60,7 +66,7 @@ void train(Backend world, Storage storage) {
   std::vector<parameter> shown(count, parameter(1.0F));
   try {
     training.initialize(shown);
-    std::cout << "rank " << rank << " began" << std::endl;
+    say("rank " + std::to_string(rank) + " began");
     for (int m = 0; m < static_cast<int>(number("MICRO_BATCHES", 40)); ++m) {
       for (auto& g : training.gradients()) g = static_cast<float>(g) + 1.0F;
       double seconds = number("COMPUTE", 0.002);
@@ -76,10 +82,10 @@ void train(Backend world, Storage storage) {
       auto const now = training.parameters();
       kept = std::memcmp(now.data(), shown.data(), now.size_bytes()) == 0;
     }
-    std::cout << "rank " << rank << ", caused by " << e.peer() << ", parameters " << (kept ? "kept" : "LOST") << std::endl;
+    say("rank " + std::to_string(rank) + ", caused by " + std::to_string(e.peer()) + ", parameters " + (kept ? "kept" : "LOST"));
     throw;
   }
-  std::cout << "rank " << rank << " finished with " << training.samples() << " samples" << std::endl;
+  say("rank " + std::to_string(rank) + " finished with " + acco::text(training.samples()).c_str() + " samples");
 }
 
 template <class Backend>
@@ -107,7 +113,7 @@ int main(int count, char** words) {
     auto context = acco::gloo_backend::context_from_environment({.deadline = number("DEADLINE", 3)});
     choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, piece, std::move(context))));
   } catch (std::exception const& e) {
-    std::cerr << e.what() << std::endl;
+    std::fprintf(stderr, "%s\n", e.what());
     return 1;
   }
 #endif
