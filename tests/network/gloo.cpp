@@ -18,12 +18,12 @@ TEST_CASE("from files: three ranks find each other and train; the waiting thread
     CHECK(backend.rank() == thread.rank());
     acco::host_queue queue;
     double mine[1] = {backend.rank() + 1.0}, sum[1] = {0};
-    if (thread.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (thread.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
     const std::clock_t before = std::clock();  // of the whole process
     backend.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
     queue.wait();
     CHECK(sum[0] == 6);
-    if (thread.rank() == 0) CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.25);
+    if (thread.rank() == 0) CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.45);
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);
