@@ -204,21 +204,25 @@ class exchange {
     for (int step = 1; step < size(); ++step) visit((rank() + step) % size(), (rank() + size() - step) % size());
   }
 
-  /// Starts one message in each direction, in parts where it is longer than the transport can carry.
+  /// Starts one message in each direction.
   void start(channel& into, message_label label, int from, int to, void* arriving, void const* leaving, std::size_t bytes) {
-    for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
-      const std::size_t part = std::min(bytes - at, Transport::largest_message);
-      receive(into, label, from, static_cast<std::byte*>(arriving) + at, part);
-      send(into, label, to, static_cast<std::byte const*>(leaving) + at, part);
-    }
+    receive(into, label, from, arriving, bytes);
+    send(into, label, to, leaving, bytes);
   }
+  /// In parts where it is longer than the transport can carry.
   void receive(channel& into, message_label label, int from, void* to, std::size_t bytes) {
     busy_peer_ = from;
-    into.transfers.push_back({transport_.receive(from, label, to, bytes), from, true});
+    for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
+      const std::size_t part = std::min(bytes - at, Transport::largest_message);
+      into.transfers.push_back({transport_.receive(from, label, static_cast<std::byte*>(to) + at, part), from, true});
+    }
   }
   void send(channel& into, message_label label, int to, void const* from, std::size_t bytes) {
     busy_peer_ = to;
-    into.transfers.push_back({transport_.send(to, label, from, bytes), to, false});
+    for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
+      const std::size_t part = std::min(bytes - at, Transport::largest_message);
+      into.transfers.push_back({transport_.send(to, label, static_cast<std::byte const*>(from) + at, part), to, false});
+    }
   }
 
   /// The sum over ranks of what lies at `in`, for rank r at r * stride, into `out`.
@@ -276,10 +280,8 @@ class exchange {
       return whole.subspan(begin, std::min(longest, whole.size() - begin));
     };
     const auto pass = [&](int peer, std::span<std::byte> bytes, bool leaving) {
-      for (std::size_t at = 0; at < bytes.size(); at += Transport::largest_message) {
-        const std::size_t n = std::min(bytes.size() - at, Transport::largest_message);
-        leaving ? send(gathered_, spread_, peer, bytes.data() + at, n) : receive(gathered_, spread_, peer, bytes.data() + at, n);
-      }
+      leaving ? send(gathered_, spread_, peer, bytes.data(), bytes.size())
+              : receive(gathered_, spread_, peer, bytes.data(), bytes.size());
     };
     if (spreading_ == 0) {
       spread_ = {next_sequence_++, collective::broadcast, 0};
