@@ -97,12 +97,15 @@ class gloo_transport {
   /// Waits. Gloo's own time-out would close every connection before a word can be said, so a watchdog ends the wait instead.
   delivery complete(request& which, double seconds) {
     return translated([&] {
-      begin_wait(which, seconds);
-      const bool arrived = wait(which, std::chrono::hours(24 * 365));
+      bool arrived = false;
+      {
+        const watched_wait watched(*this, which, seconds);
+        arrived = wait(which, std::chrono::hours(24 * 365));
+      }
+      if (arrived) return delivery::done;
       const std::lock_guard lock(mutex_);
-      waited_for_ = nullptr;
-      if (!arrived && left_) throw delivery_failure{text("this rank leaves")};
-      return arrived ? delivery::done : delivery::expired;
+      if (left_) throw delivery_failure{text("this rank leaves")};
+      return delivery::expired;
     });
   }
   /// Ends every connection if it has not.
@@ -159,13 +162,27 @@ class gloo_transport {
     }
   }
 
-  void begin_wait(request& which, double seconds) {
-    const std::lock_guard lock(mutex_);
-    if (left_) throw delivery_failure{text("this rank leaves")};
-    waited_for_ = &which;
-    until_ = clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
-    if (until_ < alarm_) changed_.notify_one();
-  }
+  /// While it lives the watchdog knows of the wait; also where Gloo ends the wait with an exception.
+  class watched_wait {
+   public:
+    watched_wait(gloo_transport& in, request& which, double seconds) : in_(in) {
+      const std::lock_guard lock(in_.mutex_);
+      if (in_.left_) throw delivery_failure{text("this rank leaves")};
+      in_.waited_for_ = &which;
+      in_.until_ =
+          clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
+      if (in_.until_ < in_.alarm_) in_.changed_.notify_one();
+    }
+    watched_wait(watched_wait const&) = delete;
+    watched_wait& operator=(watched_wait const&) = delete;
+    ~watched_wait() {
+      const std::lock_guard lock(in_.mutex_);
+      in_.waited_for_ = nullptr;
+    }
+
+   private:
+    gloo_transport& in_;
+  };
   void watch() {
     std::unique_lock lock(mutex_);
     while (!ending_) {
