@@ -8,7 +8,9 @@
 
 #include <doctest/doctest.h>
 
-#include <acco/collective/rendezvous.hpp>
+#include <acco/collective/launch_environment.hpp>
+#include <acco/collective/rendezvous_files.hpp>
+#include <acco/collective/rendezvous_tcp.hpp>
 
 namespace {
 

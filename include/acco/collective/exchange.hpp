@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,8 +19,10 @@
 #include <vector>
 
 #include "acco/collective/distribution.hpp"
+#include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/error.hpp"
+#include "acco/observe/clock.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -193,7 +194,6 @@ class exchange {
   static constexpr std::size_t smallest_piece = elementwise::square_block * sizeof(double);
   static constexpr message_label farewell_label{0xffffffff, collective::none, 0};
 
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   [[nodiscard]] std::size_t arrival_bytes() const noexcept {
     return size() > 1 ? (static_cast<std::size_t>(size()) - 1) * piece_bytes_ : 0;
   }
@@ -334,7 +334,7 @@ class exchange {
       }
       if (how_far == delivery::pending) {
         if (!all) return false;
-        const double at = now();
+        const double at = steady_seconds();
         since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);  // time in which nobody asked does not count
         asked_ = at;
         if (at - since_ < queue.deadline) {
@@ -358,13 +358,7 @@ class exchange {
       transfer& each = of.transfers[k];
       if (each.incoming && !transport_.arrived(each.request)) missing[static_cast<std::size_t>(each.peer)] = true;
     }
-    text who;
-    int lowest = -1;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (!missing[static_cast<std::size_t>(peer)]) continue;
-      if (lowest < 0) lowest = peer;
-      who.append(who.view().empty() ? "" : ", ").append(peer);
-    }
+    auto const [who, lowest] = ranks_where(size(), [&](int peer) { return missing[static_cast<std::size_t>(peer)]; });
     throw deadline_error(
         queue.place, text("rank ", who, " did not come to ", name_of(operation), " within ", queue.deadline, " s"),
         text("Check that it is alive, that the network between the ranks carries data, and that it makes the same "

@@ -29,7 +29,10 @@
 #include "acco/collective/backend.hpp"
 #include "acco/collective/exchange.hpp"
 #include "acco/collective/exchange_backend.hpp"
+#include "acco/collective/launch_environment.hpp"
 #include "acco/collective/rendezvous.hpp"
+#include "acco/collective/rendezvous_files.hpp"
+#include "acco/collective/rendezvous_tcp.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/host_queue.hpp"
 

@@ -29,6 +29,7 @@
 #include "acco/collective/exchange.hpp"
 #include "acco/collective/exchange_backend.hpp"
 #include "acco/error.hpp"
+#include "acco/observe/clock.hpp"
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -153,7 +154,7 @@ class mpi_transport {
       asked_ = 0;
       return delivery::done;
     }
-    asked_ = now();
+    asked_ = steady_seconds();
     return delivery::pending;
   }
   bool arrived(request& which) {
@@ -169,7 +170,7 @@ class mpi_transport {
     left_ = true;
     std::vector<request> farewells;
     farewells.reserve(static_cast<std::size_t>(size_));
-    const double until = now() + 0.2;
+    const double until = steady_seconds() + 0.2;
     for (int peer = 0; peer < size_; ++peer) {
       try {
         if (peer != rank_) farewells.push_back(send(peer, label, from, bytes));
@@ -178,14 +179,14 @@ class mpi_transport {
     }
     for (request& each : farewells) {
       try {
-        while (complete(each, 0) == delivery::pending && now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        while (complete(each, 0) == delivery::pending && steady_seconds() < until)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
       } catch (delivery_failure const&) {
       }
     }
   }
 
  private:
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   static bool usable() noexcept {
     int finalized = 0;
     return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
@@ -255,7 +256,9 @@ class mpi_transport {
     constexpr double long_ago = 0.02;
     constexpr int too_often = 20;
     static std::atomic<bool> warned = false;
-    if (options_.progress != mpi_progress::poll || asked_ == 0 || now() - asked_ < long_ago || ++neglected_ < too_often) return;
+    if (options_.progress != mpi_progress::poll || asked_ == 0 || steady_seconds() - asked_ < long_ago ||
+        ++neglected_ < too_often)
+      return;
     warn_once(warned, text("acco: rank ", rank_, ": messages waited more than ", 1000 * long_ago, " ms for a poll ", neglected_,
                            " times, so communication is not hidden. Call training.poll() about every millisecond of computation, "
                            "or choose mpi_progress::helper_thread"));

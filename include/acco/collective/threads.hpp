@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/elementwise.hpp"
@@ -122,11 +123,7 @@ class meeting_point {
                          peer);
       }
       if (changed_.wait_until(lock, until) == std::cv_status::timeout && generation_ == mine && failed_rank_ < 0) {
-        const int missing = first_missing();
-        text who;
-        for (int peer = 0; peer < size(); ++peer) {
-          if (!came_[static_cast<std::size_t>(peer)]) who.append(who.view().empty() ? "" : ", ").append(peer);
-        }
+        auto const [who, missing] = ranks_where(size(), [&](int peer) { return !came_[static_cast<std::size_t>(peer)]; });
         failed_rank_ = missing;
         reason_ = text("it did not come to ", name_of(operation), " within ", deadline, " s");
         lock.unlock();
@@ -135,9 +132,6 @@ class meeting_point {
                              text("Check that it is alive and processes the same rounds, or raise options::deadline"), missing);
       }
     }
-  }
-  [[nodiscard]] int first_missing() const noexcept {
-    return static_cast<int>(std::find(came_.begin(), came_.end(), false) - came_.begin());
   }
   [[noreturn]] void throw_failure(error_place where, collective operation) const {
     throw peer_error(where, text(name_of(operation), " is impossible because rank ", failed_rank_, " failed: ", reason_),

@@ -2,11 +2,11 @@
 // A decorator that records every collective in a trace, below the round it belongs to.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "acco/collective/decorator.hpp"
+#include "acco/observe/clock.hpp"
 #include "acco/observe/trace.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -23,18 +23,17 @@ class trace_calls {
 
   template <class Backend>
   void before(host_queue& queue, Backend const&, collective_call) const {
-    queue.enqueue([begin = begin_.get()] { *begin = now(); });
+    queue.enqueue([begin = begin_.get()] { *begin = steady_seconds(); });
   }
   template <class Backend>
   void after(host_queue& queue, Backend const& backend, collective_call call) const {
     queue.enqueue([&queue, into = into_, begin = begin_.get(), rank = backend.rank(), operation = call.operation] {
       const auto round = queue.place.round < 0 ? 0 : static_cast<std::size_t>(queue.place.round);
-      into->record(rank, trace::row::collectives, name_of(operation), round, {*begin, now()});
+      into->record(rank, trace::row::collectives, name_of(operation), round, {*begin, steady_seconds()});
     });
   }
 
  private:
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   trace* into_;
   std::unique_ptr<double> begin_;  // of the collective under way
 };

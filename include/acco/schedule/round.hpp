@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "acco/collective/agreement.hpp"
 #include "acco/collective/backend.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/observe/clock.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/schedule/construction.hpp"
@@ -85,7 +85,7 @@ class round_engine {
     accumulator_.for_slice(
         backend_.rank(), accumulator_.parameters().data(),
         [&](std::size_t offset, parameter_type const* from, std::size_t count) { state_.set_masters(offset, from, count); });
-    boundary_ = now();
+    boundary_ = steady_seconds();
   }
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept { return accumulator_.parameters(); }
@@ -113,7 +113,7 @@ class round_engine {
   /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
   /// Collective; blocks.
   void finish() {
-    computed_ = {boundary_, now()};
+    computed_ = {boundary_, steady_seconds()};
     if (in_flight_) land();
     mine_.finishing = 1;
     for (;;) {
@@ -131,7 +131,7 @@ class round_engine {
       showing_committed_ = true;
     }
     quiet_ = true;
-    boundary_ = now();
+    boundary_ = steady_seconds();
   }
 
   /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
@@ -190,7 +190,6 @@ class round_engine {
       return "";
     }
   }
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   static queue_type make_queue(Backend& backend) {
     if constexpr (requires { backend.driver(); }) {
       return queue_type(backend.driver());
@@ -213,13 +212,13 @@ class round_engine {
 
   /// A boundary: lands the round in flight and launches the next one.
   std::optional<round_report> end_part() {
-    const double entered = now();
+    const double entered = steady_seconds();
     computed_ = {boundary_, entered};
     std::optional<round_report> report;
     if (in_flight_) report = land();
     start();
     if (waits_) report = land();
-    boundary_ = now();
+    boundary_ = steady_seconds();
     return report;
   }
 
@@ -233,7 +232,7 @@ class round_engine {
     in_flight_ = true;
     bytes_ = 0;
 
-    queue_.enqueue([this] { times_.begin = now(); });
+    queue_.enqueue([this] { times_.begin = steady_seconds(); });
     all_reduce(&carried_counts_.weight, &all_.weight, count_numbers);
     queue_.enqueue([this] { weigh(); });
     if constexpr (in_pieces) {
@@ -255,7 +254,7 @@ class round_engine {
       }
       all_gather(flight_.parameters(), own.slice());
     }
-    queue_.enqueue([this] { times_.end = now(); });
+    queue_.enqueue([this] { times_.end = steady_seconds(); });
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
 
@@ -409,7 +408,7 @@ class round_engine {
   /// rank.
   std::optional<round_report> land() {
     const bool hidden = queue_.idle();
-    const double from = now();
+    const double from = steady_seconds();
     try {
       queue_.wait();
     } catch (nothing_to_carry) {
@@ -421,7 +420,7 @@ class round_engine {
       queue_.recover();
       name_non_finite();
     }
-    const double waited = hidden ? 0 : now() - from;
+    const double waited = hidden ? 0 : steady_seconds() - from;
     in_flight_ = false;
     accumulator_.land(std::move(flight_));
     showing_committed_ = shows_committed(plan_);
