@@ -103,6 +103,10 @@ struct peer_error : error {
 struct deadline_error : error {
   using error::error;
 };
+/// A call to a GPU's runtime, or to its communication library, failed.
+struct device_error : error {
+  using error::error;
+};
 /// A gradient was infinite or not a number; `peer()` names the first rank it came from.
 struct non_finite_error : error {
   using error::error;

@@ -17,10 +17,10 @@ enum class non_finite {
 };
 
 struct options {
-  double clip_norm = 0;  ///< largest global norm of the mean gradient; 0: no clipping
-  std::function<double(double)> learning_rate =
-      constant{};                 ///< factor for the rule's learning rate, a function of the samples committed;
-                                  ///< called on the communication thread; must be the same on every rank
+  double clip_norm = 0;                                      ///< largest global norm of the mean gradient; 0: no clipping
+  std::function<double(double)> learning_rate = constant{};  ///< factor for the rule's learning rate, a function of the samples
+                                                             ///< committed; called when a round starts, under weight_prediction
+                                                             ///< also on the communication thread; must be the same on every rank
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
   double deadline = 600;          ///< seconds that any rank waits for another
   non_finite on_non_finite = non_finite::raise;

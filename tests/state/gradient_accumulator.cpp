@@ -20,8 +20,9 @@ void rotate(bool waits, bool stable, bool frozen) {
   layout.add("a", {5}).add("ice", {3}, still).add("b", {6});
   const acco::partition shares(layout.trainable_size(), 4);
   acco::gradient_accumulator<Storage> buffers(layout, shares, waits, stable);
-  buffers.allocate(Storage{});
-  buffers.set_parameters(std::vector<P>(14, P(-1.0F)));
+  acco::host_queue queue;
+  buffers.allocate(Storage{}, queue);
+  buffers.set_parameters(queue, std::vector<P>(14, P(-1.0F)));
   bool first = true;
   for (int round = 0; round < 7; ++round) {
     for (auto& g : buffers.gradients()) {
@@ -29,7 +30,7 @@ void rotate(bool waits, bool stable, bool frozen) {
       g = typename Storage::gradient_type(static_cast<float>(round + 1));
     }
     auto const before = buffers.gradients().data();
-    auto flight = buffers.launch(first);
+    auto flight = buffers.launch(queue, first);
     if (first || stable || waits) CHECK(buffers.gradients().data() == before);
     first = false;
     auto const carried = flight.gradients().local();
@@ -41,7 +42,7 @@ void rotate(bool waits, bool stable, bool frozen) {
       CHECK(static_cast<float>(buffers.parameters()[0]) == (round == 0 ? -1.0F : static_cast<float>(round - 1)));
     }
     for (auto& p : flight.parameters().whole()) p = P(static_cast<float>(round));
-    buffers.land(std::move(flight));
+    buffers.land(queue, std::move(flight));
     CHECK_FALSE(static_cast<bool>(flight));  // NOLINT(bugprone-use-after-move): a round that has landed owns nothing
     for (std::size_t i = 0; i < 14; ++i)
       CHECK(static_cast<float>(buffers.parameters()[i]) == (frozen && i >= 5 && i < 8 ? -1.0F : static_cast<float>(round)));
@@ -75,6 +76,7 @@ TEST_CASE("offsets of trainable elements, slices and scatter skip the frozen one
   });
   CHECK(slice == std::vector<float>{4, 8, 9, 10});
   for (std::size_t i = 0; i < 11; ++i) trainable[i] = static_cast<float>(100 + i);
-  buffers.scatter(trainable.data(), out);
+  acco::host_queue queue;
+  buffers.scatter(queue, trainable.data(), out);
   CHECK(out == std::vector<float>{100, 101, 102, 103, 104, -2, -2, -2, 105, 106, 107, 108, 109, 110});
 }

@@ -11,6 +11,7 @@
 
 #include "acco/bfloat16.hpp"
 #include "acco/collective/backend.hpp"
+#include "acco/collective/blocking.hpp"
 #include "acco/error.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -81,20 +82,17 @@ template <class Queue, class Backend>
 void agree(Queue& queue, Backend& backend, std::string const& mine, error_place where) {
   const auto text_of = [&](int root) {
     std::vector<double> length(1, static_cast<double>(mine.size()));
-    backend.broadcast(queue, replicated<double>(length), root);
-    queue.wait();
+    broadcast_and_wait(queue, backend, std::span<double>(length), root);
     std::vector<char> characters(static_cast<std::size_t>(length[0]));
     if (backend.rank() == root) characters.assign(mine.begin(), mine.end());
-    backend.broadcast(queue, replicated<char>(characters), root);
-    queue.wait();
+    broadcast_and_wait(queue, backend, std::span<char>(characters), root);
     return std::string(characters.begin(), characters.end());
   };
   const std::string first = text_of(0);
   std::vector<double> differs(static_cast<std::size_t>(backend.size()), 0.0);
   std::vector<double> all(differs.size(), 0.0);
   differs[static_cast<std::size_t>(backend.rank())] = mine == first ? 0 : 1;
-  backend.all_reduce(queue, partial<double const>(differs), replicated<double>(all));
-  queue.wait();
+  all_reduce_and_wait(queue, backend, std::span<double const>(differs), std::span<double>(all));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == 0) continue;
     const int odd = static_cast<int>(rank);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <span>
@@ -15,14 +14,15 @@
 
 #include "acco/collective/agreement.hpp"
 #include "acco/collective/backend.hpp"
+#include "acco/collective/blocking.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/observe/clock.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/schedule/construction.hpp"
+#include "acco/schedule/decision.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/state/gradient_accumulator.hpp"
-#include "acco/state/gradient_norm.hpp"
 #include "acco/state/non_finite.hpp"
 #include "acco/state/sharded_state.hpp"
 #include "acco/storage/storage.hpp"
@@ -74,17 +74,21 @@ class round_engine {
   void initialize(std::span<parameter_type const> values) {
     queue_.place.phase = "initialize";
     agree(queue_, backend_, describe_construction<Storage>(schedule_, rule_, options_, layout_), queue_.place);
-    accumulator_.allocate(storage_);
-    state_.allocate(storage_);
+    accumulator_.allocate(storage_, queue_);
+    state_.allocate(storage_, queue_);
     reduced_ = storage_.allocate(reduced_bytes(), reduced_stagger);
     received_ = storage_.allocate(received_bytes(), reduced_stagger + 1);
-    std::memset(static_cast<void*>(reduced_.template as<sum_type>()), 0, shares_.slice_size() * sizeof(sum_type));
-    accumulator_.set_parameters(values);
+    numbers_ = {storage_, 1};
+    Storage::clear(queue_, reduced().slice().data(), shares_.slice_size());
+    accumulator_.set_parameters(queue_, values);
+    queue_.after_computation();
     backend_.broadcast(queue_, replicated<parameter_type>(accumulator_.parameters()), 0);
+    accumulator_.for_slice(backend_.rank(), accumulator_.parameters().data(),
+                           [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+                             state_.set_masters(queue_, offset, from, count);
+                           });
     queue_.wait();
-    accumulator_.for_slice(
-        backend_.rank(), accumulator_.parameters().data(),
-        [&](std::size_t offset, parameter_type const* from, std::size_t count) { state_.set_masters(offset, from, count); });
+    queue_.before_computation();
     boundary_ = steady_seconds();
   }
 
@@ -119,15 +123,17 @@ class round_engine {
     for (;;) {
       const round_plan plan = schedule_.plan(next_round_);
       start();
-      if (!land()) break;                                                                  // nobody had anything left
-      if (commits(plan) && all_.finishing == static_cast<double>(backend_.size())) break;  // this was everything
+      if (!land()) break;                                                                             // nobody had anything left
+      if (commits(plan) && numbers_[0].all.finishing == static_cast<double>(backend_.size())) break;  // this was everything
     }
     mine_ = {};
     while (schedule_.plan(next_round_).gradients != carried::fresh) ++next_round_;
     if (!showing_committed_) {
-      auto unused = accumulator_.launch(true);
+      auto unused = accumulator_.launch(queue_, true);
+      queue_.after_computation();
       gather_masters(unused.parameters(), unused.slice(backend_.rank()));
-      accumulator_.land(std::move(unused));
+      queue_.before_computation();
+      accumulator_.land(queue_, std::move(unused));
       showing_committed_ = true;
     }
     quiet_ = true;
@@ -141,21 +147,20 @@ class round_engine {
     const std::span<parameter_type> gathered(whole.template as<parameter_type>(), shares_.padded_size());
     gather_masters(replicated<parameter_type>(gathered), gathered.subspan(shares_.begin(backend_.rank()), shares_.slice_size()));
     auto const in_use = accumulator_.parameters();
-    if (out.data() != in_use.data()) std::copy(in_use.begin(), in_use.end(), out.begin());  // the frozen elements
-    accumulator_.scatter(gathered.data(), out);
+    queue_.before_computation();
+    if (out.data() != in_use.data()) Storage::copy(queue_, in_use.data(), out.data(), in_use.size());  // the frozen elements
+    accumulator_.scatter(queue_, gathered.data(), out);
+    queue_.after_computation();
+    queue_.wait();
   }
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) {
     const std::vector<double> mine(numbers.begin(), numbers.end());
-    backend_.all_reduce(queue_, partial<double const>(mine), replicated<double>(numbers));
-    queue_.wait();
+    all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), numbers);
   }
 
-  [[nodiscard]] std::uint64_t state_digest() {
-    queue_.wait();
-    return state_.digest();
-  }
+  [[nodiscard]] std::uint64_t state_digest() { return state_.digest(queue_); }
 
   /// Tells the other ranks that this one will not go on.
   void leave() noexcept {
@@ -170,18 +175,9 @@ class round_engine {
   }
 
  private:
-  /// The small numbers that a round sums over ranks before its gradients.
-  struct counts {
-    double weight = 0, loss_sum = 0, finishing = 0;
-  };
-  static constexpr std::size_t count_numbers = sizeof(counts) / sizeof(double);
   static constexpr std::size_t reduced_stagger = 16;
   static constexpr bool accumulating = has_accumulating_reduce_scatter<Backend, queue_type, gradient_type, sum_type>;
   static constexpr bool in_pieces = requires(Backend& backend) { backend.pieces(); };
-
-  /// What ends a round before its time, on every rank alike.
-  struct nothing_to_carry {};
-  struct not_finite {};
 
   [[nodiscard]] char const* progress_policy() const noexcept {
     if constexpr (requires { backend_.progress_policy(); }) {
@@ -190,8 +186,10 @@ class round_engine {
       return "";
     }
   }
-  static queue_type make_queue(Backend& backend) {
-    if constexpr (requires { backend.driver(); }) {
+  static queue_type make_queue(Storage const& storage, Backend& backend) {
+    if constexpr (requires { storage.make_queue(backend); }) {
+      return storage.make_queue(backend);
+    } else if constexpr (requires { backend.driver(); }) {
       return queue_type(backend.driver());
     } else {
       return queue_type();
@@ -225,16 +223,22 @@ class round_engine {
   void start() {
     plan_ = schedule_.plan(next_round_);
     queue_.place = {backend_.rank(), static_cast<std::int64_t>(next_round_), label_of(plan_)};
-    flight_ = accumulator_.launch(quiet_);
+    rate_ = options_.learning_rate(samples_);
+    flight_ = accumulator_.launch(queue_, quiet_);
     quiet_ = false;
     carried_counts_ = std::exchange(mine_, {.finishing = mine_.finishing});
     carried_micro_batches_ = std::exchange(micro_batches_, 0);
     in_flight_ = true;
     bytes_ = 0;
 
-    queue_.enqueue([this] { times_.begin = steady_seconds(); });
-    all_reduce(&carried_counts_.weight, &all_.weight, count_numbers);
-    queue_.enqueue([this] { weigh(); });
+    round_numbers* const n = numbers_.there();
+    queue_.after_computation();
+    queue_.stamp(&times_.begin);
+    Storage::run(queue_, begin_step{n, carried_counts_});
+    all_reduce(&n->mine.weight, &n->all.weight, round_count_numbers);
+    Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
+    state_.prepare({steps_ + 1, rate_});
+    state_.upload(queue_);
     if constexpr (in_pieces) {
       switch (plan_.parameters) {
         case update::predict: enqueue_pieces<update::predict>(); break;
@@ -243,9 +247,9 @@ class round_engine {
       }
     } else {
       reduce_scatter();
-      Storage::sum_of_squares(queue_, sharded<sum_type const>(reduced().slice().first(state_.count())), &squares_mine_);
-      all_reduce(&squares_mine_, &squares_all_, 1);
-      queue_.enqueue([this] { decide(); });
+      Storage::sum_of_squares(queue_, sharded<sum_type const>(reduced().slice().first(state_.count())), &n->squares_mine);
+      decide_with_norm();
+      if (plan_.parameters == update::commit_and_predict) prepare_next();
       const sharded<parameter_type> own(flight_.slice(backend_.rank()));
       switch (plan_.parameters) {
         case update::predict: enqueue_update<update::predict>(own); break;
@@ -254,8 +258,62 @@ class round_engine {
       }
       all_gather(flight_.parameters(), own.slice());
     }
-    queue_.enqueue([this] { times_.end = steady_seconds(); });
+    numbers_.download(queue_);
+    queue_.stamp(&times_.end);
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
+  }
+
+  // --- the steps of a round, which a kernel can run too
+  // -------------------------------------------------------------------------------------------
+
+  struct begin_step {
+    round_numbers* n;
+    round_counts mine;
+    constexpr void operator()() const {
+      n->mine = mine;
+      n->squares_mine = 0;
+      n->apply = n->skip = n->not_finite = n->nothing = false;
+      n->found = 0;
+    }
+  };
+  struct weigh_step {
+    round_numbers* n;
+    int ranks;
+    bool fresh;
+    constexpr bool operator()() const {
+      weigh(*n, ranks, fresh);
+      return !n->nothing;
+    }
+  };
+  struct decide_step {
+    round_numbers* n;
+    double clip_norm;
+    bool raises;
+    constexpr void operator()() const { decide(*n, clip_norm, raises); }
+  };
+  struct stop_if_not_finite {
+    round_numbers* n;
+    constexpr bool operator()() const { return !n->not_finite; }
+  };
+
+  /// After the squares of all gradients are known. What is not finite must be named while it is still here, or, where it is
+  /// skipped, must not reach the rounds that come.
+  void decide_with_norm() {
+    round_numbers* const n = numbers_.there();
+    all_reduce(&n->squares_mine, &n->squares_all, 1);
+    Storage::run(queue_, decide_step{n, options_.clip_norm, options_.on_non_finite == non_finite::raise});
+    if (options_.on_non_finite == non_finite::raise) {
+      Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found, &n->first);
+      Storage::run(queue_, stop_if_not_finite{n});
+    } else {
+      Storage::clear_if(queue_, &n->skip, reduced().slice().data(), shares_.slice_size());
+    }
+  }
+  /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
+  void prepare_next() {
+    numbers_.download(queue_);
+    queue_.enqueue([this] { state_.prepare_next({steps_ + 2, options_.learning_rate(samples_ + numbers_[0].step_weight)}); });
+    state_.upload_next(queue_);
   }
 
   // --- the works of a round
@@ -276,7 +334,7 @@ class round_engine {
     } else {
       const std::span<sum_type> received(received_.template as<sum_type>(), shares_.slice_size());
       backend_.reduce_scatter(queue_, from, sharded<sum_type>(received));
-      queue_.enqueue([received, kept = reduced()] { elementwise::add(received.data(), kept.slice().data(), received.size()); });
+      Storage::add(queue_, static_cast<sum_type const*>(received.data()), reduced().slice().data(), received.size());
     }
   }
 
@@ -293,7 +351,8 @@ class round_engine {
 
   template <update kind>
   void enqueue_update(sharded<parameter_type> own) {
-    state_.template apply<kind>(queue_, &apply_, sharded<sum_type const>(reduced().slice()), &scale_, own);
+    round_numbers* const n = numbers_.there();
+    state_.template apply<kind>(queue_, &n->apply, sharded<sum_type const>(reduced().slice()), &n->scale, own);
   }
 
   // --- the same in pieces, over backends that can
@@ -310,21 +369,21 @@ class round_engine {
   void enqueue_pieces() {
     bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), flight_.gradients().local().size_bytes()) +
               bytes_sent(collective::all_gather, backend_.size(), flight_.parameters().whole().size_bytes());
-    squares_mine_ = 0;
     found_non_finite_.reset();
+    if (kind == update::commit_and_predict) prepare_next();
+    round_numbers* const n = numbers_.there();
     if (update_needs_norm()) {
       queue_.enqueue(
           [this] { return reduce_pieces([this](std::size_t offset, std::size_t count, auto) { square_piece(offset, count); }); });
-      all_reduce(&squares_mine_, &squares_all_, 1);
+      decide_with_norm();
       queue_.enqueue([this] {
-        decide();
         const std::size_t piece = backend_.pieces().template piece_elements<gradient_type>();
         for (std::size_t offset = 0; offset < shares_.slice_size(); offset += piece)
           update_piece<kind>(offset, std::min(piece, shares_.slice_size() - offset));
       });
       queue_.enqueue([this] { return backend_.pieces().gather_rest(queue_); });
     } else {
-      queue_.enqueue([this] { decide_without_norm(); });
+      queue_.enqueue([n] { decide_without_norm(*n); });
       queue_.enqueue([this] {
         return reduce_pieces([this](std::size_t offset, std::size_t count, auto source) {
           if (!square_piece(offset, count)) note_non_finite(offset, count, source);
@@ -332,11 +391,9 @@ class round_engine {
         });
       });
       queue_.enqueue([this] { return backend_.pieces().gather_rest(queue_); });
-      all_reduce(&squares_mine_, &squares_all_, 1);
-      queue_.enqueue([this] {
-        norm_ = apply_ ? gradient_norm(squares_all_, step_weight_) : 0;
-        if (!std::isfinite(norm_)) throw not_finite{};
-      });
+      all_reduce(&n->squares_mine, &n->squares_all, 1);
+      Storage::run(queue_, decide_step{n, 0, true});  // the norm for the report, or the error
+      Storage::run(queue_, stop_if_not_finite{n});
     }
   }
 
@@ -348,14 +405,15 @@ class round_engine {
   /// Adds a piece's squares, padding excluded; whether they are finite.
   bool square_piece(std::size_t offset, std::size_t count) {
     const std::size_t end = std::min(offset + count, state_.count());
-    if (offset < end) squares_mine_ = elementwise::sum_of_squares(reduced().slice().data() + offset, end - offset, squares_mine_);
-    return std::isfinite(squares_mine_);
+    double& squares = numbers_[0].squares_mine;
+    if (offset < end) squares = elementwise::sum_of_squares(reduced().slice().data() + offset, end - offset, squares);
+    return std::isfinite(squares);
   }
   template <update kind>
   void update_piece(std::size_t offset, std::size_t count) {
     const std::span<parameter_type> own = flight_.slice(backend_.rank());
-    state_.template apply_now<kind>(offset, count, apply_, sharded<sum_type const>(reduced().slice()), scale_,
-                                    sharded<parameter_type>(own));
+    state_.template apply_now<kind>(offset, count, numbers_[0].apply, sharded<sum_type const>(reduced().slice()),
+                                    numbers_[0].scale, sharded<parameter_type>(own));
     backend_.pieces().gather_piece(queue_, std::span<parameter_type const>(own), flight_.parameters().whole(), offset, count);
   }
   /// Who brought what is not finite, while the addends are still here.
@@ -369,38 +427,6 @@ class round_engine {
     }
   }
 
-  // --- decisions, from reduced numbers only
-  // -------------------------------------------------------------------------------------------------
-
-  /// After the counts are known: how much weight the update has; whether there is anything to do at all.
-  void weigh() {
-    step_weight_ = all_.weight + (plan_.gradients == carried::fresh ? 0 : step_weight_);
-    if (all_.finishing == static_cast<double>(backend_.size()) && step_weight_ == 0) throw nothing_to_carry{};
-  }
-
-  /// After the norm is known: scale and constants of the update, or none.
-  void decide() {
-    norm_ = step_weight_ > 0 ? gradient_norm(squares_all_, step_weight_) : 0;
-    const bool finite = std::isfinite(norm_);
-    if (!finite && options_.on_non_finite == non_finite::raise) throw not_finite{};
-    decide_without_norm(finite ? clip_scale(norm_, options_.clip_norm) : 1);
-    if (finite) return;
-    apply_ = false;
-    skip_ = true;
-    step_weight_ = 0;
-    std::memset(static_cast<void*>(reduced().slice().data()), 0, reduced_bytes());
-  }
-  void decide_without_norm(double clip = 1) {
-    apply_ = step_weight_ > 0;
-    skip_ = false;
-    clip_ = clip;
-    rate_ = options_.learning_rate(samples_);
-    if (!apply_) return;
-    scale_ = clip_ / step_weight_;
-    const bool ahead = plan_.parameters == update::commit_and_predict;
-    state_.prepare({steps_ + 1, rate_}, {steps_ + 2, ahead ? options_.learning_rate(samples_ + step_weight_) : rate_});
-  }
-
   // --- the end of a round
   // -------------------------------------------------------------------------------------------------------------------
 
@@ -411,24 +437,26 @@ class round_engine {
     const double from = steady_seconds();
     try {
       queue_.wait();
-    } catch (nothing_to_carry) {
+    } catch (round_stopped) {
       queue_.recover();
+    }
+    queue_.before_computation();
+    round_numbers const& n = numbers_[0];
+    if (n.nothing) {
       in_flight_ = false;
       flight_ = {};
       return std::nullopt;
-    } catch (not_finite) {
-      queue_.recover();
-      name_non_finite();
     }
+    if (n.not_finite) name_non_finite();
     const double waited = hidden ? 0 : steady_seconds() - from;
     in_flight_ = false;
-    accumulator_.land(std::move(flight_));
+    accumulator_.land(queue_, std::move(flight_));
     showing_committed_ = shows_committed(plan_);
-    if (apply_ && commits(plan_)) {
+    if (n.apply && commits(plan_)) {
       ++steps_;
-      samples_ += step_weight_;
+      samples_ += n.step_weight;
     }
-    skipped_in_a_row_ = skip_ ? skipped_in_a_row_ + 1 : apply_ ? 0 : skipped_in_a_row_;
+    skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
     const round_report report = describe_round(waited);
     sums_.add(report);
     computed_.begin = computed_.end;  // counted once, also when several rounds end at one boundary
@@ -442,16 +470,17 @@ class round_engine {
   }
 
   [[nodiscard]] round_report describe_round(double waited) const {
+    round_numbers const& n = numbers_[0];
     return {.round = next_round_,
             .plan = plan_,
             .committed = showing_committed_,
-            .skipped = skip_,
+            .skipped = n.skip,
             .step = steps_,
             .samples = samples_,
-            .weight = all_.weight,
-            .mean_loss = all_.weight > 0 ? all_.loss_sum / all_.weight : 0,
-            .gradient_norm = norm_,
-            .clip_scale = clip_,
+            .weight = n.all.weight,
+            .mean_loss = n.all.weight > 0 ? n.all.loss_sum / n.all.weight : 0,
+            .gradient_norm = n.norm,
+            .clip_scale = n.clip,
             .learning_rate_scale = rate_,
             .micro_batches = carried_micro_batches_,
             .compute_seconds = computed_.seconds(),
@@ -469,10 +498,8 @@ class round_engine {
     if (in_pieces && !update_needs_norm()) {  // parameters may have arrived where the gradients were: the owners have looked
       if (found_non_finite_) findings = *found_non_finite_;
     } else {
-      const std::span<gradient_type const> carried = flight_.gradients().local().first(shares_.size());
-      std::size_t first = 0;
-      const std::size_t found = elementwise::count_non_finite(carried.data(), carried.size(), first);
-      findings.add(backend_.rank(), found, accumulator_.offset_of(first));
+      round_numbers const& n = numbers_[0];
+      findings.add(backend_.rank(), n.found, n.found != 0 ? accumulator_.offset_of(n.first) : 0);
     }
     findings.raise(backend_.rank(), layout_, queue_.place, [this](std::span<double> numbers) { sum_over_ranks(numbers); });
   }
@@ -488,7 +515,7 @@ class round_engine {
   gradient_accumulator<Storage> accumulator_;
 
   // The trainer's side.
-  counts mine_;  // of the micro-batches since the last boundary
+  round_counts mine_;  // of the micro-batches since the last boundary
   std::size_t micro_batches_ = 0;
   std::size_t next_round_ = 0;  // the round that starts next, or is in flight
   bool in_flight_ = false;
@@ -504,19 +531,17 @@ class round_engine {
   // Of the round in flight.
   round_plan plan_;
   typename gradient_accumulator<Storage>::flight flight_;
-  counts carried_counts_, all_;
+  round_counts carried_counts_;
   std::size_t carried_micro_batches_ = 0;
   std::uint64_t bytes_ = 0;
-  double squares_mine_ = 0, squares_all_ = 0;
-  double step_weight_ = 0;  // of all gradients that the update uses, the kept ones included
-  bool apply_ = false, skip_ = false;
-  double norm_ = 0, clip_ = 1, scale_ = 0, rate_ = 1;
+  double rate_ = 1;
+  typename Storage::template numbers<round_numbers> numbers_;
   std::optional<non_finite_findings> found_non_finite_;  // by this owner, in all ranks' addends
   time_interval times_;
   typename Storage::buffer reduced_, received_;
   sharded_state<Storage, Rule> state_;
 
-  queue_type queue_ = make_queue(backend_);  // last: its thread uses everything above
+  queue_type queue_ = make_queue(storage_, backend_);  // last: its thread uses everything above
 };
 
 }  // namespace ACCO_NAMESPACE

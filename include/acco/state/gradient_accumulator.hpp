@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -64,6 +63,7 @@ class gradient_accumulator {
  public:
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
+  using queue = typename Storage::queue;
   using flight = round_buffers<parameter_type, gradient_type>;
 
   gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses)
@@ -83,14 +83,14 @@ class gradient_accumulator {
   }
 
   /// Allocates; gradients are zero, parameters undefined until `set_parameters`.
-  void allocate(Storage const& storage) {
+  void allocate(Storage const& storage, queue& q) {
     for (std::size_t k = 0; k < buffer_count; ++k) buffers_[k] = storage.allocate(size_of(k), k);
     parameters_ = buffers_[0].template as<parameter_type>();
     gradients_ = buffers_[1].template as<gradient_type>();
     arriving_ = buffers_[2].template as<parameter_type>();
     spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
-    clear(gradients_);
-    if (mode_ != mode::copying) std::memset(static_cast<void*>(parameters_), 0, shares_.padded_size() * sizeof(parameter_type));
+    clear(q, gradients_);
+    if (mode_ != mode::copying) Storage::clear(q, parameters_, shares_.padded_size());
   }
 
   /// Parameters in use and gradients being accumulated, in the order of the layout.
@@ -99,21 +99,21 @@ class gradient_accumulator {
 
   /// Hands what was accumulated to a round; the accumulator is empty afterwards. The trainer's spans move only at a boundary that
   /// is reported to it: the first launch after a start copies instead (`quietly`).
-  [[nodiscard]] flight launch(bool quietly) {
+  [[nodiscard]] flight launch(queue& q, bool quietly) {
     if (mode_ == mode::in_place) return {gradients_, parameters_, shares_};
     if (mode_ == mode::copying) {
       auto* const carried = buffers_[2].template as<gradient_type>();
-      for (trainable_run const& run : runs_) copy(gradients_ + run.offset, carried + run.first, run.count);
-      std::fill(carried + shares_.size(), carried + shares_.padded_size(), gradient_type{});
-      clear(gradients_);
+      for (trainable_run const& run : runs_) Storage::copy(q, gradients_ + run.offset, carried + run.first, run.count);
+      Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());
+      clear(q, gradients_);
       return {carried, buffers_[2].template as<parameter_type>(), shares_};
     }
     if (quietly) {
-      copy(gradients_, spare_, shares_.padded_size());
+      Storage::copy(q, gradients_, spare_, shares_.padded_size());
     } else {
       std::swap(gradients_, spare_);
     }
-    clear(gradients_);
+    clear(q, gradients_);
     if constexpr (same_size) {
       arriving_ = reinterpret_cast<parameter_type*>(spare_);
     }
@@ -121,13 +121,13 @@ class gradient_accumulator {
   }
 
   /// Brings the parameters of a completed round into use.
-  void land(flight&& completed) {
+  void land(queue& q, flight&& completed) {
     const flight done = std::move(completed);
     parameter_type* const arrived = done.parameters().whole().data();
     if (mode_ == mode::in_place) {
-      clear(gradients_);
+      clear(q, gradients_);
     } else if (mode_ == mode::copying) {
-      for (trainable_run const& run : runs_) copy(arrived + run.first, parameters_ + run.offset, run.count);
+      for (trainable_run const& run : runs_) Storage::copy(q, arrived + run.first, parameters_ + run.offset, run.count);
     } else {
       arriving_ = std::exchange(parameters_, arrived);
       if constexpr (same_size) spare_ = reinterpret_cast<gradient_type*>(arriving_);
@@ -135,7 +135,9 @@ class gradient_accumulator {
   }
 
   /// Sets the parameters in use on this rank, in the order of the layout.
-  void set_parameters(std::span<parameter_type const> values) { copy(values.data(), parameters_, values.size()); }
+  void set_parameters(queue& q, std::span<parameter_type const> values) {
+    Storage::copy(q, values.data(), parameters_, values.size());
+  }
 
   /// Trainable elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice, pointer,
   /// count).
@@ -151,8 +153,8 @@ class gradient_accumulator {
   }
 
   /// Copies trainable elements, numbered without gaps, to where they lie in a buffer in the order of the layout.
-  void scatter(parameter_type const* trainable, std::span<parameter_type> whole) const {
-    for (trainable_run const& run : runs_) copy(trainable + run.first, whole.data() + run.offset, run.count);
+  void scatter(queue& q, parameter_type const* trainable, std::span<parameter_type> whole) const {
+    for (trainable_run const& run : runs_) Storage::copy(q, trainable + run.first, whole.data() + run.offset, run.count);
   }
 
   /// Where trainable element `index` lies in the order of the layout.
@@ -177,13 +179,8 @@ class gradient_accumulator {
     if (mode_ == mode::copying || same_size) return k == 2 ? shares_.padded_size() * larger : 0;
     return shares_.padded_size() * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
   }
-  void clear(gradient_type* gradients) const noexcept {
-    std::memset(static_cast<void*>(gradients), 0,
-                (mode_ == mode::copying ? whole_ : shares_.padded_size()) * sizeof(gradient_type));
-  }
-  template <class T>
-  static void copy(T const* from, T* to, std::size_t count) noexcept {
-    if (count != 0) std::memcpy(static_cast<void*>(to), from, count * sizeof(T));
+  void clear(queue& q, gradient_type* gradients) const {
+    Storage::clear(q, gradients, mode_ == mode::copying ? whole_ : shares_.padded_size());
   }
 
   partition shares_;

@@ -47,8 +47,6 @@ class sharded_state {
         pieces_.push_back({first - begin, last - first, run.group, {}});
       }
     }
-    now_.resize(groups_.size());
-    next_.resize(groups_.size());
   }
 
   void count(memory_table& table) const noexcept {
@@ -57,27 +55,28 @@ class sharded_state {
       table.slots += Storage::allocation_size(slice_size_ * sizeof(master_type), 5 + k);
   }
 
-  void allocate(Storage const& storage) {
+  void allocate(Storage const& storage, queue& q) {
+    now_ = {storage, groups_.size()};
+    next_ = {storage, groups_.size()};
     masters_ = storage.allocate(slice_size_ * sizeof(master_type), 4);
-    std::memset(masters(), 0, slice_size_ * sizeof(master_type));
+    Storage::clear(q, masters(), slice_size_);
     for (std::size_t k = 0; k < Rule::slot_count; ++k) {
       slots_[k] = storage.allocate(slice_size_ * sizeof(master_type), 5 + k);
-      std::memset(slot(k), 0, slice_size_ * sizeof(master_type));
+      Storage::clear(q, slot(k), slice_size_);
     }
   }
 
-  /// Sets masters from parameters: `count` elements from `offset` of the slice on.
-  void set_masters(std::size_t offset, parameter_type const* from, std::size_t count) {
-    elementwise::convert(from, masters() + offset, count);
+  /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on.
+  void set_masters(queue& q, std::size_t offset, parameter_type const* from, std::size_t count) {
+    Storage::convert(q, from, masters() + offset, count);
   }
 
-  /// Computes the constants of an update; `now` is the coming step, `next` the one after it (used by commit_and_predict).
-  void prepare(update_step const& now, update_step const& next) {
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      now_[g] = rule_.prepare(now, groups_[g]);
-      next_[g] = rule_.prepare(next, groups_[g]);
-    }
-  }
+  /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too; works that
+  /// are enqueued after the upload see them.
+  void prepare(update_step const& now) { prepare(now_, now); }
+  void prepare_next(update_step const& next) { prepare(next_, next); }
+  void upload(queue& q) { now_.upload(q); }
+  void upload_next(queue& q) { next_.upload(q); }
 
   /// Enqueues the update of this rank's slice. Gradients are the reduced sum and are multiplied by *scale; `out` is this rank's
   /// slice of what the ranks will get: the committed parameters unchanged where *wanted turns out false. Constants, scale and
@@ -86,7 +85,7 @@ class sharded_state {
   void apply(queue& q, bool const* wanted, sharded<sum_type const> gradients, double const* scale, sharded<parameter_type> out) {
     for (piece& each : pieces_) {
       each.arguments = arguments(each.begin, each.count, gradients, out);
-      Storage::template apply<Rule, kind>(q, wanted, &now_[each.group], &next_[each.group], scale, &each.arguments);
+      Storage::template apply<Rule, kind>(q, wanted, now_.there(each.group), next_.there(each.group), scale, &each.arguments);
     }
   }
   /// The same at once for a stretch of the slice, for tasks that work in pieces.
@@ -117,9 +116,9 @@ class sharded_state {
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
 
   /// 64-bit hash of masters and slots of this rank.
-  [[nodiscard]] std::uint64_t digest() const noexcept {
+  [[nodiscard]] std::uint64_t digest(queue& q) const {
     std::uint64_t hash = 0x243f6a8885a308d3ULL;
-    const auto mix = [&hash](master_type const* values, std::size_t count) {
+    const auto mix = [&hash](master_type const* values, std::size_t, std::size_t count) {
       for (std::size_t i = 0; i < count; ++i) {
         std::uint64_t word = 0;
         std::memcpy(&word, values + i, sizeof(master_type));
@@ -127,8 +126,9 @@ class sharded_state {
         hash ^= hash >> 32U;
       }
     };
-    mix(masters(), count_);
-    for (std::size_t k = 0; k < Rule::slot_count; ++k) mix(slot(k), count_);
+    Storage::visit_on_host(q, static_cast<master_type const*>(masters()), count_, mix);
+    for (std::size_t k = 0; k < Rule::slot_count; ++k)
+      Storage::visit_on_host(q, static_cast<master_type const*>(slot(k)), count_, mix);
     return hash;
   }
 
@@ -144,6 +144,10 @@ class sharded_state {
     for (std::size_t k = 0; k < Rule::slot_count; ++k) result.slots[k] = slot(k) + begin;
     return result;
   }
+  using constants_table = typename Storage::template numbers<constants>;
+  void prepare(constants_table& table, update_step const& step) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) table[g] = rule_.prepare(step, groups_[g]);
+  }
   [[nodiscard]] master_type* masters() const noexcept { return masters_.template as<master_type>(); }
   [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return slots_[k].template as<master_type>(); }
 
@@ -151,7 +155,7 @@ class sharded_state {
   std::vector<update_group> groups_;
   std::size_t slice_size_, count_;
   std::vector<piece> pieces_;
-  std::vector<constants> now_, next_;
+  constants_table now_, next_;
   typename Storage::buffer masters_;
   std::array<typename Storage::buffer, Rule::slot_count> slots_;
 };

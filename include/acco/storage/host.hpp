@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory_resource>
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "acco/bfloat16.hpp"
 #include "acco/storage/elementwise.hpp"
@@ -54,6 +56,25 @@ class host_buffer {
   std::size_t bytes_ = 0, lead_ = 0;
 };
 
+/// A few numbers that the trainer's thread and the works of a queue both use; on the host they are the same memory.
+template <class T>
+class host_numbers {
+ public:
+  host_numbers() = default;
+  template <class Storage>
+  host_numbers(Storage const&, std::size_t count) : values_(count) {}
+
+  [[nodiscard]] T& operator[](std::size_t i) noexcept { return values_[i]; }
+  [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return values_[i]; }
+  /// Where works find them.
+  [[nodiscard]] T* there(std::size_t i = 0) noexcept { return &values_[i]; }
+  void upload(host_queue&) const noexcept {}
+  void download(host_queue&) const noexcept {}
+
+ private:
+  std::vector<T> values_;
+};
+
 template <class T>
 concept host_element = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16>;
 
@@ -73,6 +94,8 @@ struct host_storage {
   using sum_type = elementwise::wider<Gradient, Master>;
   using queue = host_queue;
   using buffer = host_buffer;
+  template <class T>
+  using numbers = host_numbers<T>;
 
   /// Where the buffers come from; must outlive the optimizer.
   std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
@@ -86,6 +109,53 @@ struct host_storage {
   }
   [[nodiscard]] host_buffer allocate(std::size_t bytes, std::size_t stagger) const {
     return {memory, allocation_size(bytes, stagger), stagger * host_buffer::alignment};
+  }
+
+  /// Between the trainer's own computations, at once: to[i] = 0.
+  template <class T>
+  static void clear(host_queue&, T* to, std::size_t count) noexcept {
+    if (count != 0) std::memset(static_cast<void*>(to), 0, count * sizeof(T));
+  }
+  /// Between the trainer's own computations, at once: to[i] = from[i].
+  template <class T>
+  static void copy(host_queue&, T const* from, T* to, std::size_t count) noexcept {
+    if (count != 0) std::memcpy(static_cast<void*>(to), from, count * sizeof(T));
+  }
+  /// Waits for the queue, and calls visit(elements, index of the first, how many).
+  template <class T, class Visitor>
+  static void visit_on_host(host_queue& queue, T const* from, std::size_t count, Visitor&& visit) {
+    queue.wait();
+    visit(from, std::size_t{0}, count);
+  }
+
+  /// Enqueues a step of a round: a small function object. One that returns false ends the round.
+  template <class Step>
+  static void run(host_queue& queue, Step step) {
+    queue.enqueue([step] {
+      if constexpr (std::is_void_v<decltype(step())>) {
+        step();
+      } else if (!step()) {
+        throw round_stopped{};
+      }
+    });
+  }
+  /// Enqueues, where *wanted: how many elements are infinite or not a number, and the index of the first of them.
+  template <class T>
+  static void find_non_finite(host_queue& queue, bool const* wanted, T const* from, std::size_t count, unsigned long long* found,
+                              unsigned long long* first) {
+    queue.enqueue([=] {
+      if (!*wanted) return;
+      std::size_t index = 0;
+      *found = elementwise::count_non_finite(from, count, index);
+      *first = index;
+    });
+  }
+  /// Enqueues to[i] = 0 where *wanted.
+  template <class T>
+  static void clear_if(host_queue& queue, bool const* wanted, T* to, std::size_t count) {
+    queue.enqueue([=] {
+      if (*wanted && count != 0) std::memset(static_cast<void*>(to), 0, count * sizeof(T));
+    });
   }
 
   /// Enqueues *result = the sum of the squares of the slice.
@@ -112,6 +182,11 @@ struct host_storage {
     }
   }
 
+  /// Enqueues to[i] += from[i].
+  template <class From, class To>
+  static void add(host_queue& queue, From const* from, To* to, std::size_t count) {
+    queue.enqueue([=] { elementwise::add(from, to, count); });
+  }
   /// Enqueues to[i] = from[i], converted.
   template <class From, class To>
   static void convert(host_queue& queue, From const* from, To* to, std::size_t count) {

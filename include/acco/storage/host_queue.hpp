@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "acco/error.hpp"
+#include "acco/observe/clock.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -82,6 +83,16 @@ class host_queue {
       available_ = submitted_;
     }
   }
+
+  /// Enqueues *to = the time, `steady_seconds()`, at which the tasks before it are done.
+  void stamp(double* to) {
+    enqueue([to] { *to = steady_seconds(); });
+  }
+
+  /// Order between the trainer's computation and the tasks: on the host there is nothing to do. What is enqueued from now on runs
+  /// after what the trainer has computed so far; and the reverse.
+  void after_computation() const noexcept {}
+  void before_computation() const noexcept {}
 
   /// Whether every task has ended. Never blocks.
   [[nodiscard]] bool idle() const noexcept { return finished() == submitted_; }

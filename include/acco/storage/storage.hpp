@@ -11,6 +11,9 @@
 
 namespace ACCO_NAMESPACE {
 
+/// Thrown by a step that ends its round early, where the queue runs on the host.
+struct round_stopped {};
+
 template <class Storage>
 concept has_element_types = requires {
   typename Storage::parameter_type;  // what the model computes with and what is gathered
@@ -32,8 +35,12 @@ template <class Storage>
 concept has_sum_of_squares = requires(typename Storage::queue& queue, sharded<typename Storage::sum_type const> slice,
                                       double* result) { Storage::sum_of_squares(queue, slice, result); };
 
-/// A storage names four element types and a `queue`, allocates buffers (`allocation_size(bytes, stagger)` tells what they cost),
-/// and enqueues the two elementwise works of a round: `sum_of_squares(queue, slice, double*)` and `update(queue, arguments*)`.
+/// A storage names four element types, a `queue` and `numbers<T>`, allocates buffers (`allocation_size(bytes, stagger)` tells
+/// what they cost), and has as static members, queue first:
+///  - between the trainer's own computations: `clear`, `copy`; `visit_on_host`, which waits;
+///  - enqueued: `run` (a step of a round), `sum_of_squares`, `find_non_finite`, `clear_if`, `convert`, `add`, and `apply`, the
+///  update.
+/// storage/host.hpp says what each does; storage/cuda.hpp has the same.
 template <class Storage>
 concept storage = has_element_types<Storage> && has_queue<Storage> && has_buffers<Storage> && has_sum_of_squares<Storage>;
 
