@@ -3,7 +3,7 @@
 """Shows on a real network stack that communication is hidden: makes hosts as network namespaces joined by links that `tc tbf` limits, pins one
 computing thread a rank, runs every schedule, and prints step times beside their limits, bytes on the wire beside theory, and peers. Needs root and iproute2.
 
-  bench/network/run.py overlap [--hosts 2|4] [--backends gloo,mpi] [--loads synthetic,toy_gpt] [--ratios 0.25,0.5,1,2] [--plot overlap.svg]
+  bench/network/run.py overlap [--hosts 2|4] [--backends gloo,mpi] [--loads synthetic,toy_gpt] [--schedules ...] [--ratios 0.25,0.5,1,2] [--plot overlap.svg]
   bench/network/run.py pieces                     the size of pieces, on a fast link and a slow one
   bench/network/run.py heterogeneous              one rank at half speed: elastic_pace against synchronous
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
@@ -232,14 +232,14 @@ def overlap(a, programs):
             a.toy_single = programs.toy_single(a.toy_flags)
             computation, whole = 64 / a.toy_single, 4 * 834304
         else:
-            computation, whole = 2e-3 * a.milliseconds * max(1, a.hosts / CORES), 4 * a.parameters
+            computation, whole = 2e-3 * a.milliseconds, 4 * a.parameters
         for ratio in [float(r) for r in a.ratios.split(",")]:
             rate = whole * 2 * (a.hosts - 1) / a.hosts * 8 / (ratio * computation) / HEADERS
             with Hosts(a.hosts, rate) as hosts:
                 goodput = hosts.goodput()
                 for backend in a.backends.split(","):
-                    for schedule in SCHEDULES:
-                        results = [row(programs.load(load, backend, schedule, a, hosts), schedule, goodput) for _ in range(a.repeat)]
+                    for schedule in a.schedules.split(","):
+                        results = [row(programs.load(load, backend, schedule, a, hosts, ("--piece", str(a.piece)) if a.piece else ()), schedule, goodput) for _ in range(a.repeat)]
                         r = sorted(results, key=lambda each: each["over"])[len(results) // 2]
                         points.setdefault((load, backend, schedule), []).append((ratio, r["over"], r["hidden"], r["of_single"]))
                         print(f"| {load} | {backend} | {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {schedule} | {1e3 * r['step']:.1f} | {1e3 * r['limit']:.1f} | "
@@ -263,7 +263,7 @@ def pieces(a, programs):
         with Hosts(2, rate) as hosts:
             goodput = hosts.goodput()
             for backend in a.backends.split(","):
-                for kib in (64, 128, 256, 512, 1024):
+                for kib in (32, 64, 128, 256, 512):
                     results = [row(programs.load("synthetic", backend, "synchronous", a, hosts, ("--piece", str(kib))), "synchronous", goodput) for _ in range(a.repeat)]
                     r = sorted(results, key=lambda each: each["step"])[len(results) // 2]
                     print(f"| {backend} | {'unlimited' if rate is None else f'{rate / 1e6:.0f}'} ({goodput * 8e-6:.0f}) | {kib} | {1e3 * r['step']:.1f} | {r['over']:.3f} |", flush=True)
@@ -360,6 +360,8 @@ def main():
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--backends", default="gloo,mpi")
     parser.add_argument("--loads", default="synthetic,toy_gpt")
+    parser.add_argument("--piece", type=int, help="KiB; default: the backend's own")
+    parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--ratios", default="0.25,0.5,1,2")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--milliseconds", type=float, default=120)

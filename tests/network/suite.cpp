@@ -66,3 +66,26 @@ TEST_CASE("memory() counts what the backend allocated for messages; the report s
     CHECK(who.size() > 3);
   });
 }
+
+TEST_CASE("pieces longer than a message of the transport travel in parts, whole and in their order") {
+  const std::size_t before = std::exchange(this_world::piece_bytes, std::size_t{1} << 20U);
+  this_world::run(3, [](auto backend) {
+    acco::host_queue queue;
+    constexpr std::size_t slice = 70'003;  // 280 kB
+    const auto rank = static_cast<std::size_t>(backend.rank());
+    std::vector<float> mine(3 * slice), own(slice), all(3 * slice), root(3 * slice, -1.0F);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<float>((i % 4099) * (rank + 1));
+    if (rank == 1) root = mine;
+    backend.reduce_scatter(queue, acco::partial<float const>(mine), acco::sharded<float>(own));
+    backend.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(all));
+    backend.broadcast(queue, acco::replicated<float>(root), 1);
+    queue.wait();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto x = static_cast<float>(i % 4099);
+      wrong += all[i] != 6 * x || root[i] != 2 * x ? 1 : 0;
+    }
+    CHECK(wrong == 0);
+  });
+  this_world::piece_bytes = before;
+}

@@ -74,18 +74,19 @@ concept message_transport =
 template <class Transport>
 class exchange {
  public:
-  /// Numbers are summed in pieces of about `piece_bytes` (0: `usual_piece`, less where there are many ranks, so that arriving
-  /// pieces take at most 16 MiB); while one is summed the next ones travel.
+  /// Numbers are summed in pieces of about `piece_bytes`; while one is summed the next ones travel. 0: `usual_piece` divided by
+  /// the number of other ranks, but not below 32 KiB. More bytes under way than that do not make a link faster; where several
+  /// ranks send to one, its link drops what it cannot hold.
   template <class... Arguments>
   exchange(std::size_t piece_bytes, std::size_t usual_piece, Arguments&&... arguments)
       : transport_(std::forward<Arguments>(arguments)...) {
     const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
     const std::size_t chosen =
-        piece_bytes != 0 ? piece_bytes : std::min(usual_piece, (std::size_t{16} << 20U) / channel_count / others);
+        piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
     piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
     const auto ranks = static_cast<std::size_t>(size());
     for (channel& each : channels_) {
-      each.transfers.reserve(2 * ranks);
+      each.transfers.reserve(2 * ranks * (piece_bytes_ / Transport::largest_message + 1));
       each.arrivals = std::make_unique<std::byte[]>(arrival_bytes());
     }
     farewells_.resize(ranks);

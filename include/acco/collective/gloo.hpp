@@ -39,7 +39,7 @@
 namespace ACCO_NAMESPACE {
 
 struct gloo_options {
-  std::size_t piece_bytes = 0;  ///< of a rank's part that travels, is summed and updated as one; 0: 512 KiB, less for many ranks
+  std::size_t piece_bytes = 0;  ///< of a rank's part that travels, is summed and updated as one; 0: 512 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks at start-up
   std::string interface{};      ///< network interface to use, e.g. "eth0"; default: GLOO_SOCKET_IFNAME, then
                                 ///< the one that leads to MASTER_ADDR, then the one of this host's name

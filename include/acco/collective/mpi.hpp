@@ -43,7 +43,7 @@ enum class mpi_progress {
 
 struct mpi_options {
   mpi_progress progress = mpi_progress::helper_thread;
-  std::size_t piece_bytes = 0;  ///< of a rank's part that travels, is summed and updated as one; 0: 128 KiB, less for many ranks
+  std::size_t piece_bytes = 0;  ///< of a rank's part that travels, is summed and updated as one; 0: 128 KiB, less for more ranks
   void (*warn)(char const* sentence) = [](char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
   };  ///< once per process
@@ -53,7 +53,9 @@ struct mpi_options {
 class mpi_transport {
  public:
   static constexpr bool waits = false;
-  static constexpr std::size_t largest_message = std::size_t{1} << 30U;  // MPI counts are ints
+  /// MPI sends messages of up to about 64 KiB at once; longer ones wait for the receiver's answer, which on a busy link queues
+  /// behind the data of the other direction (measured: docs/performance.md).
+  static constexpr std::size_t largest_message = std::size_t{60} << 10U;
 
   /// A message under way. Destroyed before it is complete, it is cancelled as far as MPI can.
   class request {

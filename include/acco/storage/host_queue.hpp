@@ -43,7 +43,8 @@ class host_queue {
  public:
   /// Tasks run on a thread of the queue's own.
   host_queue() : thread_([this] { work(); }) {}
-  /// Tasks run inside `wait` and `poll`; with an empty driver, on a thread of the queue's own.
+  /// Tasks run inside `wait` and `poll`, where the driver decides how long to rest whatever a task answers; with an empty driver,
+  /// on a thread of the queue's own.
   explicit host_queue(queue_driver driver) : driver_(driver) {
     if (driver_.wait == nullptr) thread_ = std::thread([this] { work(); });
   }
@@ -177,7 +178,7 @@ class host_queue {
       const progress result = run_next();
       if (result != progress::done) {  // look again: a few times for each transfer, so that looking costs little
         std::this_thread::sleep_for(nap);
-        nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 5 / 4 + shortest, longest);
+        nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 2 + shortest, longest);
         lock.lock();
         continue;
       }
