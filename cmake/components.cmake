@@ -1,22 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-# Optional components: one header and one target each, which link what the header includes. Always defined and always installed; to use acco::NAME,
+# Optional components: a few headers and one target each, which link what the headers include. Always defined and always installed; to use acco::NAME,
 # a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
-set(ACCO_COMPONENTS mpi gloo)
+set(ACCO_COMPONENTS mpi gloo cuda nccl)
+set(acco_mpi_headers collective/mpi.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
-set(acco_gloo_needs gloo)
 set(acco_mpi_find [[
   set(MPI_CXX_SKIP_MPICXX ON)
   find_package(MPI QUIET COMPONENTS CXX)
   set(acco_mpi_missing "MPI (libopenmpi-dev or libmpich-dev)")]])
+set(acco_gloo_headers collective/gloo.hpp)
+set(acco_gloo_needs gloo)
 set(acco_gloo_find [[
   find_package(Gloo QUIET)
   set(acco_gloo_missing "Gloo (libgloo-dev)")]])
+set(acco_cuda_headers storage/cuda.hpp storage/cuda_memory.hpp storage/cuda_queue.hpp storage/cuda_runtime.hpp collective/threads_cuda.hpp)
+set(acco_cuda_needs CUDA::cudart)
+set(acco_cuda_find [[
+  find_package(CUDAToolkit QUIET)
+  set(acco_cuda_missing "the CUDA toolkit, 12 or newer")]])
+set(acco_nccl_headers collective/nccl.hpp)
+set(acco_nccl_needs NCCL::nccl)
+set(acco_nccl_find [[
+  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}" "${CMAKE_CURRENT_LIST_DIR}/cmake")
+  find_package(CUDAToolkit QUIET)
+  find_package(NCCL QUIET)
+  set(acco_nccl_missing "NCCL (libnccl-dev; NCCL_ROOT says where it is)")]])
 
 foreach(component IN LISTS ACCO_COMPONENTS)
   add_library(acco_${component} INTERFACE)
   add_library(acco::${component} ALIAS acco_${component})
-  set_target_properties(acco_${component} PROPERTIES EXPORT_NAME ${component})
-  target_sources(acco_${component} INTERFACE FILE_SET HEADERS BASE_DIRS include FILES include/acco/collective/${component}.hpp)
+  set_target_properties(acco_${component} PROPERTIES EXPORT_NAME ${component} INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
+  list(TRANSFORM acco_${component}_headers PREPEND include/acco/)
+  target_sources(acco_${component} INTERFACE FILE_SET HEADERS BASE_DIRS include FILES ${acco_${component}_headers})
   target_link_libraries(acco_${component} INTERFACE acco $<TARGET_NAME_IF_EXISTS:${acco_${component}_needs}>)
   # For this project's own tests and examples: is the dependency here?
   if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH))
@@ -28,3 +43,10 @@ foreach(component IN LISTS ACCO_COMPONENTS)
     set(ACCO_HAS_${component} FALSE)
   endif()
 endforeach()
+
+# Kernels, which only a CUDA compiler takes. The flags: C++20, where the consumer's target names no CUDA_STANDARD (CMake before 3.26 cannot); constexpr
+# functions, the rules, on the device.
+target_sources(acco_cuda INTERFACE FILE_SET kernels TYPE HEADERS BASE_DIRS include FILES include/acco/storage/cuda_kernels.cuh)
+target_compile_options(acco_cuda INTERFACE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--expt-relaxed-constexpr>
+  $<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<NOT:$<BOOL:$<TARGET_PROPERTY:CUDA_STANDARD>>>>:-std=c++20>)
+target_link_libraries(acco_nccl INTERFACE acco_cuda)

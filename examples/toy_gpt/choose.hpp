@@ -46,14 +46,14 @@ inline any_schedule make_schedule(settings const& s) {
   return acco::synchronous{.pace = acco::fixed_pace{.first = s.first, .second = s.second}};
 }
 
-/// Trains one rank over `world`.
-template <class World>
-void train_chosen(job& one, World const& world, summary& result) {
+/// Trains one rank over `world`, in one of the storages of a variant.
+template <class World, class AnyStorage>
+void train_chosen(job& one, World const& world, summary& result, AnyStorage const& memory) {
   std::visit(
       [&](auto const& schedule, auto const& rule, auto const& storage) {
         train_rank(one.chosen, one.text, schedule, rule, storage, world, one.trace, one.sink, one.source, result, one.sample);
       },
-      make_schedule(one.chosen), make_rule(one.chosen), make_storage(one.chosen));
+      make_schedule(one.chosen), make_rule(one.chosen), memory);
 }
 
 /// Ranks are processes, this is one of them; `World` is a network backend.
@@ -63,7 +63,7 @@ class process_runner : public runner {
   explicit process_runner(World world) : world_(std::move(world)) {}
   [[nodiscard]] int first_rank() const override { return world_.rank(); }
   [[nodiscard]] int size() const override { return world_.size(); }
-  void train(job& one) override { train_chosen(one, world_, one.result); }
+  void train(job& one) override { train_chosen(one, world_, one.result, make_storage(one.chosen)); }
 
  protected:
   World world_;

@@ -29,11 +29,16 @@ settings parse(int count, char** words) {
   std::string micro_batches = "1";
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
   app.add_option("--data", s.data, "Text file to learn; without it, the repository's own text")->check(CLI::ExistingFile);
-  app.add_option("--backend", s.backend,
-                 "threads: ranks are threads of this process; mpi, gloo: this process is one rank, started by mpirun, or with "
-                 "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment")
-      ->check(CLI::IsMember({"threads", "mpi", "gloo"}))
+  app.add_option(
+         "--backend", s.backend,
+         "threads: ranks are threads of this process; mpi, gloo, nccl: this process is one rank, started by mpirun, or with "
+         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment")
+      ->check(CLI::IsMember({"threads", "mpi", "gloo", "nccl"}))
       ->capture_default_str();
+  app.add_option("--device", s.device, "Where model and optimizer are: cpu, or cuda with --backend threads or nccl")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--nvtx", s.nvtx, "With --device cuda: name micro-batches and rounds for NVIDIA's profilers");
   app.add_option("--progress", s.progress, "Who makes MPI progress while the model computes")
       ->check(CLI::IsMember({"helper_thread", "poll", "none"}))
       ->capture_default_str();
@@ -106,6 +111,9 @@ settings parse(int count, char** words) {
     if (s.model.width % s.model.heads != 0) throw CLI::ValidationError("--heads", "the number of heads must divide the width");
     if (s.link_megabits > 0 && s.backend != "threads")
       throw CLI::ValidationError("--link", "a link is simulated between threads only: " + s.backend + " uses a real one");
+    if ((s.device == "cuda") != (s.backend == "nccl") && s.backend != "threads")
+      throw CLI::ValidationError("--device", "on cuda the backend is threads or nccl, and nccl needs --device cuda");
+    if (s.link_megabits > 0 && s.device == "cuda") throw CLI::ValidationError("--link", "a link is simulated on the cpu only");
     const bool synchronous = s.compare.empty() && s.schedule == "synchronous";
     if (s.elastic && synchronous)
       throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");

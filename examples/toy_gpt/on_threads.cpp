@@ -17,7 +17,7 @@ class threads_runner : public runner {
     const double megabits = one.chosen.link_megabits;
     acco::threads_backend::run(ranks_, [&](acco::threads_backend const& world) {
       const auto link = acco::rate_limited(world, {.bytes_per_second = megabits > 0 ? megabits * 125000 : 1e15});
-      train_chosen(one, link, results[static_cast<std::size_t>(world.rank())]);
+      train_chosen(one, link, results[static_cast<std::size_t>(world.rank())], make_storage(one.chosen));
     });
     one.result = results[0];
   }

@@ -39,11 +39,19 @@ class runner {
 };
 
 std::unique_ptr<runner> make_threads_runner(settings const& s);
+std::unique_ptr<runner> make_cuda_runner(settings const& s);
 std::unique_ptr<runner> make_gloo_runner(settings const& s);
 std::unique_ptr<runner> make_mpi_runner(settings const& s, int& count, char**& words);
 
 /// The runner that --backend names; throws where this program was built without it.
 inline std::unique_ptr<runner> make_runner(settings const& s, [[maybe_unused]] int& count, [[maybe_unused]] char**& words) {
+  if (s.device == "cuda") {
+#ifdef TOY_GPT_CUDA
+    return make_cuda_runner(s);
+#else
+    throw std::runtime_error("--device cuda: the CUDA toolkit was not found when this program was built");
+#endif
+  }
   if (s.backend == "gloo") {
 #ifdef TOY_GPT_GLOO
     return make_gloo_runner(s);

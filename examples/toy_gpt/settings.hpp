@@ -14,6 +14,8 @@ namespace toy_gpt {
 struct settings {
   std::string data;  // empty: the repository's own text
   std::string backend = "threads";
+  std::string device = "cpu";
+  bool nvtx = false;                       // ranges for profilers of NVIDIA GPUs
   std::string progress = "helper_thread";  // over MPI
   std::size_t piece_kib = 0;               // of a round over a network; 0: the backend's default
   double deadline = 600;

@@ -23,40 +23,65 @@ namespace toy_gpt {
 /// What a run does with its rounds beside training; called on rank 0 only.
 using round_sink = std::function<void(acco::round_report const&, double seconds)>;
 
-/// Computes with floats whatever the parameters are stored in.
-template <class Parameter, class Gradient>
-class float_view {
+/// The model where the parameters of `Storage` are: here on the host, in floats whatever the parameters are stored in.
+template <class Storage>
+class computation {
  public:
-  explicit float_view(std::size_t count) {
+  using parameter = typename Storage::parameter_type;
+  using gradient = typename Storage::gradient_type;
+
+  explicit computation(settings const& s) : model_(s.model) {
     if constexpr (!direct) {
-      parameters_.resize(count);
-      gradients_.resize(count);
+      parameters_.resize(layout().size());
+      gradients_.resize(layout().size());
     }
   }
-  std::span<float const> read(std::span<Parameter const> parameters) {
+  [[nodiscard]] acco::parameter_layout const& layout() const { return model_.layout(); }
+  [[nodiscard]] std::vector<float> initial(std::uint64_t seed) const { return model_.initial(seed); }
+  /// The storage that works beside this computation.
+  [[nodiscard]] Storage attached(Storage storage) const { return storage; }
+  /// Called before every layer: the place to poll a network that makes no progress by itself.
+  void between_layers(std::function<void()> work) { model_.between_layers = std::move(work); }
+  /// A round begins (for profilers).
+  void begin_round(std::size_t) {}
+
+  /// Adds the gradient of the summed loss of the batch; returns that sum.
+  double add_gradients(batch const& data, std::span<parameter const> parameters, std::span<gradient> gradients) {
     if constexpr (direct) {
-      return parameters;
-    } else {
-      for (std::size_t i = 0; i < parameters.size(); ++i) parameters_[i] = static_cast<float>(parameters[i]);
-      return parameters_;
-    }
-  }
-  double add_gradients(gpt<float>& model, batch const& data, std::span<Parameter const> parameters,
-                       std::span<Gradient> gradients) {
-    if constexpr (direct) {
-      return model.add_gradients(data, parameters, gradients);
+      return model_.add_gradients(data, parameters, gradients);
     } else {
       std::fill(gradients_.begin(), gradients_.end(), 0.0F);
-      const double loss = model.add_gradients(data, read(parameters), gradients_);
+      const double loss = model_.add_gradients(data, on_host(parameters), gradients_);
       for (std::size_t i = 0; i < gradients.size(); ++i)
-        gradients[i] = Gradient(static_cast<float>(gradients[i]) + gradients_[i]);
+        gradients[i] = gradient(static_cast<float>(gradients[i]) + gradients_[i]);
       return loss;
     }
   }
+  /// The same work for nothing: a slower machine.
+  void work_in_vain(batch const& data, std::span<parameter const> parameters) {
+    gradients_.assign(layout().size(), 0.0F);
+    model_.add_gradients(data, on_host(parameters), gradients_);
+  }
+  double loss(batch const& data, std::span<parameter const> parameters) { return model_.loss(data, on_host(parameters)); }
+  std::span<float const> on_host(std::span<parameter const> parameters) {
+    if constexpr (std::is_same_v<parameter, float>) {
+      return parameters;
+    } else {
+      parameters_.assign(parameters.begin(), parameters.end());
+      return parameters_;
+    }
+  }
+  /// Room for committed parameters.
+  std::span<parameter> room() {
+    committed_.resize(layout().size());
+    return committed_;
+  }
 
  private:
-  static constexpr bool direct = std::is_same_v<Parameter, float> && std::is_same_v<Gradient, float>;
+  static constexpr bool direct = std::is_same_v<parameter, float> && std::is_same_v<gradient, float>;
+  gpt<float> model_;
   std::vector<float> parameters_, gradients_;
+  std::vector<parameter> committed_;
 };
 
 /// Continues a prompt, one byte at a time, at temperature 0.7.
@@ -84,13 +109,13 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   using parameter = typename Storage::parameter_type;
   const int rank = world.rank();
   const bool speaks = rank == 0;
-  gpt<float> model(s.model);
+  computation<Storage> model(s);
 
   // The three lines that attach a trainer: construct, initialize, and accumulated() below.
   acco::optimizer training{
       schedule,
       rule,
-      storage,
+      model.attached(storage),
       world,
       model.layout(),
       acco::options{.clip_norm = s.clip,
@@ -101,13 +126,10 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   for (const float value : model.initial(s.seed)) initial.push_back(parameter(value));
   training.initialize(initial);
   if constexpr (requires { world.driver(); }) {
-    if (s.progress == "poll") model.between_layers = [&training] { training.poll(); };
+    if (s.progress == "poll") model.between_layers([&training] { training.poll(); });
   }
 
-  float_view<parameter, typename Storage::gradient_type> view(model.layout().size());
   progress_line line(s);
-  std::vector<parameter> committed;  // for schedules whose parameters() are predictions
-  std::vector<typename Storage::gradient_type> discarded;
   batch data;
   const auto clock = [start = std::chrono::steady_clock::now()] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -123,7 +145,7 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
     double numbers[] = {0.0, 0.0};  // loss, sequences
     for (std::size_t k = static_cast<std::size_t>(rank); k < validation_batches; k += static_cast<std::size_t>(s.ranks)) {
       text.draw_validation(data, 16, k);
-      numbers[0] += model.loss(data, view.read(parameters));
+      numbers[0] += model.loss(data, parameters);
       numbers[1] += 16;
     }
     training.sum_over_ranks(numbers);
@@ -139,13 +161,13 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   for (std::uint64_t number = 0; training.samples() < static_cast<double>(s.samples); ++number) {
     text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(rank), number);
     if (rank == s.slow_rank) {
-      discarded.assign(model.layout().size(), typename Storage::gradient_type{});
-      view.add_gradients(model, data, training.parameters(), discarded);
+      model.work_in_vain(data, training.parameters());
     }
-    const double loss = view.add_gradients(model, data, training.parameters(), training.gradients());
+    const double loss = model.add_gradients(data, training.parameters(), training.gradients());
     const auto report = training.accumulated(static_cast<double>(s.batch), loss);
     if (!report) continue;
 
+    model.begin_round(report->round + 1);
     result.progress = report->progress;
     if (trace != nullptr) trace->record(rank, *report);
     smooth = smooth == 0 ? report->mean_loss : 0.95 * smooth + 0.05 * report->mean_loss;
@@ -161,7 +183,7 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
       if (report->committed) {
         validate(training.parameters());
       } else {  // parameters() are a prediction: ask for the committed ones
-        committed.resize(model.layout().size());
+        const std::span<parameter> committed = model.room();
         training.gather_committed(committed);
         validate(committed);
       }
@@ -185,7 +207,8 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
     if (!s.quiet) {
       text.draw_validation(data, 1, 3);
       const std::string prompt(data.inputs.begin(), data.inputs.begin() + static_cast<std::ptrdiff_t>(s.model.context / 2));
-      sample = generate(model, s.model, view.read(training.parameters()), prompt, 400, s.seed);
+      gpt<float> speaker(s.model);
+      sample = generate(speaker, s.model, model.on_host(training.parameters()), prompt, 400, s.seed);
     }
   }
 }

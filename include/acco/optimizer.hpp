@@ -41,7 +41,8 @@ class optimizer {
   static_assert(check_update_rule<Rule>());
   static_assert(check_storage<Storage>());
   static_assert(check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
-                                         typename Storage::sum_type, typename Storage::parameter_type>());
+                                         reduced_by<Backend, typename Storage::gradient_type, typename Storage::sum_type>,
+                                         typename Storage::parameter_type>());
 
  public:
   using parameter_type = typename Storage::parameter_type;

@@ -85,7 +85,7 @@ void use() {
                                     // sum_type
   static_assert(acco::check_storage<nothing>());
 #endif
-#if defined(STORAGE_OF_INTEGERS)  // expect: host_storage's Parameter must be float, double or acco::bfloat16
+#if defined(STORAGE_OF_INTEGERS)  // expect: host_storage's Parameter must be float, double, acco::bfloat16 or acco::half
   acco::host_storage<int> wrong;
 #endif
 #if defined(STORAGE_WITH_NARROW_MASTER)  // expect: host_storage's Master must be float or double: a 16-bit master loses small

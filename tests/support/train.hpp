@@ -22,6 +22,12 @@ struct outcome {
   bool ranks_agree = true;                  // every rank holds bit-identical parameters
 };
 
+/// Before the host touches what a storage of other memory may still be working on.
+template <class Storage>
+void settle() {
+  if constexpr (requires { Storage::settle(); }) Storage::settle();
+}
+
 /// `Storage` decides the types; the world runs the ranks.
 template <class Storage, class World, class Schedule, class Rule>
 outcome train(World, Schedule const& schedule, Rule const& rule, acco::parameter_layout const& layout,
@@ -42,6 +48,7 @@ outcome train(World, Schedule const& schedule, Rule const& rule, acco::parameter
     std::vector<acco::round_report> reports;
     for (std::size_t m = 0; m < s.micro_batches[static_cast<std::size_t>(rank)]; ++m) {
       const std::size_t samples = problem::batch_size(rank, m);
+      settle<Storage>();
       double loss = 0;
       for (std::size_t j = 0; j < samples; ++j) {
         loss += problem::add_sample(problem::sample_id(rank, m, j), training.parameters(), training.gradients());
@@ -50,6 +57,7 @@ outcome train(World, Schedule const& schedule, Rule const& rule, acco::parameter
     }
     training.finish();
     const std::uint64_t digest = training.state_digest();
+    settle<Storage>();
     const std::lock_guard lock(mutex);
     finals[static_cast<std::size_t>(rank)].assign(training.parameters().begin(), training.parameters().end());
     out.digests[static_cast<std::size_t>(rank)] = digest;

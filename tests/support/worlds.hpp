@@ -9,6 +9,19 @@
 
 namespace worlds {
 
+/// The storage that goes with a world: host memory, unless the world says otherwise.
+template <class World>
+struct storage_of {
+  template <class... T>
+  using type = acco::host_storage<T...>;
+};
+template <class World>
+  requires requires { typename World::template storage<float>; }
+struct storage_of<World> {
+  template <class... T>
+  using type = typename World::template storage<T...>;
+};
+
 struct threads {
   static constexpr char const* name = "threads";
   static constexpr int most_ranks = 7;

@@ -13,6 +13,7 @@
 #include "acco/collective/backend.hpp"
 #include "acco/collective/blocking.hpp"
 #include "acco/error.hpp"
+#include "acco/half.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -25,6 +26,8 @@ std::string name_of_type() {
     return "double";
   } else if constexpr (std::is_same_v<T, bfloat16>) {
     return "bfloat16";
+  } else if constexpr (std::is_same_v<T, half>) {
+    return "half";
   } else if constexpr (requires { std::string_view(T::name); }) {
     return T::name;
   } else {

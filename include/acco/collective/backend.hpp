@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <type_traits>
 
 #include "acco/collective/distribution.hpp"
 
@@ -14,6 +15,14 @@ concept has_rank = requires(Backend const& backend) {
   { backend.rank() } -> std::convertible_to<int>;
   { backend.size() } -> std::convertible_to<int>;
 };
+
+template <class Backend>
+concept sums_natively = requires { requires Backend::sums_in_element_type; };
+
+/// What a backend's reduce-scatter writes: sums in `Sum`, or, where it declares `static constexpr bool sums_in_element_type =
+/// true` (NCCL), in the gradient's own type.
+template <class Backend, class Gradient, class Sum>
+using reduced_by = std::conditional_t<sums_natively<Backend>, Gradient, Sum>;
 
 template <class Backend, class Queue>
 concept has_all_reduce = requires(Backend& backend, Queue& queue, partial<double const> in, replicated<double> out) {

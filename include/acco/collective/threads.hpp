@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "acco/collective/backend.hpp"
@@ -32,6 +33,9 @@ class meeting_point {
     std::size_t element = 0;  ///< bytes each
     int root = 0;
     void const* data = nullptr;
+    void* ready =
+        nullptr;  ///< of a queue that orders other memory: when the data may be read, when this rank has read the others'
+    void* read = nullptr;
   };
 
   explicit meeting_point(int ranks)
@@ -148,9 +152,12 @@ class meeting_point {
   text reason_;
 };
 
-/// A handle on one rank of an in-process world; cheap to copy. All copies of one rank's handle speak for that rank.
+/// A handle on one rank of an in-process world; cheap to copy. All copies of one rank's handle speak for that rank. Works on host
+/// memory; on device memory with collective/threads_cuda.hpp.
 class threads_backend {
  public:
+  static constexpr bool meets_on_host = true;
+
   /// Runs `function(threads_backend)` on `ranks` threads and returns when all have ended. An exception on one rank ends the waits
   /// of all others with an error that names it; `run` rethrows the exception that came first and was not such a consequence.
   template <class Function>
@@ -230,6 +237,30 @@ class threads_backend {
       if (rank != root && !whole.whole().empty())
         std::memcpy(static_cast<void*>(whole.whole().data()), point.of(root).data, whole.whole().size_bytes());
     });
+  }
+
+  /// The same over queues of other memory, whose header defines how ranks `meet` there.
+  template <class Queue, class T>
+  void all_reduce(Queue& queue, partial<T const> in, replicated<T> out) const
+    requires requires(meeting_point& p) { meet(queue, p, 0, in, out); }
+  {
+    meet(queue, *point_, rank_, in, out);
+  }
+  template <class Queue, class Gradient, class Sum>
+  void reduce_scatter(Queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
+    meet(queue, *point_, rank_, in, out, std::false_type{});
+  }
+  template <class Queue, class Gradient, class Sum>
+  void reduce_scatter(Queue& queue, partial<Gradient const> in, sharded<Sum> out, accumulate_t) const {
+    meet(queue, *point_, rank_, in, out, std::true_type{});
+  }
+  template <class Queue, class T>
+  void all_gather(Queue& queue, sharded<T const> in, replicated<T> out) const {
+    meet(queue, *point_, rank_, in, out);
+  }
+  template <class Queue, class T>
+  void broadcast(Queue& queue, replicated<T> whole, int root) const {
+    meet(queue, *point_, rank_, whole, root);
   }
 
   /// This rank leaves although a round is in flight: the others must not wait for it.

@@ -12,11 +12,15 @@ concept scalar_real = __is_same(Real, float) || __is_same(Real, double);
 
 template <scalar_real Real>
 constexpr Real square_root(Real x) {
+#if defined(__CUDA_ARCH__)
+  return ::sqrt(x);
+#else
   if constexpr (sizeof(Real) == sizeof(float)) {
     return __builtin_sqrtf(x);
   } else {
     return __builtin_sqrt(x);
   }
+#endif
 }
 
 /// -1, 0 or 1.

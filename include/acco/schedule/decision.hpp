@@ -58,4 +58,38 @@ constexpr void decide(round_numbers& n, double clip_norm, bool raises) {
   n.step_weight = 0;
 }
 
+// The same as steps of a round: whoever runs them, a task or a kernel, calls them once. One that returns false ends the round,
+// where that is possible.
+
+struct begin_step {
+  round_numbers* n;
+  round_counts mine;
+  constexpr void operator()() const {
+    n->mine = mine;
+    n->squares_mine = 0;
+    n->apply = n->skip = n->not_finite = n->nothing = false;
+    n->found = 0;
+    n->first = ~0ULL;
+  }
+};
+struct weigh_step {
+  round_numbers* n;
+  int ranks;
+  bool fresh;
+  constexpr bool operator()() const {
+    weigh(*n, ranks, fresh);
+    return !n->nothing;
+  }
+};
+struct decide_step {
+  round_numbers* n;
+  double clip_norm;
+  bool raises;
+  constexpr void operator()() const { decide(*n, clip_norm, raises); }
+};
+struct stop_if_not_finite {
+  round_numbers* n;
+  constexpr bool operator()() const { return !n->not_finite; }
+};
+
 }  // namespace ACCO_NAMESPACE

@@ -9,6 +9,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -145,6 +146,7 @@ class round_engine {
   void gather_committed(std::span<parameter_type> out) {
     auto const whole = storage_.allocate(shares_.padded_size() * sizeof(parameter_type), 0);
     const std::span<parameter_type> gathered(whole.template as<parameter_type>(), shares_.padded_size());
+    queue_.after_computation();
     gather_masters(replicated<parameter_type>(gathered), gathered.subspan(shares_.begin(backend_.rank()), shares_.slice_size()));
     auto const in_use = accumulator_.parameters();
     queue_.before_computation();
@@ -177,6 +179,8 @@ class round_engine {
  private:
   static constexpr std::size_t reduced_stagger = 16;
   static constexpr bool accumulating = has_accumulating_reduce_scatter<Backend, queue_type, gradient_type, sum_type>;
+  /// The backend leaves sums in the gradient's type; they are widened afterwards.
+  static constexpr bool sums_elsewhere = !std::is_same_v<reduced_by<Backend, gradient_type, sum_type>, sum_type>;
   static constexpr bool in_pieces = requires(Backend& backend) { backend.pieces(); };
 
   [[nodiscard]] char const* progress_policy() const noexcept {
@@ -199,6 +203,7 @@ class round_engine {
   [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
   /// A backend that cannot add to its destination needs a second slice when gradients are kept.
   [[nodiscard]] std::size_t received_bytes() const noexcept {
+    if (sums_elsewhere) return shares_.slice_size() * sizeof(gradient_type);
     for (std::size_t round = 0; !accumulating && round < 16; ++round) {
       if (schedule_.plan(round).gradients == carried::kept_and_fresh) return reduced_bytes();
     }
@@ -263,38 +268,8 @@ class round_engine {
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
 
-  // --- the steps of a round, which a kernel can run too
+  // --- the works of a round
   // -------------------------------------------------------------------------------------------
-
-  struct begin_step {
-    round_numbers* n;
-    round_counts mine;
-    constexpr void operator()() const {
-      n->mine = mine;
-      n->squares_mine = 0;
-      n->apply = n->skip = n->not_finite = n->nothing = false;
-      n->found = 0;
-    }
-  };
-  struct weigh_step {
-    round_numbers* n;
-    int ranks;
-    bool fresh;
-    constexpr bool operator()() const {
-      weigh(*n, ranks, fresh);
-      return !n->nothing;
-    }
-  };
-  struct decide_step {
-    round_numbers* n;
-    double clip_norm;
-    bool raises;
-    constexpr void operator()() const { decide(*n, clip_norm, raises); }
-  };
-  struct stop_if_not_finite {
-    round_numbers* n;
-    constexpr bool operator()() const { return !n->not_finite; }
-  };
 
   /// After the squares of all gradients are known. What is not finite must be named while it is still here, or, where it is
   /// skipped, must not reach the rounds that come.
@@ -316,9 +291,6 @@ class round_engine {
     state_.upload_next(queue_);
   }
 
-  // --- the works of a round
-  // -----------------------------------------------------------------------------------------------------------------
-
   void all_reduce(double const* from, double* to, std::size_t count) {
     backend_.all_reduce(queue_, partial<double const>({from, count}), replicated<double>({to, count}));
     bytes_ += bytes_sent(collective::all_reduce, backend_.size(), count * sizeof(double));
@@ -327,7 +299,14 @@ class round_engine {
   void reduce_scatter() {
     const partial<gradient_type const> from = flight_.gradients();
     bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), from.local().size_bytes());
-    if (plan_.gradients == carried::fresh) {
+    const bool fresh = plan_.gradients == carried::fresh;
+    if constexpr (sums_elsewhere) {
+      const std::span<gradient_type> received(received_.template as<gradient_type>(), shares_.slice_size());
+      backend_.reduce_scatter(queue_, from, sharded<gradient_type>(received));
+      fresh ? Storage::convert(queue_, static_cast<gradient_type const*>(received.data()), reduced().slice().data(),
+                               received.size())
+            : Storage::add(queue_, static_cast<gradient_type const*>(received.data()), reduced().slice().data(), received.size());
+    } else if (fresh) {
       backend_.reduce_scatter(queue_, from, reduced());
     } else if constexpr (accumulating) {
       backend_.reduce_scatter(queue_, from, reduced(), accumulate);

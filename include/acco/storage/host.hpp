@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "acco/bfloat16.hpp"
+#include "acco/half.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
@@ -76,7 +77,8 @@ class host_numbers {
 };
 
 template <class T>
-concept host_element = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16>;
+concept host_element =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, half>;
 
 /// Host memory with a communication thread. Three independent element types: what the model computes with (`Parameter`), what
 /// micro-batches are accumulated in and what travels (`Gradient`), what the optimizer keeps (`Master`). Sums over ranks are at
@@ -84,8 +86,8 @@ concept host_element = std::is_same_v<T, float> || std::is_same_v<T, double> || 
 template <class Parameter, class Gradient = Parameter,
           class Master = std::conditional_t<std::is_same_v<Parameter, double>, double, float>>
 struct host_storage {
-  static_assert(host_element<Parameter>, "acco: host_storage's Parameter must be float, double or acco::bfloat16");
-  static_assert(host_element<Gradient>, "acco: host_storage's Gradient must be float, double or acco::bfloat16");
+  static_assert(host_element<Parameter>, "acco: host_storage's Parameter must be float, double, acco::bfloat16 or acco::half");
+  static_assert(host_element<Gradient>, "acco: host_storage's Gradient must be float, double, acco::bfloat16 or acco::half");
   static_assert(scalar_real<Master>, "acco: host_storage's Master must be float or double: a 16-bit master loses small updates");
 
   using parameter_type = Parameter;

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "acco/bfloat16.hpp"
+#include "acco/half.hpp"
 #include "acco/rule/real.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -75,16 +76,20 @@ struct pack {
 #endif
   }
 
-  /// Reads `Lanes` numbers of another element type (float, double, bfloat16) and converts them.
+  /// Reads `Lanes` numbers of another element type (float, double, bfloat16, half) and converts them.
   template <class U>
   [[nodiscard]] static pack load(U const* from) noexcept {
     if constexpr (std::is_same_v<U, bfloat16>) {
-      typename vector_of<std::uint16_t>::type half;
-      std::memcpy(&half, from, sizeof half);
-      const auto bits = __builtin_convertvector(half, typename vector_of<std::uint32_t>::type) << 16;
+      typename vector_of<std::uint16_t>::type narrow;
+      std::memcpy(&narrow, from, sizeof narrow);
+      const auto bits = __builtin_convertvector(narrow, typename vector_of<std::uint32_t>::type) << 16;
       typename vector_of<float>::type wide;
       std::memcpy(&wide, &bits, sizeof wide);
       return pack(__builtin_convertvector(wide, vector));
+    } else if constexpr (std::is_same_v<U, half>) {
+      vector values{};
+      for (std::size_t i = 0; i < Lanes; ++i) values[i] = static_cast<T>(static_cast<float>(from[i]));
+      return pack(values);
     } else {
       typename vector_of<U>::type raw;
       std::memcpy(&raw, from, sizeof raw);
@@ -92,7 +97,7 @@ struct pack {
     }
   }
 
-  /// Converts to the other element type (bfloat16: nearest even, NaN preserved) and writes `Lanes` numbers.
+  /// Converts to the other element type (bfloat16 and half: nearest even, NaN preserved) and writes `Lanes` numbers.
   template <class U>
   void store(U* to) const noexcept {
     if constexpr (std::is_same_v<U, bfloat16>) {
@@ -102,9 +107,11 @@ struct pack {
       std::memcpy(&bits, &narrow, sizeof bits);
       const bits_vector rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
       const bits_vector not_a_number = (bits >> 16) | 0x40U;
-      const auto half = __builtin_convertvector((bits & 0x7fffffffU) > 0x7f800000U ? not_a_number : rounded,
-                                                typename vector_of<std::uint16_t>::type);
-      std::memcpy(static_cast<void*>(to), &half, sizeof half);
+      const auto upper = __builtin_convertvector((bits & 0x7fffffffU) > 0x7f800000U ? not_a_number : rounded,
+                                                 typename vector_of<std::uint16_t>::type);
+      std::memcpy(static_cast<void*>(to), &upper, sizeof upper);
+    } else if constexpr (std::is_same_v<U, half>) {
+      for (std::size_t i = 0; i < Lanes; ++i) to[i] = U(static_cast<float>(value[i]));
     } else {
       const auto raw = __builtin_convertvector(value, typename vector_of<U>::type);
       std::memcpy(to, &raw, sizeof raw);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of tests that every backend passes, on device memory; and results that are those of the host.
+#include "conformance/schedule.hpp"
+#include "cuda/cuda_world.hpp"
+
+using this_world = worlds::cuda;
+
+TEST_CASE("synchronous") {
+  conformance::schedule_suite<this_world>(reference::algorithm::synchronous, [](unsigned first, unsigned second) {
+    return acco::synchronous{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("delayed") {
+  conformance::schedule_suite<this_world>(reference::algorithm::delayed, [](unsigned first, unsigned second) {
+    return acco::delayed{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("two_phase") {
+  conformance::schedule_suite<this_world>(reference::algorithm::two_phase, [](unsigned first, unsigned second) {
+    return acco::two_phase{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+TEST_CASE("weight_prediction") {
+  conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
+    return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
+  });
+}
+
+TEST_CASE_TEMPLATE("every combination of element types gives what the host gives, and the same bits in every run", Types,
+                   std::tuple<float, float, float>, std::tuple<acco::bfloat16, acco::bfloat16, float>,
+                   std::tuple<acco::bfloat16, float, float>, std::tuple<acco::half, acco::half, float>,
+                   std::tuple<acco::half, float, double>, std::tuple<float, acco::bfloat16, float>) {
+  using P = std::tuple_element_t<0, Types>;
+  using G = std::tuple_element_t<1, Types>;
+  using M = std::tuple_element_t<2, Types>;
+  for (const double clip : {0.0, 0.5}) {
+    reference::setting s = conformance::setting(3, 9);
+    s.clip_norm = clip;
+    const acco::parameter_layout layout(5003);
+    const acco::adamw rule{.learning_rate = 0.01};
+    const auto device = library::train<worlds::managed_storage<P, G, M>>(this_world{}, acco::two_phase{}, rule, layout, s);
+    const auto again = library::train<worlds::managed_storage<P, G, M>>(this_world{}, acco::two_phase{}, rule, layout, s);
+    const auto host = library::train<acco::host_storage<P, G, M>>(worlds::threads{}, acco::two_phase{}, rule, layout, s);
+    CHECK(device.digests == again.digests);
+    CHECK(device.parameters == again.parameters);
+    CHECK(device.ranks_agree);
+    CHECK(device.steps == host.steps);
+    const double rounding = sizeof(P) == 2 ? (std::is_same_v<P, acco::half> ? 0x1p-9 : 0x1p-6) : 1e-5;
+    CHECK(library::difference(device.parameters, host.parameters) <= rounding);
+  }
+}
