@@ -14,12 +14,15 @@ set(acco_gloo_find [[
   find_package(Gloo QUIET)
   set(acco_gloo_missing "Gloo (libgloo-dev)")]])
 set(acco_cuda_headers storage/cuda.hpp storage/cuda_memory.hpp storage/cuda_queue.hpp storage/cuda_runtime.hpp collective/threads_cuda.hpp)
+set(acco_cuda_more storage/cuda_kernels.cuh) # kernels, which only a CUDA compiler takes
 set(acco_cuda_needs CUDA::cudart)
 set(acco_cuda_find [[
   find_package(CUDAToolkit QUIET)
   set(acco_cuda_missing "the CUDA toolkit, 12 or newer")]])
 set(acco_nccl_headers collective/nccl.hpp)
+set(acco_nccl_more collective/nccl_mpi.hpp) # needs MPI too
 set(acco_nccl_needs NCCL::nccl)
+set(acco_nccl_requires cuda)
 set(acco_nccl_find [[
   list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}" "${CMAKE_CURRENT_LIST_DIR}/cmake")
   find_package(CUDAToolkit QUIET)
@@ -32,7 +35,14 @@ foreach(component IN LISTS ACCO_COMPONENTS)
   set_target_properties(acco_${component} PROPERTIES EXPORT_NAME ${component} INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
   list(TRANSFORM acco_${component}_headers PREPEND include/acco/)
   target_sources(acco_${component} INTERFACE FILE_SET HEADERS BASE_DIRS include FILES ${acco_${component}_headers})
+  if(DEFINED acco_${component}_more) # installed, but not compiled alone by the tests
+    list(TRANSFORM acco_${component}_more PREPEND include/acco/)
+    target_sources(acco_${component} INTERFACE FILE_SET more TYPE HEADERS BASE_DIRS include FILES ${acco_${component}_more})
+  endif()
   target_link_libraries(acco_${component} INTERFACE acco $<TARGET_NAME_IF_EXISTS:${acco_${component}_needs}>)
+  foreach(other IN LISTS acco_${component}_requires)
+    target_link_libraries(acco_${component} INTERFACE acco_${other})
+  endforeach()
   # For this project's own tests and examples: is the dependency here?
   if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH))
     cmake_language(EVAL CODE "${acco_${component}_find}")
@@ -44,9 +54,6 @@ foreach(component IN LISTS ACCO_COMPONENTS)
   endif()
 endforeach()
 
-# Kernels, which only a CUDA compiler takes. The flags: C++20, where the consumer's target names no CUDA_STANDARD (CMake before 3.26 cannot); constexpr
-# functions, the rules, on the device.
-target_sources(acco_cuda INTERFACE FILE_SET kernels TYPE HEADERS BASE_DIRS include FILES include/acco/storage/cuda_kernels.cuh)
+# Flags for kernels: C++20, where the consumer's target names no CUDA_STANDARD (CMake before 3.26 cannot); constexpr functions, the rules, on the device.
 target_compile_options(acco_cuda INTERFACE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--expt-relaxed-constexpr>
   $<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<NOT:$<BOOL:$<TARGET_PROPERTY:CUDA_STANDARD>>>>:-std=c++20>)
-target_link_libraries(acco_nccl INTERFACE acco_cuda)

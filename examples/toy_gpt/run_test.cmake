@@ -135,6 +135,12 @@ if(MPIEXEC)
   endforeach()
 endif()
 refuse("simulated between threads only" --backend gloo --link 100)
+refuse("nccl needs --device cuda" --backend nccl)
+refuse("threads or nccl" --backend gloo --device cuda)
+refuse("on the cpu only" --device cuda --link 100)
+if(NOT EXISTS /dev/nvidia0) # with the toolkit: no GPU; without it: not built
+  refuse("cuda" --device cuda)
+endif()
 
 file(WRITE ${WORK}/short.txt "too short")
 refuse("too few for a context" --data ${WORK}/short.txt)

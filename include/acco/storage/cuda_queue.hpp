@@ -63,6 +63,7 @@ class cuda_queue {
   explicit cuda_queue(cudaStream_t computation, cuda_watch watch = {}, int priority = 0, cuda_issue issue = cuda_issue::at_once)
       : computation_(computation), watch_(watch), stream_(priority) {
     anchor_.record(stream_.get());
+    end_.record(stream_.get());
     check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     anchor_time_ = steady_seconds();
     if (issue == cuda_issue::thread) {
@@ -231,7 +232,7 @@ class cuda_queue {
   cuda_watch watch_;
   cuda_stream stream_;
   cuda_event computed_, done_, end_;
-  bool unmarked_ = true;  // works were enqueued since `end_` was recorded
+  bool unmarked_ = false;  // works were enqueued since `end_` was recorded
   cuda_event anchor_{true};
   double anchor_time_ = 0;
   std::array<time_stamp, 8> stamps_;
