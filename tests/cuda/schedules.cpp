@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of tests that every backend passes, on device memory; and results that are those of the host.
 #include "conformance/schedule.hpp"
+#include "conformance/trainer.hpp"
 #include "cuda/cuda_world.hpp"
 
 using this_world = worlds::cuda;
@@ -25,6 +26,8 @@ TEST_CASE("weight_prediction") {
     return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
   });
 }
+
+TEST_CASE("trainer") { conformance::trainer_suite<this_world>(); }
 
 TEST_CASE_TEMPLATE("every combination of element types gives what the host gives, and the same bits in every run", Types,
                    std::tuple<float, float, float>, std::tuple<acco::bfloat16, acco::bfloat16, float>,

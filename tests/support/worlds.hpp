@@ -22,6 +22,14 @@ struct storage_of<World> {
   using type = typename World::template storage<T...>;
 };
 
+template <class World>
+inline constexpr bool on_host = !requires { typename World::template storage<float>; };
+/// Before the host touches what memory of another kind may still be worked on.
+template <class World>
+void settle() {
+  if constexpr (!on_host<World>) World::template storage<float>::settle();
+}
+
 struct threads {
   static constexpr char const* name = "threads";
   static constexpr int most_ranks = 7;
