@@ -1,33 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of tests that every backend passes, on device memory; and results that are those of the host.
-#include "conformance/schedule.hpp"
-#include "conformance/trainer.hpp"
 #include "cuda/cuda_world.hpp"
 
 using this_world = worlds::cuda;
-
-TEST_CASE("synchronous") {
-  conformance::schedule_suite<this_world>(reference::algorithm::synchronous, [](unsigned first, unsigned second) {
-    return acco::synchronous{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("delayed") {
-  conformance::schedule_suite<this_world>(reference::algorithm::delayed, [](unsigned first, unsigned second) {
-    return acco::delayed{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("two_phase") {
-  conformance::schedule_suite<this_world>(reference::algorithm::two_phase, [](unsigned first, unsigned second) {
-    return acco::two_phase{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("weight_prediction") {
-  conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
-    return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-
-TEST_CASE("trainer") { conformance::trainer_suite<this_world>(); }
+#include "conformance/cases.hpp"
 
 TEST_CASE_TEMPLATE("every combination of element types gives what the host gives, and the same bits in every run", Types,
                    std::tuple<float, float, float>, std::tuple<acco::bfloat16, acco::bfloat16, float>,

@@ -3,34 +3,11 @@
 #include ACCO_WORLD
 
 #include "conformance/backend.hpp"
-#include "conformance/schedule.hpp"
-#include "conformance/trainer.hpp"
 
 using this_world = worlds::under_test;
+#include "conformance/cases.hpp"
 
 TEST_CASE("collectives") { conformance::backend_suite<this_world>({1, 2, 3, 4}); }
-
-TEST_CASE("synchronous") {
-  conformance::schedule_suite<this_world>(reference::algorithm::synchronous, [](unsigned first, unsigned second) {
-    return acco::synchronous{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("delayed") {
-  conformance::schedule_suite<this_world>(reference::algorithm::delayed, [](unsigned first, unsigned second) {
-    return acco::delayed{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("two_phase") {
-  conformance::schedule_suite<this_world>(reference::algorithm::two_phase, [](unsigned first, unsigned second) {
-    return acco::two_phase{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("weight_prediction") {
-  conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
-    return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("trainer") { conformance::trainer_suite<this_world>(); }
 
 TEST_CASE("results do not depend on the size of pieces, not by a bit, with and without clipping") {
   const std::size_t before = this_world::piece_bytes;

@@ -85,8 +85,6 @@ class cuda_queue {
   void issue(Call call) {
     unmarked_ = true;
     if (thread_) {
-      thread_->place = place;
-      thread_->deadline = deadline;
       thread_->enqueue([call, stream = stream_.get()] { call(stream); });
     } else {
       call(stream_.get());
