@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overlap on one GPU: ranks as threads, each computing for an exact time on one multiprocessor, so that computation and communication
-// do not compete for them. Prints the step beside its limit, the larger of computation and communication.
+// Overlap on one GPU: ranks as threads, each computing for an exact time on one multiprocessor, so that computation and
+// communication do not compete for them. Prints the step beside its limit, the larger of computation and communication.
 #include <algorithm>
 #include <cstdio>
 #include <vector>
@@ -27,7 +27,8 @@ result measure(Schedule schedule, int ranks, std::size_t parameters, long long c
   result found;
   acco::threads_backend::run(ranks, [&](auto world) {
     acco::cuda_stream stream;
-    acco::optimizer training{schedule, acco::adamw{}, acco::cuda_storage<acco::bfloat16>{.computation = stream.get()}, world, parameters};
+    acco::optimizer training{schedule, acco::adamw{}, acco::cuda_storage<acco::bfloat16>{.computation = stream.get()}, world,
+                             parameters};
     training.initialize(std::vector<acco::bfloat16>(parameters, acco::bfloat16(1.0F)));
     constexpr std::uint64_t warm = 5, counted = 30;
     double from = 0;
@@ -73,7 +74,8 @@ int main() {
     const double computation = communication / ratio;
     const auto cycles = static_cast<long long>(computation / 2 * kilohertz * 1e3);
     const auto print = [&](char const* name, result const& r, double limit) {
-      std::printf("| %.2f | %s | %.2f | %.2f | %.3f | %.0f %% |\n", ratio, name, 1e3 * r.step, 1e3 * limit, r.step / limit, 100 * r.hidden);
+      std::printf("| %.2f | %s | %.2f | %.2f | %.3f | %.0f %% |\n", ratio, name, 1e3 * r.step, 1e3 * limit, r.step / limit,
+                  100 * r.hidden);
     };
     print("synchronous", measure(acco::synchronous{.pace = two}, ranks, parameters, cycles), computation + communication);
     print("delayed", measure(acco::delayed{.pace = two}, ranks, parameters, cycles), std::max(computation, communication));

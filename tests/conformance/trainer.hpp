@@ -27,7 +27,8 @@ template <class World>
 void trainer_suite() {
   SUBCASE("report->committed follows the schedule's table, and parameters() then holds the committed weights") {
     World::run(2, [](auto world) {
-      acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1}, typename worlds::storage_of<World>::template type<double>{}, world, 6};
+      acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1},
+                               typename worlds::storage_of<World>::template type<double>{}, world, 6};
       training.initialize(std::vector<double>(6, 1.0));
       std::vector<double> committed(6);
       std::size_t commits = 0;
@@ -57,7 +58,8 @@ void trainer_suite() {
   }
   SUBCASE("a prediction leaves state_digest unchanged, a commit changes it") {
     World::run(3, [](auto world) {
-      acco::optimizer training{acco::two_phase{}, acco::adamw{}, typename worlds::storage_of<World>::template type<float>{}, world, 9};
+      acco::optimizer training{acco::two_phase{}, acco::adamw{}, typename worlds::storage_of<World>::template type<float>{},
+                               world, 9};
       training.initialize(std::vector<float>(9, 1.0F));
       std::uint64_t before = training.state_digest();
       for (int m = 0; m < 10; ++m) {
@@ -132,8 +134,12 @@ void trainer_suite() {
     for (const double clip : {0.0, 1.0}) {
       std::vector<std::vector<char>> what(3);
       World::run(3, [&](auto world) {
-        acco::optimizer training{
-            acco::two_phase{}, acco::adamw{}, typename worlds::storage_of<World>::template type<float>{}, world, layout, acco::options{.clip_norm = clip}};
+        acco::optimizer training{acco::two_phase{},
+                                 acco::adamw{},
+                                 typename worlds::storage_of<World>::template type<float>{},
+                                 world,
+                                 layout,
+                                 acco::options{.clip_norm = clip}};
         training.initialize(std::vector<float>(layout.size(), 1.0F));
         float last = 0;
         try {
