@@ -181,7 +181,7 @@ struct sum_body {
     constexpr std::size_t n = N::value;
     total sums[n] = {};
     for (int source = 0; source < count; ++source) {
-      const auto in = load<n>(static_cast<From const*>(sources[source]) + offset + i);
+      const auto in = load<n>(static_cast<From const*>(sources[static_cast<std::size_t>(source)]) + offset + i);
       for (std::size_t k = 0; k < n; ++k)
         sums[k] = source == 0 ? static_cast<total>(in.value[k]) : sums[k] + static_cast<total>(in.value[k]);
     }
