@@ -15,7 +15,7 @@
 
 namespace conformance {
 
-template <class World, class Training>
+template <class World = worlds::threads, class Training>
 void add_parameters_as_gradients(Training& training) {
   worlds::settle<World>();
   auto const p = training.parameters();
