@@ -7,12 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <string_view>

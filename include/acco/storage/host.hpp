@@ -13,6 +13,7 @@
 #include "acco/bfloat16.hpp"
 #include "acco/half.hpp"
 #include "acco/storage/elementwise.hpp"
+#include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
 
@@ -187,12 +188,12 @@ struct host_storage {
   /// Enqueues to[i] += from[i].
   template <class From, class To>
   static void add(host_queue& queue, From const* from, To* to, std::size_t count) {
-    queue.enqueue([=] { elementwise::add(from, to, count); });
+    enqueue_add(queue, from, to, count);
   }
   /// Enqueues to[i] = from[i], converted.
   template <class From, class To>
   static void convert(host_queue& queue, From const* from, To* to, std::size_t count) {
-    queue.enqueue([=] { elementwise::convert(from, to, count); });
+    enqueue_convert(queue, from, to, count);
   }
 };
 static_assert(storage<host_storage<float>>);
