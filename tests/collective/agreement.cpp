@@ -15,20 +15,19 @@ TEST_CASE_TEMPLATE("agree() passes when all say the same, and throws on every ra
     std::vector<int> thrown(3, 0);
     try {
       World::run(3, [&](auto backend) {
-        conformance::with_queue(backend, [&](acco::host_queue& queue) {
-          acco::description d;
-          d.add("width", backend.rank() == odd ? 12 : 7);
-          d.add("flag", true);
-          try {
-            acco::agree(queue, backend, d.lines(), {.rank = backend.rank()});
-          } catch (acco::mismatch_error const& e) {
-            thrown[static_cast<std::size_t>(backend.rank())] = 1;
-            CHECK(std::string(e.what()).find("width = 12") != std::string::npos);
-            CHECK(std::string(e.what()).find("width = 7") != std::string::npos);
-            CHECK(e.peer() != backend.rank());
-            throw;
-          }
-        });
+        auto queue = worlds::queue_of<World>(backend);
+        acco::description d;
+        d.add("width", backend.rank() == odd ? 12 : 7);
+        d.add("flag", true);
+        try {
+          acco::agree(queue, backend, d.lines(), {.rank = backend.rank()});
+        } catch (acco::mismatch_error const& e) {
+          thrown[static_cast<std::size_t>(backend.rank())] = 1;
+          CHECK(std::string(e.what()).find("width = 12") != std::string::npos);
+          CHECK(std::string(e.what()).find("width = 7") != std::string::npos);
+          CHECK(e.peer() != backend.rank());
+          throw;
+        }
       });
     } catch (acco::mismatch_error const&) {  // counted per rank
     }

@@ -13,17 +13,6 @@
 
 namespace conformance {
 
-template <class Backend, class Body>
-void with_queue(Backend const& backend, Body&& body) {
-  if constexpr (requires { backend.driver(); }) {
-    acco::host_queue queue(backend.driver());
-    body(queue);
-  } else {
-    acco::host_queue queue;
-    body(queue);
-  }
-}
-
 /// What rank r brings at element i.
 template <class T>
 T brought(int rank, std::size_t i) {
@@ -37,53 +26,53 @@ void collectives(int ranks) {
   World::run(ranks, [&](auto backend) {
     CHECK(backend.size() == ranks);
     const int rank = backend.rank();
-    with_queue(backend, [&](acco::host_queue& queue) {
-      for (const std::size_t slice : {0U, 1U, 3U, 64U, 2500U, 9001U}) {
-        const std::size_t whole = slice * static_cast<std::size_t>(ranks);
-        std::vector<T> mine(whole), gathered(whole), all(whole);
-        std::vector<Sum> reduced(slice), added(slice, Sum(10));
-        for (std::size_t i = 0; i < whole; ++i) mine[i] = brought<T>(rank, i);
-        const auto sum = [&](std::size_t i) {
-          double total = 0;
-          for (int r = 0; r < ranks; ++r) total += static_cast<double>(brought<T>(r, i));
-          return total;
-        };
-        backend.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(reduced));
-        if constexpr (acco::has_accumulating_reduce_scatter<decltype(backend), acco::host_queue, T, Sum>) {
-          backend.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(added), acco::accumulate);
-        }
-        backend.all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(all));
-        // all_gather in place: this rank's slice lies inside the output
-        const std::size_t begin = slice * static_cast<std::size_t>(rank);
-        for (std::size_t i = 0; i < slice; ++i) gathered[begin + i] = brought<T>(rank, i);
-        backend.all_gather(queue, acco::sharded<T const>(std::span<T const>(gathered).subspan(begin, slice)),
-                           acco::replicated<T>(gathered));
-        std::vector<T> own(slice), elsewhere(whole), told(whole);
-        for (std::size_t i = 0; i < slice; ++i) own[i] = brought<T>(rank, i);
-        backend.all_gather(queue, acco::sharded<T const>(own), acco::replicated<T>(elsewhere));
-        const int root = ranks - 1;
-        for (std::size_t i = 0; i < whole; ++i) told[i] = brought<T>(rank, i + 9);
-        backend.broadcast(queue, acco::replicated<T>(told), root);
-        queue.wait();
-
-        std::size_t wrong = 0;
-        const auto expect = [&wrong](double got, double expected) { wrong += got == expected ? 0U : 1U; };
-        for (std::size_t i = 0; i < slice; ++i) {
-          expect(static_cast<double>(reduced[i]), sum(begin + i));
-          if constexpr (acco::has_accumulating_reduce_scatter<decltype(backend), acco::host_queue, T, Sum>)
-            expect(static_cast<double>(added[i]), 10 + sum(begin + i));
-        }
-        for (std::size_t i = 0; i < whole; ++i) {
-          expect(static_cast<double>(all[i]), static_cast<double>(T(static_cast<float>(sum(i)))));
-          const double from_owner = slice == 0 ? 0 : static_cast<double>(brought<T>(static_cast<int>(i / slice), i % slice));
-          expect(static_cast<double>(gathered[i]), from_owner);
-          expect(static_cast<double>(elsewhere[i]), from_owner);
-          expect(static_cast<double>(told[i]), static_cast<double>(brought<T>(root, i + 9)));
-          expect(static_cast<double>(mine[i]), static_cast<double>(brought<T>(rank, i)));  // inputs are left alone
-        }
-        CHECK(wrong == 0);
+    auto queue = worlds::queue_of<World>(backend);
+    using queue_type = decltype(queue);
+    for (const std::size_t slice : {0U, 1U, 3U, 64U, 2500U, 9001U}) {
+      const std::size_t whole = slice * static_cast<std::size_t>(ranks);
+      worlds::array<World, T> mine(whole), gathered(whole), all(whole);
+      worlds::array<World, Sum> reduced(slice), added(slice, Sum(10));
+      for (std::size_t i = 0; i < whole; ++i) mine[i] = brought<T>(rank, i);
+      const auto sum = [&](std::size_t i) {
+        double total = 0;
+        for (int r = 0; r < ranks; ++r) total += static_cast<double>(brought<T>(r, i));
+        return total;
+      };
+      backend.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(reduced));
+      if constexpr (acco::has_accumulating_reduce_scatter<decltype(backend), queue_type, T, Sum>) {
+        backend.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(added), acco::accumulate);
       }
-    });
+      backend.all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(all));
+      // all_gather in place: this rank's slice lies inside the output
+      const std::size_t begin = slice * static_cast<std::size_t>(rank);
+      for (std::size_t i = 0; i < slice; ++i) gathered[begin + i] = brought<T>(rank, i);
+      backend.all_gather(queue, acco::sharded<T const>(std::span<T const>(gathered).subspan(begin, slice)),
+                         acco::replicated<T>(gathered));
+      worlds::array<World, T> own(slice), elsewhere(whole), told(whole);
+      for (std::size_t i = 0; i < slice; ++i) own[i] = brought<T>(rank, i);
+      backend.all_gather(queue, acco::sharded<T const>(own), acco::replicated<T>(elsewhere));
+      const int root = ranks - 1;
+      for (std::size_t i = 0; i < whole; ++i) told[i] = brought<T>(rank, i + 9);
+      backend.broadcast(queue, acco::replicated<T>(told), root);
+      queue.wait();
+
+      std::size_t wrong = 0;
+      const auto expect = [&wrong](double got, double expected) { wrong += got == expected ? 0U : 1U; };
+      for (std::size_t i = 0; i < slice; ++i) {
+        expect(static_cast<double>(reduced[i]), sum(begin + i));
+        if constexpr (acco::has_accumulating_reduce_scatter<decltype(backend), queue_type, T, Sum>)
+          expect(static_cast<double>(added[i]), 10 + sum(begin + i));
+      }
+      for (std::size_t i = 0; i < whole; ++i) {
+        expect(static_cast<double>(all[i]), static_cast<double>(T(static_cast<float>(sum(i)))));
+        const double from_owner = slice == 0 ? 0 : static_cast<double>(brought<T>(static_cast<int>(i / slice), i % slice));
+        expect(static_cast<double>(gathered[i]), from_owner);
+        expect(static_cast<double>(elsewhere[i]), from_owner);
+        expect(static_cast<double>(told[i]), static_cast<double>(brought<T>(root, i + 9)));
+        expect(static_cast<double>(mine[i]), static_cast<double>(brought<T>(rank, i)));  // inputs are left alone
+      }
+      CHECK(wrong == 0);
+    }
   });
 }
 

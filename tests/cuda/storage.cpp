@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include "conformance/backend.hpp"
+#include "conformance/rule.hpp"
 #include "cuda/cuda_world.hpp"
 
 namespace {
@@ -43,6 +45,24 @@ struct managed {
   acco::cuda_buffer buffer;
   std::size_t size;
   T* data;
+};
+
+/// Rules are applied by kernels.
+struct device_memory {
+  template <class T>
+  using array = worlds::managed_array<T>;
+  template <class Rule, acco::update kind, class Master, class Sum, class Parameter, std::size_t slots>
+  static void apply(acco::rule_constants<Rule> const& now, acco::rule_constants<Rule> const& next, double scale,
+                    acco::elementwise::update_arguments<Master, Sum, Parameter, slots> const& arguments) {
+    acco::cuda_queue queue(nullptr);
+    array<acco::round_numbers> numbers(1);
+    numbers[0].apply = true;
+    numbers[0].scale = scale;
+    const array<acco::rule_constants<Rule>> constants{now, next};
+    acco::cuda_storage<Parameter, Sum, Master>::template apply<Rule, kind>(queue, &numbers[0].apply, &constants[0], &constants[1],
+                                                                           &numbers[0].scale, &arguments);
+    queue.wait();
+  }
 };
 
 }  // namespace
@@ -148,30 +168,15 @@ TEST_CASE("what is not finite is counted where it is wanted, and cleared where i
   }
 }
 
-TEST_CASE("ranks that share a GPU: every collective, sums in rank order, other calls and missing ranks are named") {
-  for (const int ranks : {1, 2, 4}) {
-    acco::threads_backend::run(ranks, [&](auto world) {
-      acco::cuda_queue queue(nullptr, {}, 0, acco::cuda_issue::thread);
-      const auto n = static_cast<std::size_t>(ranks);
-      managed<acco::bfloat16> in(n * 5);
-      managed<float> own(5), whole(n * 5);
-      for (std::size_t i = 0; i < n * 5; ++i)
-        in.data[i] = acco::bfloat16(static_cast<float>(world.rank() + 1) * static_cast<float>(i));
-      world.reduce_scatter(queue, acco::partial<acco::bfloat16 const>({in.data, n * 5}), acco::sharded<float>({own.data, 5}));
-      world.reduce_scatter(queue, acco::partial<acco::bfloat16 const>({in.data, n * 5}), acco::sharded<float>({own.data, 5}),
-                           acco::accumulate);
-      world.all_gather(queue, acco::sharded<float const>({own.data, 5}), acco::replicated<float>({whole.data, n * 5}));
-      queue.wait();
-      const float factor = static_cast<float>(ranks * (ranks + 1));  // 2 (1 + ... + N)
-      bool right = true;
-      for (std::size_t i = 0; i < n * 5; ++i) right = right && whole.data[i] == factor * static_cast<float>(i);
-      CHECK(right);
-      if (world.rank() == 0) whole.data[3] = 77;
-      world.broadcast(queue, acco::replicated<float>({whole.data, n * 5}), 0);
-      queue.wait();
-      CHECK(whole.data[3] == 77);
-    });
-  }
+TEST_CASE("threads_backend over device memory conforms") { conformance::backend_suite<worlds::cuda>({1, 2, 4}); }
+
+TEST_CASE("every rule on device memory equals the textbook, as on the host") {
+  conformance::rule_suite<device_memory>(acco::adamw{.learning_rate = 0.03});
+  conformance::rule_suite<device_memory>(acco::lion{.learning_rate = 0.02});
+  conformance::rule_suite<device_memory>(acco::sgd{.learning_rate = 0.03, .momentum = 0.9, .nesterov = true});
+}
+
+TEST_CASE("ranks that share a GPU: other calls and missing ranks are named") {
   CHECK_THROWS_AS(acco::threads_backend::run(2,
                                              [](auto world) {
                                                acco::cuda_queue queue(nullptr, {}, 0, acco::cuda_issue::thread);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include <acco/acco.hpp>
 
@@ -21,6 +22,31 @@ struct storage_of<World> {
   template <class... T>
   using type = typename World::template storage<T...>;
 };
+
+/// Arrays that this world's ranks work on and the host can look at.
+template <class World, class T>
+struct array_of {
+  using type = std::vector<T>;
+};
+template <class World, class T>
+  requires requires { typename World::template array<T>; }
+struct array_of<World, T> {
+  using type = typename World::template array<T>;
+};
+template <class World, class T>
+using array = typename array_of<World, T>::type;
+
+/// The queue of one rank.
+template <class World, class Backend>
+auto queue_of(Backend const& backend) {
+  if constexpr (requires { World::queue(backend); }) {
+    return World::queue(backend);
+  } else if constexpr (requires { backend.driver(); }) {
+    return acco::host_queue(backend.driver());
+  } else {
+    return acco::host_queue();
+  }
+}
 
 template <class World>
 inline constexpr bool on_host = !requires { typename World::template storage<float>; };

@@ -25,7 +25,9 @@ struct fixed_pace {
 };
 
 /// Goes on accumulating while the round before is in flight, up to `at_most` micro-batches, so that a fast rank does not wait for
-/// a slow one. Ranks may end with different numbers of micro-batches: the update is the weighted mean over all of them.
+/// a slow one. Ranks may end with different numbers of micro-batches: the update is the weighted mean over all of them. Ranks are
+/// not in step: between `initialize` and `finish`, a barrier of the trainer's own may wait for a rank that has reached `at_most`
+/// and itself waits for the others' next round.
 struct elastic_pace {
   unsigned at_least = 1;
   unsigned at_most = 64;
