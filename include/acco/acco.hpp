@@ -12,6 +12,9 @@
 #include "acco/collective/solo.hpp"             // IWYU pragma: export
 #include "acco/collective/threads.hpp"          // IWYU pragma: export
 #include "acco/collective/traced.hpp"           // IWYU pragma: export
+#include "acco/encoding/bfloat16_wire.hpp"      // IWYU pragma: export
+#include "acco/encoding/block_integer.hpp"      // IWYU pragma: export
+#include "acco/encoding/encoding.hpp"           // IWYU pragma: export
 #include "acco/error.hpp"                       // IWYU pragma: export
 #include "acco/layout/parameter_layout.hpp"     // IWYU pragma: export
 #include "acco/layout/partition.hpp"            // IWYU pragma: export
@@ -24,6 +27,7 @@
 #include "acco/rule/lion.hpp"                   // IWYU pragma: export
 #include "acco/rule/sgd.hpp"                    // IWYU pragma: export
 #include "acco/rule/update_rule.hpp"            // IWYU pragma: export
+#include "acco/schedule/auto_pace.hpp"          // IWYU pragma: export
 #include "acco/schedule/delayed.hpp"            // IWYU pragma: export
 #include "acco/schedule/learning_rate.hpp"      // IWYU pragma: export
 #include "acco/schedule/pace.hpp"               // IWYU pragma: export

@@ -40,6 +40,12 @@ class optimizer {
   static_assert(check_schedule<Schedule>());
   static_assert(check_update_rule<Rule>());
   static_assert(check_storage<Storage>());
+  static_assert(
+      !measuring_pace<decltype(Schedule::pace)> || requires { Schedule::splits_steps; },
+      "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
+  static_assert(!sends_encoded_gradients<Schedule> || has_all_to_all<Backend, typename Storage::queue>,
+                "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
+                "span<std::byte>)`");
   static_assert(check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
                                          reduced_by<Backend, typename Storage::gradient_type, typename Storage::sum_type>,
                                          typename Storage::parameter_type>());
@@ -58,10 +64,11 @@ class optimizer {
     }
     for (const step_part part : {step_part::first, step_part::second}) {
       if (schedule.pace.minimum(part) == 0 || schedule.pace.maximum(part) < schedule.pace.minimum(part)) {
-        throw usage_error({.rank = backend.rank()},
-                          text("the pace asks for ", schedule.pace.minimum(part), " to ", schedule.pace.maximum(part),
-                               " micro-batches a round"),
-                          text("A round needs at least one micro-batch, and at_most not below at_least"));
+        throw usage_error(
+            {.rank = backend.rank()},
+            text("the pace asks for ", schedule.pace.minimum(part), " to ", schedule.pace.maximum(part),
+                 " micro-batches a round"),
+            text("A round needs at least one micro-batch, and at_most not below at_least; auto_pace splits two or more"));
       }
     }
     engine_ = std::make_unique<engine>(std::move(schedule), std::move(rule), std::move(storage), std::move(backend),

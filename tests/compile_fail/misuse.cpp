@@ -41,21 +41,21 @@ struct no_scatter : only_rank {
   void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
 };
 
-template <class Schedule = acco::synchronous, class Rule = acco::sgd, class Storage = layout_of_one,
+template <class Schedule = acco::synchronous<>, class Rule = acco::sgd, class Storage = layout_of_one,
           class Backend = acco::solo_backend>
 using training = acco::optimizer<Schedule, Rule, Storage, Backend>;
 
 void use() {
   training<> fine{{}, {}, {}, {}, 1};
 #if defined(RULE_WITHOUT_SLOT_COUNT)  // expect: the update rule lacks `static constexpr std::size_t slot_count`
-  training<acco::synchronous, no_slots> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, no_slots> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(RULE_WITHOUT_PREPARE)  // expect: the update rule lacks `prepare(update_step, update_group) const` returning trivially
                                    // copyable constants
-  training<acco::synchronous, no_prepare> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, no_prepare> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(RULE_WITHOUT_APPLY)  // expect: the update rule lacks `static void apply(
-  training<acco::synchronous, no_apply> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, no_apply> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(SCHEDULE_WITHOUT_PLAN)  // expect: the schedule lacks `round_plan plan(std::size_t round) const`
   training<no_plan> wrong{{}, {}, {}, {}, 1};
@@ -64,22 +64,22 @@ void use() {
   training<no_pace> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_RANK)  // expect: the backend lacks `rank() const` and `size() const` returning int
-  training<acco::synchronous, acco::sgd, layout_of_one, nothing> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, acco::sgd, layout_of_one, nothing> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_ALL_REDUCE)  // expect: the backend lacks `all_reduce(queue, partial<double const>,
                                          // replicated<double>)`
-  training<acco::synchronous, acco::sgd, layout_of_one, only_rank> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, acco::sgd, layout_of_one, only_rank> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_REDUCE_SCATTER)  // expect: the backend lacks `reduce_scatter(queue, partial<Gradient const>,
                                              // sharded<Sum>)`
-  training<acco::synchronous, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_ALL_GATHER)  // expect: the backend lacks `all_gather(queue, sharded<Parameter const>,
                                          // replicated<Parameter>)`
-  training<acco::synchronous, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_BROADCAST)  // expect: the backend lacks `broadcast(queue, replicated<T>, int root)`
-  training<acco::synchronous, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(STORAGE_WITHOUT_TYPES)  // expect: the storage lacks one of the types parameter_type, gradient_type, master_type,
                                     // sum_type

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of the schedules, proved by the compiler.
+#include <acco/encoding/block_integer.hpp>
 #include <acco/schedule/delayed.hpp>
 #include <acco/schedule/synchronous.hpp>
 #include <acco/schedule/two_phase.hpp>
@@ -24,6 +25,18 @@ constexpr bool tables_hold() {
   return true;
 }
 static_assert(tables_hold());
+
+// With a coarse estimate the accumulator keeps what the estimate carries, and the commit carries all of it.
+constexpr round_plan coarse_estimate{carried::fresh, update::predict, computation::continues, step_part::first, true};
+constexpr round_plan whole_commit{carried::fresh, update::commit, computation::continues, step_part::second};
+constexpr auto coarse = acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{.first = 7, .second = 1}};
+static_assert(coarse.plan(0) == coarse_estimate && coarse.plan(1) == whole_commit && coarse.plan(2) == coarse_estimate);
+constexpr auto fully_coded = acco::two_phase{
+    .estimate = acco::block_int4{}, .commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}};
+static_assert(fully_coded.plan(1) == whole_commit);
+static_assert(acco::two_phase{.commit = acco::block_int8{}}.plan(1) ==
+              commit);  // the estimate is exact: its half is kept reduced
+static_assert(acco::begins_step(coarse, 0) && !acco::begins_step(coarse, 1) && acco::begins_step(coarse, 2));
 
 static_assert(!acco::commits(estimate) && acco::commits(commit) && acco::commits(prediction_round));
 static_assert(!acco::shows_committed(estimate) && acco::shows_committed(commit) && !acco::shows_committed(prediction_round));

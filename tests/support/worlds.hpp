@@ -113,6 +113,9 @@ class plain_backend {
   void all_gather(acco::host_queue& queue, acco::sharded<T const> in, acco::replicated<T> out) {
     world_.all_gather(queue, in, out);
   }
+  void all_to_all(acco::host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) {
+    world_.all_to_all(queue, in, out);
+  }
   template <class T>
   void broadcast(acco::host_queue& queue, acco::replicated<T> whole, int root) {
     world_.broadcast(queue, whole, root);

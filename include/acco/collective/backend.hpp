@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <span>
 #include <type_traits>
 
 #include "acco/collective/distribution.hpp"
@@ -48,6 +49,12 @@ concept has_all_gather = requires(Backend& backend, Queue& queue, sharded<Parame
 template <class Backend, class Queue, class T>
 concept has_broadcast = requires(Backend& backend, Queue& queue, replicated<T> whole) { backend.broadcast(queue, whole, 0); };
 
+/// Needed where gradients travel encoded.
+template <class Backend, class Queue>
+concept has_all_to_all = requires(Backend& backend, Queue& queue, std::span<std::byte const> in, std::span<std::byte> out) {
+  backend.all_to_all(queue, in, out);
+};
+
 /// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always) and take
 /// effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a time. When an
 /// operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers belong to it.
@@ -55,7 +62,9 @@ concept has_broadcast = requires(Backend& backend, Queue& queue, replicated<T> w
 ///  - `all_reduce(queue, partial<T const>, replicated<T>)`: sums; input and output must not overlap;
 ///  - `reduce_scatter(queue, partial<Gradient const>, sharded<Sum>)`: the input is `size()` slices long; summed in at least fp32;
 ///  - `all_gather(queue, sharded<T const>, replicated<T>)`: the input may be this rank's slice inside the output;
-///  - `broadcast(queue, replicated<T>, root)` for trivially copyable T.
+///  - `broadcast(queue, replicated<T>, root)` for trivially copyable T;
+///  - `all_to_all(queue, span<std::byte const> in, span<std::byte> out)`, if gradients are to travel encoded: both are `size()`
+///    parts of the same length; part r of `in` goes to rank r, part r of `out` came from rank r. They do not overlap.
 /// Optional: `abandon(reason)`, called when this rank leaves with a round in flight: the other ranks must then fail, not hang;
 /// and `driver()`, for backends whose progress the waiting thread makes itself.
 template <class Backend, class Queue, class Gradient = float, class Sum = float, class Parameter = float>

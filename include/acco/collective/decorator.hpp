@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -55,6 +56,13 @@ class decorated_backend {
   {
     around(queue, {collective::broadcast, whole.whole().size_bytes(), whole.whole().size()},
            [&] { backend_.broadcast(queue, whole, root); });
+  }
+
+  template <class Queue>
+  void all_to_all(Queue& queue, std::span<std::byte const> in, std::span<std::byte> out)
+    requires requires(Backend& b) { b.all_to_all(queue, in, out); }
+  {
+    around(queue, {collective::all_to_all, in.size(), in.size()}, [&] { backend_.all_to_all(queue, in, out); });
   }
 
   void abandon(std::string_view reason) const

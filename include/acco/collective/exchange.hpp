@@ -21,6 +21,7 @@
 #include "acco/collective/distribution.hpp"
 #include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/encoding/encoding.hpp"
 #include "acco/error.hpp"
 #include "acco/observe/clock.hpp"
 #include "acco/storage/elementwise.hpp"
@@ -122,6 +123,31 @@ class exchange {
     return reduce(queue, collective::reduce_scatter, in, out.size(), out, add, std::forward<OnPiece>(on_piece));
   }
 
+  /// Sends every rank its slice of encoded blocks; on_piece(first block, how many, source) is called when that stretch has come
+  /// from all ranks, and has left this one; source(r) points to the blocks of rank r. Norms do not depend on pieces here either.
+  template <encoding Encoding, class OnPiece>
+  progress pass_encoded(host_queue const& queue, std::span<std::byte const> in, OnPiece&& on_piece) {
+    const std::size_t blocks = in.size() / Encoding::block_bytes / static_cast<std::size_t>(size());
+    return pass(queue, collective::all_to_all, slices{in.data(), Encoding::block_bytes, blocks, blocks, piece_blocks<Encoding>()},
+                std::forward<OnPiece>(on_piece));
+  }
+  template <encoding Encoding>
+  [[nodiscard]] std::size_t piece_blocks() const {
+    constexpr std::size_t group = std::max(elementwise::square_block / Encoding::block_size, std::size_t{1});
+    static_assert(group * Encoding::block_bytes <= smallest_piece, "acco: the blocks of 1024 numbers fit into 8 KiB");
+    return std::max(piece_bytes_ / Encoding::block_bytes / group, std::size_t{1}) * group;
+  }
+
+  /// Part r of `in` goes to rank r, part r of `out` comes from rank r.
+  progress all_to_all(host_queue const& queue, std::span<std::byte const> in, std::span<std::byte> out) {
+    const std::size_t part = in.size() / static_cast<std::size_t>(size());
+    return pass(queue, collective::all_to_all, slices{in.data(), 1, part, part, piece_bytes_},
+                [&](std::size_t offset, std::size_t count, auto source) {
+                  for (int from = 0; from < size(); ++from)
+                    std::memcpy(out.data() + static_cast<std::size_t>(from) * part + offset, source(from), count);
+                });
+  }
+
   /// out = the sum of all ranks' numbers. For small arrays: every rank sends all of them to every other.
   template <class T>
   progress all_reduce(host_queue const& queue, std::span<T const> in, std::span<T> out) {
@@ -191,6 +217,14 @@ class exchange {
     std::size_t settled = 0;
     std::unique_ptr<std::byte[]> arrivals;  // one piece from every rank
   };
+  /// What is passed: for rank r `count` units of `unit` bytes from r * stride on, `piece` units at a time.
+  struct slices {
+    std::byte const* in;
+    std::size_t unit, stride, count, piece;
+    [[nodiscard]] std::byte const* at(int rank, std::size_t offset) const noexcept {
+      return in + (static_cast<std::size_t>(rank) * stride + offset) * unit;
+    }
+  };
   static constexpr std::size_t channel_count = 4;  // pieces of a reduction under way
   static constexpr std::size_t smallest_piece = elementwise::square_block * sizeof(double);
   static constexpr message_label farewell_label{0xffffffff, collective::none, 0};
@@ -230,10 +264,20 @@ class exchange {
   template <class From, class To, class OnPiece>
   progress reduce(host_queue const& queue, collective operation, std::span<From const> in, std::size_t stride, std::span<To> out,
                   bool add, OnPiece&& on_piece) {
+    const slices what{std::as_bytes(in).data(), sizeof(From), stride, out.size(), piece_elements<From>()};
+    return pass(queue, operation, what, [&](std::size_t offset, std::size_t count, auto bytes_of) {
+      const auto source = [&](int from) { return reinterpret_cast<From const*>(bytes_of(from)); };
+      elementwise::sum_sources(size(), source, out.data() + offset, count, add);
+      on_piece(offset, count, source);
+    });
+  }
+
+  /// Sends every rank its slice, and calls on_piece(offset, count, source) for every stretch that has come from all ranks.
+  template <class OnPiece>
+  progress pass(host_queue const& queue, collective operation, slices const& what, OnPiece&& on_piece) {
     bool done = true;
     guarded(queue, operation, [&] {
-      const std::size_t longest = piece_elements<From>();
-      const std::size_t pieces = (out.size() + longest - 1) / longest;
+      const std::size_t pieces = (what.count + what.piece - 1) / what.piece;
       if (!std::exchange(reducing_, true)) {
         reduction_ = {next_sequence_++, operation, 0};
         reduced_ = 0;
@@ -242,35 +286,29 @@ class exchange {
       for (;;) {
         for (; reduction_.piece < pieces && reduction_.piece < reduced_ + channel_count; ++reduction_.piece) {
           channel& into = channels_[reduction_.piece % channel_count];
-          const std::size_t offset = reduction_.piece * longest;
-          const std::size_t count = std::min(longest, out.size() - offset);
+          const std::size_t offset = reduction_.piece * what.piece;
+          const std::size_t count = std::min(what.piece, what.count - offset);
           for_peers([&](int to, int from) {
-            start(into, reduction_, from, to, arrivals<From>(into, from, longest),
-                  in.data() + static_cast<std::size_t>(to) * stride + offset, count * sizeof(From));
+            start(into, reduction_, from, to, arrivals(into, from, what), what.at(to, offset), count * what.unit);
           });
         }
         if (reduced_ == pieces) break;
         channel& next = channels_[reduced_ % channel_count];
         done = settle(queue, next, operation, true);
         if (!done) return;
-        const std::size_t offset = reduced_ * longest;
-        const std::size_t count = std::min(longest, out.size() - offset);
-        const auto source = [&](int from) {
-          return from == rank() ? in.data() + static_cast<std::size_t>(from) * stride + offset
-                                : static_cast<From const*>(arrivals<From>(next, from, longest));
-        };
-        elementwise::sum_sources(size(), source, out.data() + offset, count, add);
-        on_piece(offset, count, source);
+        const std::size_t offset = reduced_ * what.piece;
+        on_piece(offset, std::min(what.piece, what.count - offset), [&](int from) {
+          return from == rank() ? what.at(from, offset) : static_cast<std::byte const*>(arrivals(next, from, what));
+        });
         ++reduced_;
       }
       reducing_ = false;
     });
     return answer(done);
   }
-  template <class T>
-  T* arrivals(channel const& where, int from, std::size_t longest) const noexcept {
+  [[nodiscard]] std::byte* arrivals(channel const& where, int from, slices const& what) const noexcept {
     const int index = from < rank() ? from : from - 1;
-    return reinterpret_cast<T*>(where.arrivals.get()) + static_cast<std::size_t>(index) * longest;
+    return where.arrivals.get() + static_cast<std::size_t>(index) * what.piece * what.unit;
   }
 
   bool broadcast_parts(host_queue const& queue, std::span<std::byte> whole, int root) {

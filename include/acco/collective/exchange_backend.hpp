@@ -2,6 +2,7 @@
 // A collective backend over an exchange: each operation is one task, which is asked again until its messages have arrived.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -39,6 +40,9 @@ class exchange_backend {
     queue.enqueue(
         [group = group_.get(), &queue, in, out] { group->gather_piece(queue, in.slice(), out.whole(), 0, in.slice().size()); });
     queue.enqueue([group = group_.get(), &queue] { return group->gather_rest(queue); });
+  }
+  void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_to_all(queue, in, out); });
   }
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {

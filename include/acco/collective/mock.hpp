@@ -264,6 +264,13 @@ class mock_backend {
       for (auto const& post : posts) to = std::copy(post.data.begin(), post.data.end(), to);
     });
   }
+  void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    enqueue(queue, collective::all_to_all, in, out, false, 0, [out](auto const& posts, int rank) {
+      const std::size_t part = out.size() / posts.size();
+      auto* to = reinterpret_cast<unsigned char*>(out.data());
+      for (auto const& post : posts) to = std::copy_n(post.data.data() + static_cast<std::size_t>(rank) * part, part, to);
+    });
+  }
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {
     enqueue(queue, collective::broadcast, std::span<T const>(whole.whole()), std::span<T>(), false, root,

@@ -132,6 +132,20 @@ class nccl_backend {
       return ncclAllGather(in.slice().data(), out.whole().data(), in.slice().size(), nccl_type<T>(), over, stream);
     });
   }
+  void all_to_all(cuda_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    const std::size_t part = in.size() / static_cast<std::size_t>(group_->size);
+    enqueue(queue, collective::all_to_all, [in, out, part, ranks = group_->size](ncclComm_t over, cudaStream_t stream) {
+      ncclResult_t code = ncclGroupStart();
+      for (int peer = 0; peer < ranks && code == ncclSuccess; ++peer) {
+        const std::size_t at = static_cast<std::size_t>(peer) * part;
+        code = ncclSend(in.data() + at, part, ncclChar, peer, over, stream);
+        if (code == ncclSuccess || code == ncclInProgress) code = ncclRecv(out.data() + at, part, ncclChar, peer, over, stream);
+        if (code == ncclInProgress) code = ncclSuccess;  // inside a group nothing has begun yet
+      }
+      const ncclResult_t ended = ncclGroupEnd();
+      return code != ncclSuccess ? code : ended;
+    });
+  }
   template <class T>
   void broadcast(cuda_queue& queue, replicated<T> whole, int root) const {
     enqueue(queue, collective::broadcast, [whole, root](ncclComm_t over, cudaStream_t stream) {

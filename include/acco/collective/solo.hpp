@@ -30,6 +30,10 @@ class solo_backend {
   void all_gather(Queue& queue, sharded<T const> in, replicated<T> out) const {
     enqueue_convert(queue, in.slice().data(), out.whole().data(), in.slice().size());
   }
+  template <class Queue>
+  void all_to_all(Queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    enqueue_convert(queue, in.data(), out.data(), in.size());
+  }
   template <class Queue, class T>
   void broadcast(Queue&, replicated<T>, int) const {}
 };

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <type_traits>
@@ -231,6 +233,16 @@ class threads_backend {
     });
   }
 
+  void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    exchange(queue, collective::all_to_all, in, 0, [out](meeting_point const& point, int rank) {
+      const std::size_t part = out.size() / static_cast<std::size_t>(point.size());
+      for (int peer = 0; peer < point.size() && part != 0; ++peer) {
+        std::memcpy(out.data() + static_cast<std::size_t>(peer) * part,
+                    static_cast<std::byte const*>(point.of(peer).data) + static_cast<std::size_t>(rank) * part, part);
+      }
+    });
+  }
+
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {
     exchange(queue, collective::broadcast, whole.whole(), root, [whole, root](meeting_point const& point, int rank) {
@@ -256,6 +268,10 @@ class threads_backend {
   }
   template <class Queue, class T>
   void all_gather(Queue& queue, sharded<T const> in, replicated<T> out) const {
+    meet(queue, *point_, rank_, in, out);
+  }
+  template <class Queue>
+  void all_to_all(Queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
     meet(queue, *point_, rank_, in, out);
   }
   template <class Queue, class T>

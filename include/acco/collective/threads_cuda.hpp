@@ -128,6 +128,19 @@ void meet(cuda_queue& queue, meeting_point& point, int rank, sharded<T const> in
                            }
                          });
 }
+inline void meet(cuda_queue& queue, meeting_point& point, int rank, std::span<std::byte const> in, std::span<std::byte> out) {
+  threads_cuda::exchange(queue, point, rank, collective::all_to_all, in, 0,
+                         [out](cudaStream_t stream, meeting_point const& all, int me, threads_cuda::sources const& from) {
+                           const std::size_t part = out.size() / static_cast<std::size_t>(all.size());
+                           for (int peer = 0; peer < all.size() && part != 0; ++peer) {
+                             auto const* const theirs = static_cast<std::byte const*>(from[static_cast<std::size_t>(peer)]);
+                             check_cuda(
+                                 cudaMemcpyAsync(out.data() + static_cast<std::size_t>(peer) * part,
+                                                 theirs + static_cast<std::size_t>(me) * part, part, cudaMemcpyDefault, stream),
+                                 "cudaMemcpyAsync");
+                           }
+                         });
+}
 template <class T>
 void meet(cuda_queue& queue, meeting_point& point, int rank, replicated<T> whole, int root) {
   threads_cuda::exchange(queue, point, rank, collective::broadcast, whole.whole(), root,

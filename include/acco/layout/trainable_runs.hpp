@@ -18,6 +18,27 @@ struct trainable_run {
   std::size_t group;
 };
 
+/// The trainable elements of a buffer in the order of the layout, by their number without gaps.
+template <class T>
+struct trainable_view {
+  T const* whole;
+  trainable_run const* runs;
+  std::size_t run_count;
+
+  /// Calls visit(pointer, offset from `first`, how many) for the stretches of `count` elements from `first` on.
+  template <class Visitor>
+  constexpr void for_stretches(std::size_t first, std::size_t count, Visitor&& visit) const {
+    std::size_t at = first;
+    for (std::size_t k = 0; k < run_count && at < first + count; ++k) {
+      const std::size_t behind = runs[k].first + runs[k].count;
+      if (at >= behind) continue;
+      const std::size_t length = (behind < first + count ? behind : first + count) - at;
+      visit(whole + runs[k].offset + (at - runs[k].first), at - first, length);
+      at += length;
+    }
+  }
+};
+
 /// The runs of a layout in its order, neighbours of one group joined, frozen tensors left out.
 [[nodiscard]] inline std::vector<trainable_run> trainable_runs(parameter_layout const& layout) {
   std::vector<trainable_run> runs;

@@ -12,7 +12,8 @@ namespace ACCO_NAMESPACE {
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
 /// max(p, g) Phi (p Phi + g Phi where p != g; nothing under `synchronous`)
-/// + (k + 1) m Phi / N + s Phi / N. Bookkeeping that does not grow with the parameters is not counted.
+/// + (k + 1) m Phi / N + s Phi / N; where rounds travel encoded, + the encoded bytes of Phi gradients and of Phi parameters.
+/// Bookkeeping that does not grow with the parameters is not counted.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole
@@ -20,23 +21,25 @@ struct memory_table {
   std::size_t masters = 0;     ///< master parameters, this rank's slice
   std::size_t slots = 0;       ///< the rule's state, this rank's slice
   std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
+  std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives
   std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
 
   struct row {
     char const* name;
     std::size_t bytes;
   };
-  [[nodiscard]] constexpr std::array<row, 7> rows() const noexcept {
+  [[nodiscard]] constexpr std::array<row, 8> rows() const noexcept {
     return {{{"parameters in use", parameters},
              {"gradients accumulating", gradients},
              {"round in flight", in_flight},
              {"master parameters", masters},
              {"optimizer slots", slots},
              {"reduced gradients", reduced},
+             {"encoded numbers", encoded},
              {"arriving messages", messages}}};
   }
   [[nodiscard]] constexpr std::size_t total() const noexcept {
-    return parameters + gradients + in_flight + masters + slots + reduced + messages;
+    return parameters + gradients + in_flight + masters + slots + reduced + encoded + messages;
   }
 };
 

@@ -30,7 +30,8 @@ struct round_report {
   double gradient_norm = 0;          ///< global norm of the mean gradient that the update used, before clipping
   double clip_scale = 1;             ///< factor that clipping applied to it
   double learning_rate_scale = 1;    ///< value of `options::learning_rate`
-  std::size_t micro_batches = 0;     ///< that this rank put into the round
+  std::size_t micro_batches = 0;     ///< that this rank added to the round's gradients
+  unsigned first = 0, second = 0;    ///< micro-batches of the parts of the coming step, at least, by the pace
   double compute_seconds = 0;        ///< the trainer's own time since the boundary before
   double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
   double exposed_seconds = 0;        ///< of these, what the trainer had to wait: not hidden

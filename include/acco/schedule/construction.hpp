@@ -14,6 +14,21 @@
 
 namespace ACCO_NAMESPACE {
 
+template <class Gradients, class Parameters>
+void add_wire(description& d, std::string const& of, coded<Gradients, Parameters> const& wire) {
+  const auto name = [](auto const& each) {
+    using type = std::remove_cvref_t<decltype(each)>;
+    if constexpr (encoding<type>) {
+      return text(type::name, ", blocks of ", type::block_size, " in ", type::block_bytes, " bytes");
+    } else {
+      return text(type::name);
+    }
+  };
+  d.add(of + " gradients", name(wire.gradients).view());
+  d.add(of + " parameters", name(wire.parameters).view());
+  d.add(of + " exact_every", wire.exact_every);
+}
+
 template <class Storage, class Schedule, class Rule>
 [[nodiscard]] std::string describe_construction(Schedule const& schedule, Rule const& rule, options const& chosen,
                                                 parameter_layout const& layout) {
@@ -27,7 +42,7 @@ template <class Storage, class Schedule, class Rule>
   for (std::size_t round = 0; round < 4; ++round) {  // schedules of one name may still have different tables
     const round_plan plan = schedule.plan(round);
     d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
-                       static_cast<int>(plan.part))
+                       static_cast<int>(plan.part), static_cast<int>(plan.keeps))
                       .view());
   }
   d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule.pace)>>());
@@ -35,6 +50,8 @@ template <class Storage, class Schedule, class Rule>
     d.add(part == step_part::first ? "pace.first" : "pace.second",
           text(schedule.pace.minimum(part), " to ", schedule.pace.maximum(part)).view());
   }
+  add_wire(d, "estimate", estimate_wire(schedule));
+  add_wire(d, "commit", commit_wire(schedule));
   d.add("rule", name_of_type<Rule>());
   d.add_all("rule.", rule);
   d.add_all("options.", chosen);

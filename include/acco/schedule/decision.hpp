@@ -15,8 +15,10 @@ struct round_counts {
   double weight = 0;     ///< of the samples that the round carries
   double loss_sum = 0;   ///< over the same samples
   double finishing = 0;  ///< ranks that have no more data
+  // summed for paces that measure:
+  double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
 };
-inline constexpr std::size_t round_count_numbers = sizeof(round_counts) / sizeof(double);
+inline constexpr std::size_t round_count_numbers = 3, measuring_round_count_numbers = sizeof(round_counts) / sizeof(double);
 
 /// The small numbers of the round in flight; they live where the works of a round can read and write them.
 struct round_numbers {
@@ -29,6 +31,7 @@ struct round_numbers {
   bool not_finite = false;                  ///< the same, where that is an error
   bool nothing = false;                     ///< every rank is finishing, and nothing was carried or kept
   unsigned long long found = 0, first = 0;  ///< elements of this rank's addend that are not finite, and the first of them
+  unsigned long long diverged = 0, diverged_first = 0;  ///< the same of its slice's change of parameters, where that is encoded
 };
 
 /// After the counts are summed.
@@ -64,12 +67,17 @@ constexpr void decide(round_numbers& n, double clip_norm, bool raises) {
 struct begin_step {
   round_numbers* n;
   round_counts mine;
+  bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
     n->mine = mine;
     n->squares_mine = 0;
     n->apply = n->skip = n->not_finite = n->nothing = false;
-    n->found = 0;
-    n->first = ~0ULL;
+    if (!searched) {
+      n->found = 0;
+      n->first = ~0ULL;
+    }
+    n->diverged = 0;
+    n->diverged_first = ~0ULL;
   }
 };
 struct weigh_step {

@@ -7,8 +7,9 @@
 namespace ACCO_NAMESPACE {
 
 /// theta[t+1] = Opt(theta[t], sum g(theta[t-1]) / sum n), hidden behind the gradients at theta[t].
-template <class Pace = fixed_pace>
+template <class Pace = fixed_pace, wire Commit = full>
 struct delayed {
+  Commit commit = {};  ///< how rounds travel
   Pace pace = {};
 
   static constexpr char const* name = "delayed";

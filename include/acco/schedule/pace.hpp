@@ -44,4 +44,14 @@ concept pace = requires(Pace const& p, step_part part) {
 };
 static_assert(pace<fixed_pace> && pace<elastic_pace>);
 
+/// Means over the ranks, in the last step.
+struct pace_seconds {
+  double micro_batch = 0;  ///< of computation
+  double estimate = 0;     ///< of the round that did not commit, from its start to its end
+  double commit = 0;       ///< of the round that did
+};
+/// A pace that wants to know them: `measured` is called when a step is about to begin.
+template <class Pace>
+concept measuring_pace = pace<Pace> && requires(Pace& p, pace_seconds const& seconds) { p.measured(seconds); };
+
 }  // namespace ACCO_NAMESPACE

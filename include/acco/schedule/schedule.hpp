@@ -6,7 +6,9 @@
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
+#include "acco/encoding/encoding.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/schedule/pace.hpp"
 #include "acco/version.hpp"
@@ -27,6 +29,7 @@ struct round_plan {
   update parameters = update::commit;
   computation meanwhile = computation::continues;
   step_part part = step_part::first;  ///< whose length, given by the pace, the carried micro-batches have
+  bool keeps = false;                 ///< the accumulator keeps what the round carries: the next round carries it again
   friend constexpr bool operator==(round_plan const&, round_plan const&) = default;
 };
 
@@ -36,6 +39,35 @@ constexpr bool shows_committed(round_plan const& plan) noexcept { return plan.pa
 /// "estimate" or "commit": the label of a round in reports and traces.
 constexpr char const* label_of(round_plan const& plan) noexcept { return commits(plan) ? "commit" : "estimate"; }
 
+/// How the rounds of a schedule travel: what its members `estimate` and `commit` say, or in full.
+template <class Schedule>
+[[nodiscard]] constexpr auto estimate_wire(Schedule const& schedule) noexcept {
+  if constexpr (requires { as_coded(schedule.estimate); }) {
+    return as_coded(schedule.estimate);
+  } else {
+    return coded<>{};
+  }
+}
+template <class Schedule>
+[[nodiscard]] constexpr auto commit_wire(Schedule const& schedule) noexcept {
+  if constexpr (requires { as_coded(schedule.commit); }) {
+    return as_coded(schedule.commit);
+  } else {
+    return coded<>{};
+  }
+}
+
+template <class Schedule>
+inline constexpr bool sends_encoded_gradients =
+    encoding<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> ||
+    encoding<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>;
+
+/// Whether a round is the first of a step.
+template <class Schedule>
+[[nodiscard]] constexpr bool begins_step(Schedule const& schedule, std::size_t round) noexcept {
+  return round == 0 || commits(schedule.plan(round - 1));
+}
+
 template <class Schedule>
 concept has_plan = requires(Schedule const& schedule, std::size_t round) {
   { schedule.plan(round) } -> std::same_as<round_plan>;
@@ -44,7 +76,9 @@ template <class Schedule>
 concept has_pace = requires(Schedule const& schedule) { requires pace<std::remove_cvref_t<decltype(schedule.pace)>>; };
 
 /// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Round 0 must be
-/// `fresh`, and either all rounds wait or none does (the engine asks round 0). Optional: `static constexpr char const* name`.
+/// `fresh`, and either all rounds wait or none does (the engine asks round 0). A step begins after a
+/// commit. Optional: `static constexpr char const* name`; data members `estimate` and `commit`, which say how the rounds
+/// that do not, and that do commit travel (encoding/encoding.hpp).
 template <class Schedule>
 concept schedule = has_plan<Schedule> && has_pace<Schedule>;
 

@@ -8,12 +8,14 @@
 namespace ACCO_NAMESPACE {
 
 /// theta[t+1] = Opt(theta[t], sum g(theta[t]) / sum n); the computation waits for every round. Takes `fixed_pace` only.
+template <wire Commit = full>
 struct synchronous {
+  Commit commit = {};  ///< how rounds travel
   fixed_pace pace = {};
 
   static constexpr char const* name = "synchronous";
   [[nodiscard]] constexpr round_plan plan(std::size_t) const noexcept { return {.meanwhile = computation::waits}; }
 };
-static_assert(schedule<synchronous>);
+static_assert(schedule<synchronous<>>);
 
 }  // namespace ACCO_NAMESPACE

@@ -3,6 +3,8 @@
 // the commit.
 #pragma once
 
+#include <type_traits>
+
 #include "acco/schedule/schedule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -10,14 +12,25 @@ namespace ACCO_NAMESPACE {
 /// Even rounds estimate:  theta~[t+1] = Opt~(theta[t], sum g_a / sum n_a), while the second half b is computed at theta[t].
 /// Odd rounds commit:     theta[t+1] = Opt(theta[t], (sum g_a + sum g_b) / (sum n_a + sum n_b)), while the next first half is
 /// computed at theta~[t+1].
-template <class Pace = fixed_pace>
+///
+/// With an encoded `estimate` the first half stays in the accumulator: the estimate round carries an encoded copy of it, and
+/// gives back the encoded change theta~[t+1] - theta[t]; the commit round carries both halves. Every step then costs one exact
+/// round and one of a few bits: docs/coarse.md.
+template <class Pace = fixed_pace, wire Estimate = full, wire Commit = full>
 struct two_phase {
+  Estimate estimate = {};  ///< how estimate rounds travel
+  Commit commit = {};      ///< how commit rounds travel
   Pace pace = {};
 
   static constexpr char const* name = "two_phase";
+  static constexpr bool splits_steps = true;
   [[nodiscard]] constexpr round_plan plan(std::size_t round) const noexcept {
-    if (round % 2 == 0) return {.gradients = carried::fresh, .parameters = update::predict, .part = step_part::first};
-    return {.gradients = carried::kept_and_fresh, .parameters = update::commit, .part = step_part::second};
+    constexpr bool exact = std::is_same_v<typename decltype(as_coded(Estimate{}))::gradient_encoding, full>;
+    if (round % 2 == 0) {
+      return {.gradients = carried::fresh, .parameters = update::predict, .part = step_part::first, .keeps = !exact};
+    }
+    return {
+        .gradients = exact ? carried::kept_and_fresh : carried::fresh, .parameters = update::commit, .part = step_part::second};
   }
 };
 static_assert(schedule<two_phase<>>);

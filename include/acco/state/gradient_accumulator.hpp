@@ -22,17 +22,20 @@ template <class Parameter, class Gradient>
 class round_buffers {
  public:
   round_buffers() = default;
-  round_buffers(Gradient* carried, Parameter* arriving, partition shares)
-      : carried_(carried), arriving_(arriving), shares_(shares) {}
+  round_buffers(Gradient* carried, Parameter* arriving, partition shares, bool kept = false)
+      : carried_(carried), arriving_(arriving), shares_(shares), kept_(kept) {}
   round_buffers(round_buffers&& other) noexcept { *this = std::move(other); }
   round_buffers& operator=(round_buffers&& other) noexcept {
     carried_ = std::exchange(other.carried_, nullptr);
     arriving_ = std::exchange(other.arriving_, nullptr);
     shares_ = other.shares_;
+    kept_ = other.kept_;
     return *this;
   }
 
   [[nodiscard]] explicit operator bool() const noexcept { return carried_ != nullptr; }
+  /// Whether the accumulator keeps what the round carries: then it must be read at once, before the trainer adds to it.
+  [[nodiscard]] bool kept() const noexcept { return kept_; }
   /// What the round carries: this rank's addend.
   [[nodiscard]] partial<Gradient const> gradients() const noexcept {
     return partial<Gradient const>({carried_, shares_.padded_size()});
@@ -50,11 +53,14 @@ class round_buffers {
   Gradient* carried_ = nullptr;
   Parameter* arriving_ = nullptr;
   partition shares_{0, 1};
+  bool kept_ = false;
 };
 
 /// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round and gives the trainer an empty
 /// accumulator; `land` brings the parameters that arrived into use. How they change places:
 ///  - in_place (the computation waits for rounds): parameters arrive where they are in use; two buffers;
+///  - exchanging (the same, and parameters travel as differences): they arrive where the gradients were; two buffers that change
+///    places (three, when parameter and gradient differ in size);
 ///  - rotating: three buffers (or two pairs, when parameter and gradient differ in size) swap pointers; nothing is copied;
 ///  - copying (`stable_addresses`, or frozen tensors between trainable ones): the trainer's two buffers stay, a third one
 ///  travels.
@@ -66,12 +72,15 @@ class gradient_accumulator {
   using queue = typename Storage::queue;
   using flight = round_buffers<parameter_type, gradient_type>;
 
-  gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses)
+  gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses,
+                       bool differences = false)
       : shares_(shares), whole_(layout.size()), runs_(trainable_runs(layout)) {
     const bool has_gaps = layout.trainable_size() != layout.size();
-    mode_ = has_gaps || (stable_addresses && !computation_waits) ? mode::copying
-            : computation_waits                                  ? mode::in_place
-                                                                 : mode::rotating;
+    const bool in_place = computation_waits && !differences;
+    mode_ = has_gaps || (stable_addresses && !in_place) ? mode::copying
+            : in_place                                  ? mode::in_place
+            : computation_waits                         ? mode::exchanging
+                                                        : mode::rotating;
   }
 
   /// Fills in this class's rows of the byte table.
@@ -97,16 +106,27 @@ class gradient_accumulator {
   [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, whole_}; }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, whole_}; }
 
-  /// Hands what was accumulated to a round; the accumulator is empty afterwards. The trainer's spans move only at a boundary that
-  /// is reported to it: the first launch after a start copies instead (`quietly`).
-  [[nodiscard]] flight launch(queue& q, bool quietly) {
-    if (mode_ == mode::in_place) return {gradients_, parameters_, shares_};
+  /// The parameters in use, by the number of the trainable element.
+  [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept { return {parameters_, runs_.data(), runs_.size()}; }
+
+  /// Hands what was accumulated to a round; the accumulator is empty afterwards, unless it `keeps` its content. The trainer's
+  /// spans move only at a boundary that is reported to it: the first launch after a start copies instead (`quietly`).
+  [[nodiscard]] flight launch(queue& q, bool quietly, bool keeps = false) {
+    if (mode_ == mode::in_place) return {gradients_, parameters_, shares_, keeps};
+    if (mode_ == mode::exchanging) {
+      if constexpr (same_size) arriving_ = reinterpret_cast<parameter_type*>(gradients_);
+      return {gradients_, arriving_, shares_};
+    }
     if (mode_ == mode::copying) {
       auto* const carried = buffers_[2].template as<gradient_type>();
       for (trainable_run const& run : runs_) Storage::copy(q, gradients_ + run.offset, carried + run.first, run.count);
       Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());
-      clear(q, gradients_);
-      return {carried, buffers_[2].template as<parameter_type>(), shares_};
+      if (!keeps) clear(q, gradients_);
+      return {carried, buffers_[2].template as<parameter_type>(), shares_, keeps};
+    }
+    if (keeps) {
+      if constexpr (same_size) arriving_ = reinterpret_cast<parameter_type*>(spare_);
+      return {gradients_, arriving_, shares_, true};
     }
     if (quietly) {
       Storage::copy(q, gradients_, spare_, shares_.padded_size());
@@ -125,6 +145,10 @@ class gradient_accumulator {
     const flight done = std::move(completed);
     parameter_type* const arrived = done.parameters().whole().data();
     if (mode_ == mode::in_place) {
+      if (!done.kept()) clear(q, gradients_);
+    } else if (mode_ == mode::exchanging) {
+      arriving_ = std::exchange(parameters_, arrived);
+      if constexpr (same_size) gradients_ = reinterpret_cast<gradient_type*>(arriving_);
       clear(q, gradients_);
     } else if (mode_ == mode::copying) {
       for (trainable_run const& run : runs_) Storage::copy(q, arrived + run.first, parameters_ + run.offset, run.count);
@@ -166,7 +190,7 @@ class gradient_accumulator {
   }
 
  private:
-  enum class mode { in_place, rotating, copying };
+  enum class mode { in_place, exchanging, rotating, copying };
   static constexpr bool same_size = sizeof(parameter_type) == sizeof(gradient_type);
   static constexpr std::size_t buffer_count = 4;  // parameters, gradients, in flight (two when their element sizes differ)
 
@@ -175,6 +199,7 @@ class gradient_accumulator {
     if (k == 0) return own * sizeof(parameter_type);
     if (k == 1) return own * sizeof(gradient_type);
     if (mode_ == mode::in_place) return 0;
+    if (mode_ == mode::exchanging) return k == 2 && !same_size ? shares_.padded_size() * sizeof(parameter_type) : 0;
     const std::size_t larger = std::max(sizeof(parameter_type), sizeof(gradient_type));
     if (mode_ == mode::copying || same_size) return k == 2 ? shares_.padded_size() * larger : 0;
     return shares_.padded_size() * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));

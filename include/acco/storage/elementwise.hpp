@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -115,6 +116,25 @@ template <class From>
 [[nodiscard]] inline double sum_of_squares(From const* from, std::size_t count, double before = 0) {
   for (std::size_t i = 0; i < count; i += square_block) before += squares_of_block(from + i, std::min(square_block, count - i));
   return before;
+}
+
+/// Whether none of `count` numbers is infinite or not a number.
+template <std::size_t count>
+[[nodiscard]] inline bool all_finite(float const* from) {
+  using integers = pack<float>::vector_of<std::int32_t>::type;
+  constexpr std::size_t lanes = pack<float>::lanes;
+  constexpr std::int32_t infinite = 0x7f800000;
+  integers bad{};
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    integers bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    bad |= (bits & infinite) == infinite;
+  }
+  bool finite = true;
+  for (std::size_t k = 0; k < lanes; ++k) finite = finite && bad[k] == 0;
+  for (; i < count; ++i) finite = finite && std::isfinite(from[i]);
+  return finite;
 }
 
 /// How many elements are infinite or not a number; `first` becomes the index of the first of them.

@@ -2,6 +2,7 @@
 // Parameters, gradients and optimizer state in host memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory_resource>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "acco/bfloat16.hpp"
+#include "acco/encoding/coding.hpp"
 #include "acco/half.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/elementwise_works.hpp"
@@ -185,6 +187,47 @@ struct host_storage {
     }
   }
 
+  /// Encodes `slices` slices of `count` numbers, each into `stride` bytes: at once, between the trainer's own computations, or as
+  /// a task. What is not finite is noted in `bad`.
+  template <encoding Encoding, class T>
+  static void encode_now(host_queue&, Encoding const& e, T const* from, std::size_t slices, std::size_t count, std::byte* to,
+                         coding::refused bad) {
+    *bad.found = 0;
+    *bad.first = ~0ULL;
+    encode_slices(e, from, slices, count, to, bad);
+  }
+  template <encoding Encoding, class T>
+  static void encode(host_queue& queue, Encoding const& e, T const* from, std::size_t slices, std::size_t count, std::byte* to,
+                     coding::refused bad) {
+    queue.enqueue([=] { encode_slices(e, from, slices, count, to, bad); });
+  }
+  /// Enqueues: encodes values[i] - (element index + i of the reference).
+  template <encoding Encoding>
+  static void encode_difference(host_queue& queue, Encoding const& e, Parameter const* values,
+                                trainable_view<Parameter> reference, std::size_t index, std::size_t count, std::byte* to,
+                                coding::refused bad) {
+    queue.enqueue([=] { coding::encode_difference(e, values, reference, index, count, to, bad); });
+  }
+  /// Enqueues out = (or +=) the sum of `sources` encoded slices of `count` numbers that follow each other, in their order.
+  template <encoding Encoding>
+  static void decode_sum(host_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
+                         std::size_t count, bool add) {
+    queue.enqueue([=] {
+      const auto source = [&](int k) { return from + static_cast<std::size_t>(k) * encoded_size<Encoding>(count); };
+      coding::decode_sum(e, sources, source, out, count, add);
+    });
+  }
+  /// Enqueues out[i] = reference[i] + the decoded difference, for `total` elements in slices of `slice` elements.
+  template <encoding Encoding>
+  static void decode_onto(host_queue& queue, Encoding const& e, std::byte const* from, trainable_view<Parameter> reference,
+                          std::size_t slice, std::size_t total, Parameter* out) {
+    queue.enqueue([=] {
+      std::byte const* encoded = from;
+      for (std::size_t i = 0; i < total; i += slice, encoded += encoded_size<Encoding>(slice))
+        coding::decode_onto(e, encoded, reference, i, std::min(slice, total - i), out + i);
+    });
+  }
+
   /// Enqueues to[i] += from[i].
   template <class From, class To>
   static void add(host_queue& queue, From const* from, To* to, std::size_t count) {
@@ -194,6 +237,14 @@ struct host_storage {
   template <class From, class To>
   static void convert(host_queue& queue, From const* from, To* to, std::size_t count) {
     enqueue_convert(queue, from, to, count);
+  }
+
+ private:
+  template <encoding Encoding, class T>
+  static void encode_slices(Encoding const& e, T const* from, std::size_t slices, std::size_t count, std::byte* to,
+                            coding::refused const& bad) {
+    for (std::size_t k = 0; k < slices; ++k)
+      coding::encode_values(e, from + k * count, k * count, count, to + k * encoded_size<Encoding>(count), bad);
   }
 };
 static_assert(storage<host_storage<float>>);

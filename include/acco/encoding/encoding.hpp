@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a block of numbers travels. An encoding knows one block; cutting arrays into blocks, sums, differences, element types and
+// messages are done elsewhere (encoding/coding.hpp), so an encoding is a few lines.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// Not encoded: numbers travel in their element type, gradients as they are accumulated, parameters as they are used.
+struct full {
+  static constexpr char const* name = "full";
+};
+
+/// An encoding has
+///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 1024; blocks are encoded one by one;
+///  - `static constexpr std::size_t block_bytes`: what a block takes on the wire, always;
+///  - `encode(float const* values, std::byte* bytes) const`: one block, with no alignment of `bytes`. Where a value is infinite
+///    or not a number, the block must decode to something that is not finite: the round then refuses it;
+///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
+///  - `static constexpr char const* name`.
+/// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit quantisation, and
+/// choices inside a block (top-k, the largest components of a transform).
+template <class Encoding>
+concept encoding = std::is_trivially_copyable_v<Encoding> &&
+                   requires(Encoding const& e, float const* values, float* decoded, std::byte const* bytes, std::byte* encoded) {
+                     { Encoding::block_size } -> std::convertible_to<std::size_t>;
+                     { Encoding::block_bytes } -> std::convertible_to<std::size_t>;
+                     { Encoding::name } -> std::convertible_to<char const*>;
+                     e.encode(values, encoded);
+                     e.decode(bytes, decoded);
+                   };
+
+template <class Wire>
+concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
+
+/// Bytes of `count` numbers.
+template <encoding Encoding>
+[[nodiscard]] constexpr std::size_t encoded_size(std::size_t count) noexcept {
+  static_assert(1024 % Encoding::block_size == 0, "acco: the size of an encoding's block divides 1024");
+  return (count + Encoding::block_size - 1) / Encoding::block_size * Encoding::block_bytes;
+}
+
+/// How a round's two messages travel: gradients to the owners of the slices, parameters back. Encoded parameters travel as
+/// differences against those in use, which every rank holds alike.
+template <full_or_encoding Gradients = full, full_or_encoding Parameters = full>
+struct coded {
+  Gradients gradients = {};
+  Parameters parameters = {};
+  /// Every so many commits parameters travel in full, as if they were not encoded; 0: never.
+  unsigned exact_every = 0;
+
+  using gradient_encoding = Gradients;
+  using parameter_encoding = Parameters;
+};
+
+/// One encoding stands for both.
+template <full_or_encoding Wire>
+[[nodiscard]] constexpr coded<Wire, Wire> as_coded(Wire const& both) noexcept {
+  return {both, both};
+}
+template <class Gradients, class Parameters>
+[[nodiscard]] constexpr coded<Gradients, Parameters> as_coded(coded<Gradients, Parameters> const& wire) noexcept {
+  return wire;
+}
+template <class Wire>
+concept wire = requires(Wire const& w) { as_coded(w); };
+
+}  // namespace ACCO_NAMESPACE

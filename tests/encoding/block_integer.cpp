@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <acco/encoding/block_integer.hpp>
+
+#include "conformance/encoding.hpp"
+
+TEST_CASE_TEMPLATE("block_int8 conforms", Encoding, acco::block_int8<>, acco::block_int8<128>, acco::block_int8<1024>) {
+  conformance::encoding_suite(Encoding{}, 1.0 / 252);
+}
+TEST_CASE_TEMPLATE("block_int4 conforms", Encoding, acco::block_int4<>, acco::block_int4<128>, acco::block_int4<1024>) {
+  conformance::encoding_suite(Encoding{}, 1.0 / 13.89);
+}
+
+TEST_CASE("bytes are those of the issue: one scale for 256 numbers") {
+  static_assert(acco::encoded_size<acco::block_int4<>>(2560) == 10 * 132);
+  static_assert(acco::encoded_size<acco::block_int8<>>(2561) == 11 * 260);
+}
+
+TEST_CASE_TEMPLATE("the packed loops do what the arithmetic of one number says, bit by bit", Encoding, acco::block_int8<>,
+                   acco::block_int4<>) {
+  constexpr std::size_t n = Encoding::block_size;
+  using arithmetic = typename Encoding::arithmetic;
+  for (const float magnitude : {1e-35F, 1e-28F, 3e-7F, 1.0F, 12345.0F, 3.4e38F}) {
+    float values[n], decoded[n];
+    float largest = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      values[i] = static_cast<float>(2 * problem::unit(i) - 1) * magnitude;
+      largest = std::max(largest, std::abs(values[i]));
+    }
+    std::byte bytes[Encoding::block_bytes];
+    Encoding().encode(values, bytes);
+    Encoding().decode(bytes, decoded);
+    const float scale = arithmetic::scale(std::bit_cast<std::int32_t>(largest));
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t code = scale > 0 ? arithmetic::code(values[i], scale) : 0;
+      wrong += std::abs(code) <= arithmetic::largest && decoded[i] == arithmetic::value(code, scale) ? 0U : 1U;
+      wrong += scale == 0 || code == static_cast<std::int32_t>(std::nearbyint(values[i] / scale)) ? 0U : 1U;
+    }
+    CHECK(wrong == 0);
+    CHECK((scale == 0) == (magnitude < 1e-30F));
+  }
+}

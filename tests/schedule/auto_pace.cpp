@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <thread>
+
+#include <doctest/doctest.h>
+
+#include <acco/schedule/auto_pace.hpp>
+
+#include "support/worlds.hpp"
+
+namespace {
+constexpr unsigned second(double micro_batch, double estimate, double commit, unsigned total = 8) {
+  return acco::auto_pace::best_second(total, {micro_batch, estimate, commit});
+}
+// c = 1: eight micro-batches compute for 8
+static_assert(second(1, 0.9, 6) == 1);   // 7 + 1: all is hidden
+static_assert(second(1, 2, 6) == 2);     // 6 + 2
+static_assert(second(1, 4, 4) == 4);     // exact ACCO on a link that just suffices
+static_assert(second(1, 0.1, 20) == 1);  // nothing helps: the smallest of equal ones
+static_assert(second(1, 0.1, 0.1) == 1);
+static_assert(second(1, 6, 1) == 6);
+static_assert(second(1, 6, 1, 2) == 1);
+}  // namespace
+
+TEST_CASE_TEMPLATE("all ranks find the split that hides most, keep it, and report it", World, worlds::threads,
+                   worlds::decorated) {
+  std::vector<unsigned> firsts(3), seconds(3);
+  std::vector<std::size_t> changes(3);
+  World::run(3, [&](auto world) {
+    // an estimate of few bytes and a commit of many, on a link on which the commit takes several micro-batches
+    const auto slow = acco::rate_limited(world, {.bytes_per_second = 40000.0 * 4 * 2 * 2 / 3 / 0.020});
+    acco::optimizer training{acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::auto_pace{.micro_batches = 8}},
+                             acco::sgd{}, acco::host_storage<float>{}, slow, 40000};
+    training.initialize(std::vector<float>(40000, 1.0F));
+    const auto me = static_cast<std::size_t>(world.rank());
+    std::uint64_t last_step = 0;
+    double before = 0;
+    for (int m = 0; m < 8 * 16; ++m) {
+      std::this_thread::sleep_for(std::chrono::microseconds(3000 + 500 * world.rank()));
+      const auto report = training.accumulated(1);
+      if (!report) continue;
+      if (firsts[me] != 0 && report->first != firsts[me]) ++changes[me];
+      firsts[me] = report->first;
+      seconds[me] = report->second;
+      if (report->step != last_step) {
+        CHECK(report->samples - before == 3 * 8);  // a step never has more or fewer
+        before = report->samples;
+        last_step = report->step;
+      }
+    }
+    training.finish();
+  });
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    CHECK(firsts[rank] + seconds[rank] == 8);
+    CHECK(firsts[rank] == firsts[0]);
+    CHECK(firsts[rank] > 4);  // most of the computation goes where the commit is
+    CHECK(changes[rank] == 1);
+  }
+}
+
+TEST_CASE("a single micro-batch cannot be split") {
+  CHECK_THROWS_AS((acco::optimizer{acco::two_phase{.pace = acco::auto_pace{.micro_batches = 1}}, acco::sgd{},
+                                   acco::host_storage<float>{}, acco::solo_backend{}, 10}),
+                  acco::usage_error);
+}
