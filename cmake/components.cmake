@@ -14,7 +14,7 @@ set(acco_gloo_find [[
   find_package(Gloo QUIET)
   set(acco_gloo_missing "Gloo (libgloo-dev)")]])
 set(acco_cuda_headers storage/cuda.hpp storage/cuda_memory.hpp storage/cuda_queue.hpp storage/cuda_runtime.hpp collective/threads_cuda.hpp)
-set(acco_cuda_more storage/cuda_kernels.cuh) # kernels, which only a CUDA compiler takes
+set(acco_cuda_more storage/cuda_kernels.cuh storage/cuda_coding.cuh storage/cuda_warp.cuh) # kernels, which only a CUDA compiler takes
 set(acco_cuda_needs CUDA::cudart)
 set(acco_cuda_find [[
   find_package(CUDAToolkit QUIET)

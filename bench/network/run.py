@@ -5,6 +5,7 @@ computing thread a rank, runs every schedule, and prints step times beside their
 
   bench/network/run.py overlap [--hosts 2|4] [--backends gloo,mpi] [--loads synthetic,toy_gpt] [--schedules ...] [--ratios 0.25,0.5,1,2] [--plot overlap.svg]
   bench/network/run.py pieces                     the size of pieces, on a fast link and a slow one
+  bench/network/run.py coarse [--ratios 0.5,1,1.5] [--loads synthetic] [--plot coarse.svg]     encoded rounds beside full ones, 8 micro-batches a step
   bench/network/run.py heterogeneous              one rank at half speed: elastic_pace against synchronous
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
@@ -178,16 +179,16 @@ class Programs:
                      "--steps", str(a.steps), *more]
             out, sent = hosts.everywhere(words, backend)
             result = json.loads(out.strip().splitlines()[-1])
-            result["computation"] = 2 * result["alone_seconds"]
+            result["computation"] = a.synthetic_micro * result["alone_seconds"]
             result["single"] = 1 / result["alone_seconds"]
             parameters = a.parameters
         else:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-            words = [self.toy, "--backend", backend, "--schedule", schedule, *a.toy_flags, "--micro-batches", "2" if schedule == "two_phase" else "4", "--samples",
-                     str(128 * a.steps), "--validations", "1", "--quiet", "--log", log, *more]
+            words = [self.toy, "--backend", backend, *a.toy_flags, *toy_schedule(schedule, a.toy_micro, a.split), "--samples",
+                     str(len(hosts.names) * a.toy_batch * a.toy_micro * a.steps), "--validations", "1", "--quiet", "--log", log, *more]
             _, sent = hosts.everywhere(words, backend)
             result = json.loads(open(log).read().strip().splitlines()[-1])
-            result.update(step_seconds=result["seconds"] / result["steps"], total_bytes_sent=result["bytes_sent"], computation=64 / a.toy_single, single=a.toy_single)
+            result.update(step_seconds=result["seconds"] / result["steps"], total_bytes_sent=result["bytes_sent"], computation=a.toy_batch * a.toy_micro / a.toy_single, single=a.toy_single)
             result["bytes_sent"] = result["total_bytes_sent"] / result["steps"]
             parameters = result["parameters"]
         n = result["ranks"]
@@ -205,6 +206,19 @@ class Programs:
             run("taskset", "-c", "0", self.toy, "--ranks", "1", "--schedule", "synchronous", *flags, "--samples", "512", "--quiet", "--log", log)
             speeds.append(json.loads(open(log).read().strip().splitlines()[-1])["samples_per_second"])
         return statistics.median(speeds)
+
+
+def toy_schedule(label, micro_batches, split=None):
+    """Flags of toy_gpt for a schedule with so many micro-batches a step; a split (7:1) is for schedules of two rounds."""
+    schedule, _, wire = label.partition("+")
+    if schedule != "two_phase":
+        split = str(micro_batches)
+    elif not split:
+        split = f"{micro_batches // 2}:{micro_batches - micro_batches // 2}"
+    flags = ["--schedule", schedule, "--micro-batches", split]
+    if wire == "coded":
+        return flags + ["--commit", "coded"]
+    return flags + (["--estimate", wire] if wire else [])
 
 
 def row(result, schedule, goodput):
@@ -230,7 +244,7 @@ def overlap(a, programs):
     for load in a.loads.split(","):
         if load == "toy_gpt":
             a.toy_single = programs.toy_single(a.toy_flags)
-            computation, whole = 64 / a.toy_single, 4 * 834304
+            computation, whole = a.toy_batch * a.toy_micro / a.toy_single, 4 * 834304
         else:
             computation, whole = 2e-3 * a.milliseconds, 4 * a.parameters
         for ratio in [float(r) for r in a.ratios.split(",")]:
@@ -254,6 +268,71 @@ def overlap(a, programs):
                 f"{name} using 1:{column} with linespoints pt {7 if key[1] == 'gloo' else 6} dt {1 if key[0] == 'synthetic' else 2} lc {SCHEDULES.index(key[2]) + 1} "
                 f"title '{key[2]}, {key[1]}, {key[0]}' noenhanced" for key, name in names.items()) + "\n"
         gnuplot(script + "unset multiplot\n", a.plot)
+
+
+BYTES = {"full": 4.0, "int8": 260 / 256, "int4": 132 / 256}  # of a number on the wire
+
+
+def parts(schedule, n, parameters):
+    """Bytes that a rank sends in the round that does not commit, and in the one that does."""
+    name, _, wire = schedule.partition("+")
+    once = parameters * (n - 1) / n
+    commit = once * (BYTES["int8"] + BYTES["int4"] if wire == "coded" else 2 * BYTES["full"])
+    if name != "two_phase":
+        return 0, commit
+    return 2 * once * BYTES["int4" if wire in ("coded", "int4") else "int8" if wire == "int8" else "full"], commit
+
+
+def coarse(a, programs):
+    """Steps of 8 micro-batches: encoded rounds beside full ones on the same link in the same run."""
+    a.synthetic_micro, a.toy_micro, a.toy_batch, a.toy_flags = 8, 8, 8, ["--batch", "8"]
+    configurations = [("synchronous", None), ("delayed", None), ("weight_prediction", None), ("two_phase", "4:4"), ("two_phase+int8", "7:1"), ("two_phase+int4", "7:1"),
+                      ("two_phase+int4", "auto"), ("two_phase+coded", "7:1"), ("two_phase+coded", "auto"), ("synchronous+coded", None), ("delayed+coded", None)]
+    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}, 8 micro-batches a step, median of {a.repeat}. limit of two_phase: the longer of computation and communication in each part of a step.")
+    print("| load | T_comm/T_comp | link, Mbit/s | schedule | split | step, ms | limit, ms | step/limit | hidden | bytes a parameter and step | samples/s | x synchronous | x delayed |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    points = {}
+    for load in a.loads.split(","):
+        if load == "toy_gpt":
+            a.toy_single = programs.toy_single(a.toy_flags)
+            computation, parameters = a.toy_batch * a.toy_micro / a.toy_single, 834304
+        else:
+            computation, parameters = 8e-3 * a.milliseconds, a.parameters
+        for ratio in [float(r) for r in a.ratios.split(",")]:
+            rate = 4 * parameters * 2 * (a.hosts - 1) / a.hosts * 8 / (ratio * computation) / HEADERS
+            with Hosts(a.hosts, rate) as hosts:
+                goodput = hosts.goodput()
+                base = {}
+                for schedule, split in configurations:
+                    results = []
+                    for _ in range(a.repeat):
+                        auto = split == "auto"
+                        a.split = None if auto else split
+                        more = ["--auto-pace"] if auto else []
+                        if load == "synthetic":
+                            first, second = ((4, 4) if auto or not split else map(int, split.split(":")))
+                            more += ["--micro-batches", str(first), "--second", str(second)]
+                        results.append(programs.load(load, a.backends, schedule, a, hosts, more))
+                    r = sorted(results, key=lambda each: each["step_seconds"])[len(results) // 2]
+                    estimate, commit = (bytes_ / goodput for bytes_ in parts(schedule, a.hosts, parameters))
+                    c = r["computation"] / 8
+                    if schedule.startswith("two_phase"):
+                        limit = max(r["first"] * c, commit) + max(r["second"] * c, estimate)
+                    else:
+                        limit = 8 * c + commit if schedule.startswith("synchronous") else max(8 * c, commit)
+                    speed = r["samples_per_second"]
+                    base.setdefault(schedule, speed)
+                    shown = f"{r['first']} + {r['second']}" + (", found" if split == "auto" else "") if schedule.startswith("two_phase") else ""
+                    points.setdefault(f"{schedule} {shown if split != 'auto' else 'auto'}".strip(), []).append((ratio, speed / base["synchronous"]))
+                    print(f"| {load} | {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {schedule} | {shown} | {1e3 * r['step_seconds']:.1f} | {1e3 * limit:.1f} | "
+                          f"{r['step_seconds'] / limit:.3f} | {100 * r['hidden_fraction']:.0f} % | {r['bytes_sent'] * a.hosts / (a.hosts - 1) / parameters:.2f} | {speed:.1f} | "
+                          f"{speed / base['synchronous']:.2f} | {speed / base.get('delayed', speed):.2f} |", flush=True)
+    if a.plot:
+        script = "set grid lc rgb '#dddddd'\nset xlabel 'communication / computation of one synchronous step'\nset ylabel 'samples/s, synchronous = 1'\nset key outside\n"
+        for k, values in enumerate(points.values()):
+            script += f"$d{k} << END\n" + "".join(f"{x} {y}\n" for x, y in values) + "END\n"
+        script += "plot " + ", ".join(f"$d{k} using 1:2 with linespoints lw 2 pt 7 ps 0.5 title '{name}' noenhanced" for k, name in enumerate(points)) + "\n"
+        gnuplot(script, a.plot)
 
 
 def pieces(a, programs):
@@ -294,6 +373,16 @@ def heterogeneous(a, programs):
             print(f"| toy_gpt | {schedule} | {pace} | {r['samples_per_second']:.1f} | {r['samples_per_second'] / (1.5 * a.toy_single):.3f} | {r['validation_loss']:.4f} |", flush=True)
 
 
+def seconds_to(loss, curve):
+    """When a validation curve of (samples, seconds, loss) first reaches a loss, between its points."""
+    before = None
+    for _, seconds, now in curve:
+        if now <= loss:
+            return f"{seconds if before is None else before[0] + (before[1] - loss) / (before[1] - now) * (seconds - before[0]):.1f}"
+        before = (seconds, now)
+    return "-"
+
+
 def peers(a, programs):
     flags = ["--data", a.data, *a.toy_flags, "--seed", "1"]
     a.toy_single = programs.toy_single(flags)
@@ -306,17 +395,18 @@ def peers(a, programs):
     with Hosts(2, rate) as hosts:
         print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire everywhere; {a.samples} sequences, 128 a step.")
         print(f"Single rank: toy_gpt {a.toy_single:.1f} sequences/s, PyTorch {single:.1f}.")
-        print("| program | samples/s | of N single | seconds | validation loss |\n|---|---|---|---|---|")
-        for schedule in SCHEDULES:
+        print(f"| program | micro-batches | samples/s | of N single | seconds | validation loss | seconds to {a.loss} |\n|---|---|---|---|---|---|---|")
+        for schedule, split in [("synchronous", None), ("delayed", None), ("two_phase", "2:2"), ("weight_prediction", None), ("two_phase+int4", "3:1"), ("two_phase+coded", "3:1")]:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-            hosts.everywhere([programs.toy, "--backend", "gloo", "--schedule", schedule, *flags, "--micro-batches", "2" if schedule == "two_phase" else "4",
+            hosts.everywhere([programs.toy, "--backend", "gloo", *flags, *toy_schedule(schedule, 4, split), "--validations", "16",
                               "--samples", str(a.samples), "--quiet", "--log", log], seconds=900)
             curves.append((json.loads(open(log).read().strip().splitlines()[-1]), a.toy_single))
         for mode in ("ddp", "zero"):
             out, _ = hosts.everywhere([python, torch, "--mode", mode, "--data", a.data, "--batch", "16", "--samples", str(a.samples)], seconds=900)
             curves.append((json.loads(out.strip().splitlines()[-1]), single))
     for r, alone in curves:
-        print(f"| {r['schedule']} | {r['samples_per_second']:.1f} | {r['samples_per_second'] / 2 / alone:.3f} | {r['seconds']:.1f} | {r['validation_loss']:.4f} |")
+        split = f"{r['first']} + {r['second']}" if r["schedule"].startswith("two_phase") else ""
+        print(f"| {r['schedule']} | {split} | {r['samples_per_second']:.1f} | {r['samples_per_second'] / 2 / alone:.3f} | {r['seconds']:.1f} | {r['validation_loss']:.4f} | {seconds_to(a.loss, r['validation'])} |")
     if a.plot:
         script = "set grid lc rgb '#dddddd'\nset xlabel 'seconds'\nset ylabel 'validation loss (nats per byte)'\n"
         for k, (r, _) in enumerate(curves):
@@ -354,7 +444,7 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "pieces", "heterogeneous", "peers", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "pieces", "heterogeneous", "peers", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
@@ -367,12 +457,13 @@ def main():
     parser.add_argument("--milliseconds", type=float, default=120)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
+    parser.add_argument("--loss", type=float, default=2.8, help="validation loss that peers are to reach")
     parser.add_argument("--data", help="text for peers")
     parser.add_argument("--samples", type=int, default=9600, help="sequences, for peers")
     parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers")
     parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
     a = parser.parse_args()
-    a.toy_flags = ["--batch", "16"]
+    a.toy_flags, a.toy_batch, a.toy_micro, a.synthetic_micro, a.split = ["--batch", "16"], 16, 4, 2, None
     programs = Programs(a.build)
     programs.synthetic = a.synthetic or programs.synthetic
     if a.what != "check":
@@ -380,7 +471,7 @@ def main():
         if reason:
             sys.exit(reason)
     began = time.time()
-    {"overlap": overlap, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "check": check}[a.what](a, programs)
+    {"overlap": overlap, "coarse": coarse, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "check": check}[a.what](a, programs)
     if a.what != "check":
         print(f"({time.time() - began:.0f} s)")
 

@@ -21,8 +21,9 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 struct settings {
   std::string backend = "gloo", schedule = "two_phase", progress = "helper_thread";
   std::size_t parameters = 1'000'000, piece_kib = 0;
-  double milliseconds = 50;  // of arithmetic in a micro-batch
-  unsigned first = 1;        // micro-batches of a round
+  double milliseconds = 50;        // of arithmetic in a micro-batch
+  unsigned first = 1, second = 0;  // micro-batches of a step's two parts; 0: as many as in the first
+  bool auto_pace = false;          // split them by measuring
   bool elastic = false;
   int slow_rank = -1;  // computes everything twice
   int steps = 20;
@@ -79,19 +80,23 @@ nlohmann::json measure(settings const& s, Schedule schedule, World world) {
 
   acco::round_totals warm;
   double from = 0, samples_from = 0;
+  unsigned first = 0, second = 0;
+  const std::uint64_t warm_up = s.auto_pace ? acco::auto_pace::warm_up + acco::auto_pace::measurements + 2 : 2;
   std::uint64_t steps_from = 0, last = 0;
   double samples_to = 0, to = 0;
   std::uint64_t steps_to = 0;
   acco::round_totals done;
   std::string progress;
-  while (training.steps() < static_cast<std::uint64_t>(s.steps + 2)) {
+  while (training.steps() < static_cast<std::uint64_t>(s.steps) + warm_up) {
     compute();
     const auto report = training.accumulated(1);
     if (!report) continue;
     progress = report->progress;
+    first = report->first;
+    second = report->second;
     if (training.steps() == last) continue;
     last = training.steps();
-    if (last == 2) {
+    if (last == warm_up) {
       from = now();
       samples_from = training.samples();
       steps_from = last;
@@ -114,6 +119,8 @@ nlohmann::json measure(settings const& s, Schedule schedule, World world) {
           {"ranks", world.size()},
           {"parameters", s.parameters},
           {"steps", steps},
+          {"first", first},
+          {"second", second},
           {"step_seconds", (to - from) / steps},
           {"alone_seconds", alone},  // a micro-batch without communication
           {"compute_seconds", (done.compute_seconds - warm.compute_seconds) / steps},
@@ -127,12 +134,29 @@ nlohmann::json measure(settings const& s, Schedule schedule, World world) {
 
 template <class World>
 void run(settings const& s, World const& world) {
-  const acco::fixed_pace fixed{.first = s.first};
-  const acco::fixed_pace whole{.first = 2 * s.first};  // one kind of round: as many micro-batches a step
+  const acco::fixed_pace fixed{.first = s.first, .second = s.second};
+  const unsigned step = s.first + (s.second != 0 ? s.second : s.first);
+  const acco::fixed_pace whole{.first = step};  // one kind of round: as many micro-batches a step
+  const acco::auto_pace found{.micro_batches = step};
+  const acco::coded<acco::block_int8<>, acco::block_int4<>> few;
+  const acco::block_int8<> int8;
+  const acco::block_int4<> int4;
   const acco::elastic_pace elastic{.at_least = s.first, .at_most = 64};
   nlohmann::json result;
   if (s.schedule == "two_phase") {
     result = s.elastic ? measure(s, acco::two_phase{.pace = elastic}, world) : measure(s, acco::two_phase{.pace = fixed}, world);
+  } else if (s.schedule == "two_phase+int8") {
+    result = measure(s, acco::two_phase{.estimate = int8, .pace = fixed}, world);
+  } else if (s.schedule == "two_phase+int4") {
+    result = s.auto_pace ? measure(s, acco::two_phase{.estimate = int4, .pace = found}, world)
+                         : measure(s, acco::two_phase{.estimate = int4, .pace = fixed}, world);
+  } else if (s.schedule == "two_phase+coded") {
+    result = s.auto_pace ? measure(s, acco::two_phase{.estimate = int4, .commit = few, .pace = found}, world)
+                         : measure(s, acco::two_phase{.estimate = int4, .commit = few, .pace = fixed}, world);
+  } else if (s.schedule == "delayed+coded") {
+    result = measure(s, acco::delayed{.commit = few, .pace = whole}, world);
+  } else if (s.schedule == "synchronous+coded") {
+    result = measure(s, acco::synchronous{.commit = few, .pace = whole}, world);
   } else if (s.schedule == "delayed") {
     result = s.elastic ? measure(s, acco::delayed{.pace = elastic}, world) : measure(s, acco::delayed{.pace = whole}, world);
   } else if (s.schedule == "weight_prediction") {
@@ -149,12 +173,16 @@ int main(int count, char** words) {
   settings s;
   CLI::App app{"A load of exact computation and exact traffic."};
   app.add_option("--backend", s.backend)->check(CLI::IsMember({"mpi", "gloo", "solo"}));
-  app.add_option("--schedule", s.schedule)->check(CLI::IsMember({"synchronous", "delayed", "two_phase", "weight_prediction"}));
+  app.add_option("--schedule", s.schedule)
+      ->check(CLI::IsMember({"synchronous", "delayed", "two_phase", "weight_prediction", "synchronous+coded", "delayed+coded",
+                             "two_phase+int8", "two_phase+int4", "two_phase+coded"}));
   app.add_option("--progress", s.progress)->check(CLI::IsMember({"helper_thread", "poll", "none"}));
   app.add_option("--parameters", s.parameters);
   app.add_option("--piece", s.piece_kib, "KiB");
   app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
-  app.add_option("--micro-batches", s.first, "Of a round of two_phase; the others take twice as many");
+  app.add_option("--micro-batches", s.first, "Of the first part of a step of two_phase; the others take all of a step");
+  app.add_option("--second", s.second, "Of the second part, if not as many");
+  app.add_flag("--auto-pace", s.auto_pace, "two_phase+int4 and two_phase+coded: split the step by measuring");
   app.add_flag("--elastic", s.elastic);
   app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
   app.add_option("--steps", s.steps);

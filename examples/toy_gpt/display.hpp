@@ -32,7 +32,7 @@ inline void print_model(settings const& s, acco::parameter_layout const& layout,
   std::printf("text      %s: %zu bytes to train on, %zu to validate\n", source.c_str(), text.training_bytes(),
               text.validation_bytes());
   std::printf("products  %s\n", name_of_products());
-  std::printf("training  %s, %s, learning rate %g, %d ranks over %s, %zu sequences a micro-batch, %s\n", s.schedule.c_str(),
+  std::printf("training  %s, %s, learning rate %g, %d ranks over %s, %zu sequences a micro-batch, %s\n", s.label().c_str(),
               s.rule.c_str(), s.rate(), s.ranks, s.backend.c_str(), s.batch, s.dtype.c_str());
   std::printf("memory of one rank\n");
   for (auto const& row : memory.rows()) {
@@ -109,6 +109,7 @@ inline void print_result(summary const& r, corpus const& text) {
   std::printf("  %-32s %10.1f s, %.0f steps\n", "training", r.seconds, static_cast<double>(r.steps));
   std::printf("  %-32s %10.1f\n", "sequences per second", r.samples_per_second);
   std::printf("  %-32s %10.1f %%\n", "communication hidden", 100 * r.hidden_fraction);
+  if (r.schedule.starts_with("two_phase")) std::printf("  %-32s %10u + %u\n", "micro-batches of a step", r.first, r.second);
   std::printf("  %-32s %10s\n", "sent by each rank", bytes_for_people(static_cast<double>(r.bytes_sent)).c_str());
   if (!r.progress.empty()) std::printf("  %-32s   %s\n", "messages moved by", r.progress.c_str());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT on real text with a schedule of your choice, on several ranks: threads of this process, or processes over a
 // network.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -26,6 +27,9 @@ settings parse(int count, char** words) {
   settings s;
   CLI::App app{"Trains a small GPT on real text with a sharded optimizer whose communication is hidden."};
   const std::vector<std::string> schedules = {"synchronous", "delayed", "two_phase", "weight_prediction"};
+  const std::vector<std::string> labels = {"synchronous",       "delayed",           "two_phase",
+                                           "weight_prediction", "synchronous+coded", "delayed+coded",
+                                           "two_phase+int8",    "two_phase+int4",    "two_phase+coded"};
   std::string micro_batches = "1";
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
   app.add_option("--data", s.data, "Text file to learn; without it, the repository's own text")->check(CLI::ExistingFile);
@@ -74,6 +78,14 @@ settings parse(int count, char** words) {
   app.add_option("--micro-batches", micro_batches,
                  "K or K:K2: micro-batches in the first and second part of a step (schedules with one kind of round: K)")
       ->capture_default_str();
+  app.add_option("--estimate", s.estimate, "How two_phase's estimates travel: the whole numbers, or 8 or 4 bits each")
+      ->check(CLI::IsMember({"full", "int8", "int4"}))
+      ->capture_default_str();
+  app.add_option("--commit", s.commit,
+                 "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
+      ->check(CLI::IsMember({"full", "coded"}))
+      ->capture_default_str();
+  app.add_flag("--auto-pace", s.auto_pace, "Split the K + K2 micro-batches of two_phase's steps by measuring what hides most");
   app.add_flag("--elastic", s.elastic, "Go on accumulating while the network is busy, from K to 64 micro-batches");
   app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--validations", s.validations, "How often to validate, the last time at the end")
@@ -87,10 +99,11 @@ settings parse(int count, char** words) {
   app.add_option("--log", s.log, "Write one JSON object a round, and last a summary, to this file");
   app.add_option("--trace", s.trace, "Write a Chrome / Perfetto trace to this file");
   app.add_option("--compare", s.compare,
-                 "Run these schedules one after the other with the same seed and, K + K2, the same samples a step")
+                 "Run these schedules one after the other with the same seed and, K + K2, the same samples a step; "
+                 "two_phase+int4 is two_phase with --estimate int4, delayed+coded is delayed with --commit coded")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
-      ->check(CLI::IsMember(schedules));
+      ->check(CLI::IsMember(labels));
   app.add_option("--plot", s.plot, "Draw loss against samples and seconds into this SVG file (needs gnuplot)");
   app.add_flag("--quiet", s.quiet, "Print the closing table only");
   try {
@@ -117,6 +130,18 @@ settings parse(int count, char** words) {
     const bool synchronous = s.compare.empty() && s.schedule == "synchronous";
     if (s.elastic && synchronous)
       throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");
+    if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
+      throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
+    if (s.commit != "full" && s.compare.empty() && s.schedule == "weight_prediction")
+      throw CLI::ValidationError("--commit", "this example encodes the commits of synchronous, delayed and two_phase");
+    if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
+    const bool encodes = s.encoded() || std::any_of(s.compare.begin(), s.compare.end(),
+                                                    [](std::string const& word) { return word.find('+') != std::string::npos; });
+    if (encodes && s.rule != "adamw")
+      throw CLI::ValidationError("--rule", "this example compiles encoded rounds with adamw only; the library takes any rule");
+    if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
+    if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
+      throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");
   } catch (CLI::ParseError const& e) {
     std::exit(app.exit(e));
   }
@@ -135,6 +160,8 @@ nlohmann::json to_json(acco::round_report const& r, double seconds) {
           {"clip_scale", r.clip_scale},
           {"learning_rate_scale", r.learning_rate_scale},
           {"micro_batches", r.micro_batches},
+          {"first", r.first},
+          {"second", r.second},
           {"compute_seconds", r.compute_seconds},
           {"communication_seconds", r.communication_seconds},
           {"exposed_seconds", r.exposed_seconds},
@@ -163,6 +190,8 @@ nlohmann::json to_json(summary const& r, settings const& s) {
           {"hidden_fraction", r.hidden_fraction},
           {"bytes_sent", r.bytes_sent},
           {"backend", s.backend},
+          {"first", r.first},
+          {"second", r.second},
           {"progress", r.progress},
           {"rounds", r.rounds},
           {"compute_seconds", r.compute_seconds},
@@ -195,12 +224,12 @@ int run(settings s, toy_gpt::runner& ranks) {
   if (!s.trace.empty()) trace.emplace(std::size_t{1} << 20U);
 
   std::vector<summary> runs;
-  if (s.compare.empty()) s.compare = {s.schedule};
+  if (s.compare.empty()) s.compare = {s.label()};
   for (std::string const& schedule : s.compare) {
     settings one = s;
-    one.schedule = schedule;
-    one.elastic = s.elastic && schedule != "synchronous";
-    if (s.compare.size() > 1 && schedule != "two_phase")
+    one.choose(schedule);
+    one.elastic = s.elastic && one.schedule != "synchronous";
+    if (s.compare.size() > 1 && one.schedule != "two_phase")
       one.first += one.second != 0 ? one.second : one.first;  // the same samples a step
     toy_gpt::job job{one, text, source, trace ? &*trace : nullptr, {}, {}, {}};
     if (log.is_open())

@@ -31,6 +31,9 @@ struct settings {
   double warmup = 1000;            // samples
   unsigned first = 1, second = 0;  // micro-batches of a round
   bool elastic = false;
+  bool auto_pace = false;         // K + K2 micro-batches a step, split by measuring
+  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4
+  std::string commit = "full";    // how commit rounds travel: full, coded (gradients int8, parameters int4)
   double clip = 1.0;
   std::size_t validations = 8;  // during and after training
   std::uint64_t seed = 1;
@@ -38,6 +41,21 @@ struct settings {
   std::string log, trace, plot;
   std::vector<std::string> compare;
   bool quiet = false;
+
+  /// The schedule and how its rounds travel, in a word: "two_phase+int4", "delayed+coded".
+  [[nodiscard]] std::string label() const {
+    return schedule + (commit != "full" ? "+" + commit : estimate != "full" ? "+" + estimate : "");
+  }
+  /// The reverse.
+  void choose(std::string const& word) {
+    const std::size_t plus = word.find('+');
+    schedule = word.substr(0, plus);
+    if (plus == std::string::npos) return;
+    const std::string wire = word.substr(plus + 1);
+    commit = wire == "coded" ? "coded" : "full";
+    estimate = schedule != "two_phase" ? "full" : wire == "coded" ? "int4" : wire;
+  }
+  [[nodiscard]] bool encoded() const { return estimate != "full" || commit != "full"; }
 
   [[nodiscard]] double rate() const {
     if (learning_rate > 0) return learning_rate;
@@ -60,6 +78,7 @@ struct summary {
   std::uint64_t bytes_sent = 0, steps = 0, rounds = 0;
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;  // of this rank
   std::string progress;                                                        // who moved the messages
+  unsigned first = 0, second = 0;                                              // the split of a step at the end
   std::vector<point> training, validation;
 };
 

@@ -136,7 +136,7 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
   };
   double paused = 0;  // spent on validation
   double smooth = 0;
-  result.schedule = s.schedule;
+  result.schedule = s.label();
   result.parameters = model.layout().size();
 
   constexpr std::size_t validation_batches = 24;
@@ -169,6 +169,8 @@ void train_rank(settings const& s, corpus const& text, Schedule schedule, Rule r
 
     model.begin_round(report->round + 1);
     result.progress = report->progress;
+    result.first = report->first;
+    result.second = report->second;
     if (trace != nullptr) trace->record(rank, *report);
     smooth = smooth == 0 ? report->mean_loss : 0.95 * smooth + 0.05 * report->mean_loss;
     if (speaks) {

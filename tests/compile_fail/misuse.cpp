@@ -81,6 +81,21 @@ void use() {
 #if defined(BACKEND_WITHOUT_BROADCAST)  // expect: the backend lacks `broadcast(queue, replicated<T>, int root)`
   training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
 #endif
+#if defined(ENCODED_GRADIENTS_WITHOUT_ALL_TO_ALL)  // expect: gradients are to travel encoded: the backend lacks `all_to_all
+  training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(AUTO_PACE_WITHOUT_PARTS)  // expect: auto_pace splits the steps of schedules with two rounds: use it with two_phase
+  training<acco::delayed<acco::auto_pace>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 1024
+  struct odd_block {
+    static constexpr char const* name = "odd";
+    static constexpr std::size_t block_size = 100, block_bytes = 100;
+    static void encode(float const*, std::byte*) {}
+    static void decode(std::byte const*, float*) {}
+  };
+  training<acco::synchronous<odd_block>> wrong{{}, {}, {}, {}, 1};
+#endif
 #if defined(STORAGE_WITHOUT_TYPES)  // expect: the storage lacks one of the types parameter_type, gradient_type, master_type,
                                     // sum_type
   static_assert(acco::check_storage<nothing>());

@@ -54,6 +54,10 @@ void collectives(int ranks) {
       const int root = ranks - 1;
       for (std::size_t i = 0; i < whole; ++i) told[i] = brought<T>(rank, i + 9);
       backend.broadcast(queue, acco::replicated<T>(told), root);
+      worlds::array<World, std::byte> passed(whole), came(whole);
+      for (std::size_t i = 0; i < whole; ++i)
+        passed[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(rank) * 13) & 255U);
+      backend.all_to_all(queue, std::span<std::byte const>(passed), std::span<std::byte>(came));
       queue.wait();
 
       std::size_t wrong = 0;
@@ -63,7 +67,9 @@ void collectives(int ranks) {
         if constexpr (acco::has_accumulating_reduce_scatter<decltype(backend), queue_type, T, Sum>)
           expect(static_cast<double>(added[i]), 10 + sum(begin + i));
       }
-      for (std::size_t i = 0; i < whole; ++i) {
+      for (std::size_t i = 0; i < whole; ++i) {  // part r came from rank r, where it was part `rank`
+        const std::size_t from = i / slice, at = begin + i % slice;
+        expect(static_cast<double>(came[i]), static_cast<double>((at * 7 + from * 13) & 255U));
         expect(static_cast<double>(all[i]), static_cast<double>(T(static_cast<float>(sum(i)))));
         const double from_owner = slice == 0 ? 0 : static_cast<double>(brought<T>(static_cast<int>(i / slice), i % slice));
         expect(static_cast<double>(gathered[i]), from_owner);

@@ -4,8 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include "conformance/encoded_rounds.hpp"
 #include "conformance/schedule.hpp"
 #include "conformance/trainer.hpp"
+#include "support/float_wire.hpp"
 
 TEST_CASE("synchronous") {
   conformance::schedule_suite<this_world>(reference::algorithm::synchronous, [](unsigned first, unsigned second) {
@@ -26,5 +28,19 @@ TEST_CASE("weight_prediction") {
   conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
     return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
   });
+}
+TEST_CASE("two_phase, encoded without loss") {
+  if constexpr (worlds::on_host<this_world>) {
+    conformance::schedule_suite<this_world>(
+        reference::algorithm::two_phase,
+        [](unsigned first, unsigned second) {
+          return acco::two_phase{
+              .estimate = float_wire{}, .commit = float_wire{}, .pace = acco::fixed_pace{.first = first, .second = second}};
+        },
+        2e-4);
+  }
+}
+TEST_CASE("in few bits: the training of threads_backend over host memory, bit by bit where rounds are alike") {
+  conformance::encoded_rounds<this_world>();
 }
 TEST_CASE("trainer") { conformance::trainer_suite<this_world>(); }

@@ -50,7 +50,7 @@ template <class T>
   if constexpr (std::is_same_v<T, float>) return ncclFloat;
   if constexpr (std::is_same_v<T, bfloat16>) return ncclBfloat16;
   if constexpr (std::is_same_v<T, half>) return ncclHalf;
-  if constexpr (std::is_same_v<T, char>) return ncclChar;
+  if constexpr (std::is_same_v<T, char> || std::is_same_v<T, std::byte>) return ncclChar;
 }
 
 /// A handle on this process as a rank of an NCCL communicator; cheap to copy. The calling thread's current GPU is the rank's.

@@ -265,9 +265,11 @@ class round_engine {
     state_.upload(queue_);
     switch (plan_.parameters) {
       case update::predict: enqueue_works<update::predict>(estimate_); break;
-      case update::commit: with_commit_wire([this](auto const& wire) { enqueue_works<update::commit>(wire); }); break;
+      case update::commit:
+        with_commit_wire([this](auto const& wire) { this->template enqueue_works<update::commit>(wire); });
+        break;
       case update::commit_and_predict:
-        with_commit_wire([this](auto const& wire) { enqueue_works<update::commit_and_predict>(wire); });
+        with_commit_wire([this](auto const& wire) { this->template enqueue_works<update::commit_and_predict>(wire); });
         break;
     }
     numbers_.download(queue_);

@@ -16,6 +16,7 @@
 
 #include "acco/bfloat16.hpp"
 #include "acco/collective/distribution.hpp"
+#include "acco/encoding/coding.hpp"
 #include "acco/half.hpp"
 #include "acco/storage/cuda_memory.hpp"
 #include "acco/storage/cuda_queue.hpp"
@@ -23,6 +24,7 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/storage.hpp"
 #if defined(__CUDACC__)
+#include "acco/storage/cuda_coding.cuh"
 #include "acco/storage/cuda_kernels.cuh"
 #endif
 
@@ -196,6 +198,62 @@ struct cuda_storage {
       cuda_kernels::launch<lanes>(stream, a.count, each, arrays);
     });
   }
+  /// As in host_storage; at once means in the order of the trainer's stream, before what it enqueues next.
+  template <encoding Encoding, class T>
+  static void encode_now(cuda_queue& queue, Encoding const& e, T const* from, std::size_t slices, std::size_t count,
+                         std::byte* to, coding::refused bad) {
+    queue.after_computation();
+    queue.issue([bad](cudaStream_t stream) {
+      check_cuda(cudaMemsetAsync(bad.found, 0, sizeof *bad.found, stream), "cudaMemsetAsync");
+      check_cuda(cudaMemsetAsync(bad.first, 0xff, sizeof *bad.first, stream), "cudaMemsetAsync");
+    });
+    encode(queue, e, from, slices, count, to, bad);
+    queue.before_computation();
+  }
+  template <encoding Encoding, class T>
+  static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t slices, std::size_t count, std::byte* to,
+                     coding::refused bad) {
+    queue.issue([=](cudaStream_t stream) {
+      constexpr std::size_t block = Encoding::block_size;
+      const std::size_t blocks = (count + block - 1) / block;
+      using body = cuda_kernels::encode_body<Encoding, cuda_kernels::values_source<T>>;
+      cuda_kernels::launch_blocks(stream, slices * blocks, body{{from}, count, blocks, to, bad});
+    });
+  }
+  template <encoding Encoding>
+  static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
+                                std::size_t index, std::size_t count, std::byte* to, coding::refused bad) {
+    queue.issue([=](cudaStream_t stream) {
+      constexpr std::size_t block = Encoding::block_size;
+      const std::size_t blocks = (count + block - 1) / block;
+      using body = cuda_kernels::encode_body<Encoding, cuda_kernels::difference_source<Parameter>>;
+      cuda_kernels::launch_blocks(stream, blocks,
+                                  body{{values, cuda_kernels::device_view<Parameter>(reference), index}, count, blocks, to, bad});
+    });
+  }
+  template <encoding Encoding>
+  static void decode_sum(cuda_queue& queue, Encoding const&, std::byte const* from, int sources, sum_type* out, std::size_t count,
+                         bool add) {
+    queue.issue([=](cudaStream_t stream) {
+      constexpr std::size_t block = Encoding::block_size;
+      cuda_kernels::launch_blocks(
+          stream, (count + block - 1) / block,
+          cuda_kernels::decode_sum_body<Encoding, sum_type>{from, encoded_size<Encoding>(count), sources, out, count, add});
+    });
+  }
+  template <encoding Encoding>
+  static void decode_onto(cuda_queue& queue, Encoding const&, std::byte const* from, trainable_view<Parameter> reference,
+                          std::size_t slice, std::size_t total, Parameter* out) {
+    queue.issue([=](cudaStream_t stream) {
+      if (total == 0) return;
+      constexpr std::size_t block = Encoding::block_size;
+      const std::size_t blocks = (slice + block - 1) / block;
+      cuda_kernels::launch_blocks(stream, (total + slice - 1) / slice * blocks,
+                                  cuda_kernels::decode_onto_body<Encoding, Parameter>{
+                                      from, cuda_kernels::device_view<Parameter>(reference), slice, blocks, total, out});
+    });
+  }
+
   /// Enqueues to[i] += from[i].
   template <class From, class To>
   static void add(cuda_queue& queue, From const* from, To* to, std::size_t count) {
@@ -225,7 +283,14 @@ static_assert(storage<cuda_storage<float>>);
 /// Elementwise works for backends (storage/elementwise_works.hpp).
 template <class From, class To>
 void enqueue_convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {
-  if (static_cast<void const*>(from) != static_cast<void*>(to)) cuda_storage<float>::convert(queue, from, to, count);
+  if (static_cast<void const*>(from) == static_cast<void*>(to) || count == 0) return;
+  if constexpr (std::is_same_v<From, To>) {
+    queue.issue([=](cudaStream_t stream) {
+      check_cuda(cudaMemcpyAsync(to, from, count * sizeof(To), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    });
+  } else {
+    cuda_storage<float>::convert(queue, from, to, count);
+  }
 }
 template <class From, class To>
 void enqueue_add(cuda_queue& queue, From const* from, To* to, std::size_t count) {

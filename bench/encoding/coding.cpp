@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast arrays are encoded and decoded, beside memcpy of the same array in the same iteration.
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <acco/encoding/bfloat16_wire.hpp>
+#include <acco/encoding/block_integer.hpp>
+#include <acco/encoding/coding.hpp>
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+template <class Encoding, class T>
+void coding(benchmark::State& state) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  std::vector<T> values(count), held(count), arrived(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = T(static_cast<float>(i % 1000) - 500.0F);
+  std::vector<float> sums(count);
+  std::vector<std::byte> encoded(acco::encoded_size<Encoding>(count));
+  const acco::trainable_run all{0, 0, count, 0};
+  const acco::trainable_view<T> view{held.data(), &all, 1};
+  unsigned long long found = 0, first = 0;
+  const acco::coding::refused bad{&found, &first};
+  const Encoding e;
+  double seconds[5] = {};
+  const auto timed = [&seconds](int which, auto&& work) {
+    const double begin = now();
+    work();
+    seconds[which] += now() - begin;
+    benchmark::ClobberMemory();
+  };
+  for (auto _ : state) {
+    timed(0, [&] { std::memcpy(static_cast<void*>(arrived.data()), values.data(), count * sizeof(T)); });
+    timed(1, [&] { acco::coding::encode_values(e, values.data(), 0, count, encoded.data(), bad); });
+    timed(2, [&] {
+      acco::coding::decode_sum(
+          e, 1, [&](int) { return static_cast<std::byte const*>(encoded.data()); }, sums.data(), count, false);
+    });
+    timed(3, [&] { acco::coding::encode_difference(e, values.data(), view, 0, count, encoded.data(), bad); });
+    timed(4,
+          [&] { acco::coding::decode_onto(e, static_cast<std::byte const*>(encoded.data()), view, 0, count, arrived.data()); });
+  }
+  char const* const names[] = {"memcpy", "encode", "decode", "encode difference", "decode onto"};
+  for (int k = 0; k < 5; ++k)
+    state.counters[std::string(names[k]) + ", ns"] =
+        seconds[k] / static_cast<double>(count * static_cast<std::size_t>(state.iterations())) * 1e9;
+}
+BENCHMARK(coding<acco::block_int4<>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_int8<>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::bfloat16_wire, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_int4<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_int8<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();
