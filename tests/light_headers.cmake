@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The headers of rules, schedules, layouts and distributions must include no heavy standard header, however indirectly.
-set(light rule/real rule/update_rule rule/adamw rule/sgd rule/lion layout/partition layout/update_group layout/parameter_layout schedule/pace schedule/schedule
+set(light rule/real rule/update_rule rule/adamw rule/sgd rule/lion layout/partition layout/update_group layout/parameter_layout schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
           schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate collective/distribution
           collective/redistribution collective/backend storage/storage bfloat16 error version)
 set(heavy thread mutex condition_variable chrono iostream ostream istream sstream fstream string memory functional algorithm future regex filesystem format

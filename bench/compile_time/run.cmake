@@ -25,7 +25,7 @@ endfunction()
 
 measure(empty)
 message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; limits: 200 for a core header, 900 for the umbrella")
-foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/schedule
+foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
                         schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate collective/distribution
                         collective/redistribution collective/backend storage/pack storage/elementwise storage/host_queue storage/host collective/threads
                         optimizer acco)

@@ -53,6 +53,9 @@ void encoded_rounds() {
                          gaps, clip);
     encoded_round<World>(acco::synchronous{.commit = few, .pace = pace}, acco::parameter_layout(5000), clip);
     encoded_round<World>(acco::delayed{.commit = few, .pace = pace}, gaps, clip);
+    auto often_exact = few;
+    often_exact.exact_every = 2;
+    encoded_round<World>(acco::two_phase{.estimate = acco::block_int4{}, .commit = often_exact, .pace = pace}, gaps, clip);
   }
 }
 

@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       std::fill_n(here.data, slices * bytes, std::byte{});
       const acco::coding::refused bad{numbers.data, numbers.data + 1}, host_bad{numbers.data + 2, numbers.data + 3};
       storage::encode_now(queue, e, static_cast<T const*>(from.data), slices, count, there.data, bad);
-      queue.wait();
+      settle();
       for (std::size_t k = 0; k < slices; ++k)
         acco::coding::encode_values(e, static_cast<T const*>(from.data) + k * count, k * count, count, here.data + k * bytes,
                                     host_bad);

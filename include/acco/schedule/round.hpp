@@ -241,8 +241,11 @@ class round_engine {
     flight_ = accumulator_.launch(queue_, quiet_, plan_.keeps);
     quiet_ = false;
     carried_counts_ = mine_;
+    encoding_seconds_ = 0;
     if (plan_.keeps) {
+      const double from = steady_seconds();
       encode_kept();
+      encoding_seconds_ = steady_seconds() - from;
     } else {
       mine_ = {.finishing = mine_.finishing};
     }
@@ -621,7 +624,7 @@ class round_engine {
             .second = schedule_.pace.minimum(step_part::second),
             .compute_seconds = computed_.seconds(),
             .communication_seconds = times_.seconds(),
-            .exposed_seconds = waited,
+            .exposed_seconds = waited + encoding_seconds_,
             .bytes_sent = bytes_,
             .progress = progress_policy(),
             .computing = computed_,
@@ -688,6 +691,7 @@ class round_engine {
   round_counts carried_counts_;
   std::size_t carried_micro_batches_ = 0;
   bool sends_differences_ = false;
+  double encoding_seconds_ = 0;  // of the trainer's thread, when the round started
   std::uint64_t bytes_ = 0;
   double rate_ = 1;
   typename Storage::template numbers<round_numbers> numbers_;

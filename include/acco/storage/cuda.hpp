@@ -198,27 +198,18 @@ struct cuda_storage {
       cuda_kernels::launch<lanes>(stream, a.count, each, arrays);
     });
   }
-  /// As in host_storage; at once means in the order of the trainer's stream, before what it enqueues next.
+  /// As in host_storage; at once means on the trainer's stream.
   template <encoding Encoding, class T>
-  static void encode_now(cuda_queue& queue, Encoding const& e, T const* from, std::size_t slices, std::size_t count,
-                         std::byte* to, coding::refused bad) {
-    queue.after_computation();
-    queue.issue([bad](cudaStream_t stream) {
-      check_cuda(cudaMemsetAsync(bad.found, 0, sizeof *bad.found, stream), "cudaMemsetAsync");
-      check_cuda(cudaMemsetAsync(bad.first, 0xff, sizeof *bad.first, stream), "cudaMemsetAsync");
-    });
-    encode(queue, e, from, slices, count, to, bad);
-    queue.before_computation();
+  static void encode_now(cuda_queue& queue, Encoding const&, T const* from, std::size_t slices, std::size_t count, std::byte* to,
+                         coding::refused bad) {
+    check_cuda(cudaMemsetAsync(bad.found, 0, sizeof *bad.found, queue.computation()), "cudaMemsetAsync", queue.place);
+    check_cuda(cudaMemsetAsync(bad.first, 0xff, sizeof *bad.first, queue.computation()), "cudaMemsetAsync", queue.place);
+    encode_slices<Encoding>(queue.computation(), from, slices, count, to, bad);
   }
   template <encoding Encoding, class T>
   static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t slices, std::size_t count, std::byte* to,
                      coding::refused bad) {
-    queue.issue([=](cudaStream_t stream) {
-      constexpr std::size_t block = Encoding::block_size;
-      const std::size_t blocks = (count + block - 1) / block;
-      using body = cuda_kernels::encode_body<Encoding, cuda_kernels::values_source<T>>;
-      cuda_kernels::launch_blocks(stream, slices * blocks, body{{from}, count, blocks, to, bad});
-    });
+    queue.issue([=](cudaStream_t stream) { encode_slices<Encoding>(stream, from, slices, count, to, bad); });
   }
   template <encoding Encoding>
   static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
@@ -266,6 +257,14 @@ struct cuda_storage {
   }
 
  private:
+  template <encoding Encoding, class T>
+  static void encode_slices(cudaStream_t stream, T const* from, std::size_t slices, std::size_t count, std::byte* to,
+                            coding::refused const& bad) {
+    constexpr std::size_t block = Encoding::block_size;
+    const std::size_t blocks = (count + block - 1) / block;
+    using body = cuda_kernels::encode_body<Encoding, cuda_kernels::values_source<T>>;
+    cuda_kernels::launch_blocks(stream, slices * blocks, body{{from}, count, blocks, to, bad});
+  }
   template <std::size_t Lanes, class Body, class... Addresses>
   static void over(cuda_queue& queue, std::size_t count, Body const& body, Addresses... addresses) {
     queue.issue([=](cudaStream_t stream) {
