@@ -121,8 +121,9 @@ class cuda_queue {
 
   /// What is enqueued from now on runs after what the trainer has enqueued on its stream so far.
   void after_computation() {
-    computed_.record(computation_);
-    issue([this](cudaStream_t stream) { computed_.hold(stream); });
+    cuda_event& computed = computed_[computations_++ % computed_.size()];  // the one before may not have been waited for yet
+    computed.record(computation_);
+    issue([&computed](cudaStream_t stream) { computed.hold(stream); });
   }
   /// What the trainer enqueues on its stream from now on runs after the works that were waited for.
   void before_computation() {
@@ -225,7 +226,9 @@ class cuda_queue {
   cudaStream_t computation_;
   cuda_watch watch_;
   cuda_stream stream_;
-  cuda_event computed_, done_, end_;
+  std::array<cuda_event, 4> computed_;  // a round's start, and what a collective of the trainer's own asks for meanwhile
+  std::size_t computations_ = 0;
+  cuda_event done_, end_;
   bool unmarked_ = false;  // works were enqueued since `end_` was recorded
   cuda_event anchor_{true};
   double anchor_time_ = 0;
