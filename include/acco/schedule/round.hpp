@@ -50,8 +50,8 @@ class round_engine {
         backend_(std::move(backend)),
         layout_(std::move(layout)),
         options_(std::move(chosen)),
-        shares_(layout_.trainable_size(), backend_.size()),
         waits_(schedule_.plan(0).meanwhile == computation::waits),
+        shares_(layout_.trainable_size(), backend_.size()),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, encoding<typename commit_type::parameter_encoding>),
         encoded_(shares_, !in_pieces),
         state_(rule_, layout_, shares_, backend_.rank()) {
@@ -664,8 +664,8 @@ class round_engine {
   options options_;
   estimate_type estimate_ = estimate_wire(schedule_);
   commit_type commit_ = commit_wire(schedule_);
-  partition shares_;
   bool waits_;  // whether the computation waits for rounds
+  partition shares_;
   gradient_accumulator<Storage> accumulator_;
   encoded_buffers<Storage> encoded_;
 
@@ -687,10 +687,10 @@ class round_engine {
 
   // Of the round in flight.
   round_plan plan_;
+  bool sends_differences_ = false;  // parameters travel encoded
   typename gradient_accumulator<Storage>::flight flight_;
   round_counts carried_counts_;
   std::size_t carried_micro_batches_ = 0;
-  bool sends_differences_ = false;
   double encoding_seconds_ = 0;  // of the trainer's thread, when the round started
   std::uint64_t bytes_ = 0;
   double rate_ = 1;
