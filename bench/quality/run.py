@@ -55,7 +55,7 @@ def main():
         for ranks in a.ranks.split(","):
             for rate in a.rates.split(","):
                 for label, split in CONFIGURATIONS:
-                    key = (text, a.samples, label, split, ranks, rate, seed)
+                    key = (" ".join(MODEL), text, a.samples, label, split, ranks, rate, seed)
                     if key in done:
                         continue
                     if time.time() - began > 60 * a.minutes:
@@ -81,8 +81,8 @@ def main():
             for ranks in a.ranks.split(","):
                 losses, changes = [], []
                 for seed in a.seeds.split(","):
-                    loss = done.get((text, a.samples, label, split, ranks, rate, seed))
-                    base = done.get((text, a.samples, "synchronous", "8", ranks, rate, seed))
+                    loss = done.get((" ".join(MODEL), text, a.samples, label, split, ranks, rate, seed))
+                    base = done.get((" ".join(MODEL), text, a.samples, "synchronous", "8", ranks, rate, seed))
                     if loss is not None and base is not None:
                         losses.append(loss)
                         changes.append(100 * (loss / base - 1))

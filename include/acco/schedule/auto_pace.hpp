@@ -28,7 +28,7 @@ struct auto_pace {
 
   /// Called by the engine, on every rank with the same seconds, whenever a step is about to begin.
   constexpr void measured(pace_seconds const& now) noexcept {
-    if (found.steps > warm_up + measurements) return;
+    if (found.second != 0) return;
     if (++found.steps <= warm_up) return;
     const bool first = found.steps == warm_up + 1;
     const auto least = [first](double& so_far, double seconds) { so_far = first || seconds < so_far ? seconds : so_far; };
