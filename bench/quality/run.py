@@ -3,7 +3,7 @@
 """Validation loss at equal samples and equal samples a step, for schedules, encodings and splits: toy_gpt with all ranks in one process, several seeds,
 learning rates and numbers of ranks. Every finished run is kept in --results; a second call goes on where the first one ended, and prints the table of all.
 
-  bench/quality/run.py --data TEXT [--results quality.jsonl] [--ranks 2,4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--samples 38400] [--minutes 60]
+  bench/quality/run.py --data TEXT [--results quality.jsonl] [--ranks 2,4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--samples 25600] [--minutes 60]
 """
 import argparse
 import json
@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--rates", default="1e-3,3e-3")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--samples", type=int, default=38400)
+    parser.add_argument("--samples", type=int, default=25600)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     a = parser.parse_args()
     toy = os.path.join(a.build, "examples/toy_gpt/toy_gpt")
