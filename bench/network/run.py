@@ -288,7 +288,7 @@ def coarse(a, programs):
     a.synthetic_micro, a.toy_micro, a.toy_batch, a.toy_flags = 8, 8, 8, ["--batch", "8"]
     configurations = [("synchronous", None), ("delayed", None), ("weight_prediction", None), ("two_phase", "4:4"), ("two_phase+int8", "7:1"), ("two_phase+int4", "7:1"),
                       ("two_phase+int4", "auto"), ("two_phase+coded", "7:1"), ("two_phase+coded", "auto"), ("synchronous+coded", None), ("delayed+coded", None)]
-    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}, 8 micro-batches a step, median of {a.repeat}. limit of two_phase: the longer of computation and communication in each part of a step.")
+    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}, 8 micro-batches a step; medians of {a.repeat} runs, ratios within each. limit of two_phase: the longer of computation and communication in each part of a step.")
     print("| load | T_comm/T_comp | link, Mbit/s | schedule | split | step, ms | limit, ms | step/limit | hidden | bytes a parameter and step | samples/s | x synchronous | x delayed |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     points = {}
@@ -302,31 +302,33 @@ def coarse(a, programs):
             rate = 4 * parameters * 2 * (a.hosts - 1) / a.hosts * 8 / (ratio * computation) / HEADERS
             with Hosts(a.hosts, rate) as hosts:
                 goodput = hosts.goodput()
-                base = {}
-                for schedule, split in configurations:
-                    results = []
-                    for _ in range(a.repeat):
+                results = {each: [] for each in configurations}
+                for _ in range(a.repeat):  # in turn, so that a slower hour of the machine meets all of them
+                    for schedule, split in configurations:
                         auto = split == "auto"
                         a.split = None if auto else split
                         more = ["--auto-pace"] if auto else []
                         if load == "synthetic":
                             first, second = ((4, 4) if auto or not split else map(int, split.split(":")))
                             more += ["--micro-batches", str(first), "--second", str(second)]
-                        results.append(programs.load(load, a.backends, schedule, a, hosts, more))
-                    r = sorted(results, key=lambda each: each["step_seconds"])[len(results) // 2]
+                        results[schedule, split].append(programs.load(load, a.backends, schedule, a, hosts, more))
+                speeds = {each: [r["samples_per_second"] for r in runs] for each, runs in results.items()}
+                times = lambda each, base: statistics.median(x / y for x, y in zip(speeds[each], speeds[base, None]))
+                for (schedule, split), runs in results.items():
+                    r = sorted(runs, key=lambda each: each["step_seconds"])[len(runs) // 2]
                     estimate, commit = (bytes_ / goodput for bytes_ in parts(schedule, a.hosts, parameters))
                     c = r["computation"] / 8
                     if schedule.startswith("two_phase"):
                         limit = max(r["first"] * c, commit) + max(r["second"] * c, estimate)
                     else:
                         limit = 8 * c + commit if schedule.startswith("synchronous") else max(8 * c, commit)
-                    speed = r["samples_per_second"]
-                    base.setdefault(schedule, speed)
-                    shown = f"{r['first']} + {r['second']}" + (", found" if split == "auto" else "") if schedule.startswith("two_phase") else ""
-                    points.setdefault(f"{schedule} {shown if split != 'auto' else 'auto'}".strip(), []).append((ratio, speed / base["synchronous"]))
+                    found = ", found" if split == "auto" else ""
+                    shown = f"{r['first']} + {r['second']}{found}" if schedule.startswith("two_phase") else ""
+                    faster = times((schedule, split), "synchronous")
+                    points.setdefault(f"{schedule} {shown if not found else 'auto'}".strip(), []).append((ratio, faster))
                     print(f"| {load} | {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {schedule} | {shown} | {1e3 * r['step_seconds']:.1f} | {1e3 * limit:.1f} | "
-                          f"{r['step_seconds'] / limit:.3f} | {100 * r['hidden_fraction']:.0f} % | {r['bytes_sent'] * a.hosts / (a.hosts - 1) / parameters:.2f} | {speed:.1f} | "
-                          f"{speed / base['synchronous']:.2f} | {speed / base.get('delayed', speed):.2f} |", flush=True)
+                          f"{r['step_seconds'] / limit:.3f} | {100 * r['hidden_fraction']:.0f} % | {r['bytes_sent'] * a.hosts / (a.hosts - 1) / parameters:.2f} | "
+                          f"{statistics.median(speeds[schedule, split]):.1f} | {faster:.2f} | {times((schedule, split), 'delayed'):.2f} |", flush=True)
     if a.plot:
         script = "set grid lc rgb '#dddddd'\nset xlabel 'communication / computation of one synchronous step'\nset ylabel 'samples/s, synchronous = 1'\nset key outside\n"
         for k, values in enumerate(points.values()):
@@ -384,7 +386,8 @@ def seconds_to(loss, curve):
 
 
 def peers(a, programs):
-    flags = ["--data", a.data, *a.toy_flags, "--seed", "1"]
+    flags = ["--data", a.data, "--batch", "8", "--seed", "1"]
+    a.toy_micro, a.toy_batch = 8, 8
     a.toy_single = programs.toy_single(flags)
     torch = os.path.join(ROOT, "bench/peers/torch_ddp.py")
     python = a.python
@@ -396,9 +399,9 @@ def peers(a, programs):
         print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire everywhere; {a.samples} sequences, 128 a step.")
         print(f"Single rank: toy_gpt {a.toy_single:.1f} sequences/s, PyTorch {single:.1f}.")
         print(f"| program | micro-batches | samples/s | of N single | seconds | validation loss | seconds to {a.loss} |\n|---|---|---|---|---|---|---|")
-        for schedule, split in [("synchronous", None), ("delayed", None), ("two_phase", "2:2"), ("weight_prediction", None), ("two_phase+int4", "3:1"), ("two_phase+coded", "3:1")]:
+        for schedule, split in [("synchronous", None), ("delayed", None), ("two_phase", "4:4"), ("weight_prediction", None), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-            hosts.everywhere([programs.toy, "--backend", "gloo", *flags, *toy_schedule(schedule, 4, split), "--validations", "16",
+            hosts.everywhere([programs.toy, "--backend", "gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "16",
                               "--samples", str(a.samples), "--quiet", "--log", log], seconds=900)
             curves.append((json.loads(open(log).read().strip().splitlines()[-1]), a.toy_single))
         for mode in ("ddp", "zero"):

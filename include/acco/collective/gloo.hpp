@@ -27,9 +27,9 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "acco/collective/backend.hpp"
-#include "acco/collective/exchange.hpp"
 #include "acco/collective/exchange_backend.hpp"
 #include "acco/collective/launch_environment.hpp"
+#include "acco/collective/message_transport.hpp"
 #include "acco/collective/rendezvous.hpp"
 #include "acco/collective/rendezvous_files.hpp"
 #include "acco/collective/rendezvous_tcp.hpp"

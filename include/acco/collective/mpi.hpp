@@ -26,8 +26,8 @@
 #include <sched.h>
 
 #include "acco/collective/backend.hpp"
-#include "acco/collective/exchange.hpp"
 #include "acco/collective/exchange_backend.hpp"
+#include "acco/collective/message_transport.hpp"
 #include "acco/error.hpp"
 #include "acco/observe/clock.hpp"
 #include "acco/storage/host_queue.hpp"
