@@ -325,16 +325,22 @@ def coarse(a, programs):
                     found = ", found" if split == "auto" else ""
                     shown = f"{r['first']} + {r['second']}{found}" if schedule.startswith("two_phase") else ""
                     faster = times((schedule, split), "synchronous")
-                    points.setdefault(f"{schedule} {shown if not found else 'auto'}".strip(), []).append((ratio, faster))
+                    if not found:
+                        points.setdefault(f"{schedule} {shown}".strip(), []).append((ratio, faster))
                     print(f"| {load} | {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {schedule} | {shown} | {1e3 * r['step_seconds']:.1f} | {1e3 * limit:.1f} | "
                           f"{r['step_seconds'] / limit:.3f} | {100 * r['hidden_fraction']:.0f} % | {r['bytes_sent'] * a.hosts / (a.hosts - 1) / parameters:.2f} | "
                           f"{statistics.median(speeds[schedule, split]):.1f} | {faster:.2f} | {times((schedule, split), 'delayed'):.2f} |", flush=True)
     if a.plot:
-        script = "set grid lc rgb '#dddddd'\nset xlabel 'communication / computation of one synchronous step'\nset ylabel 'samples/s, synchronous = 1'\nset key outside\n"
-        for k, values in enumerate(points.values()):
-            script += f"$d{k} << END\n" + "".join(f"{x} {y}\n" for x, y in values) + "END\n"
-        script += "plot " + ", ".join(f"$d{k} using 1:2 with linespoints lw 2 pt 7 ps 0.5 title '{name}' noenhanced" for k, name in enumerate(points)) + "\n"
-        gnuplot(script, a.plot)
+        plot_speeds(points, a.plot)
+
+
+def plot_speeds(points, file):
+    """points: for every schedule its (ratio, samples/s in units of synchronous)."""
+    script = "set grid lc rgb '#dddddd'\nset xlabel 'communication / computation of one synchronous step'\nset ylabel 'samples/s, synchronous = 1'\nset key outside\n"
+    for k, values in enumerate(points.values()):
+        script += f"$d{k} << END\n" + "".join(f"{x} {y}\n" for x, y in sorted(values)) + "END\n"
+    lines = [f"$d{k} using 1:2 with linespoints lw 2 lc {k % 7 + 1} dt {k // 7 + 1} pt 7 ps 0.5 title '{name}' noenhanced" for k, name in enumerate(points)]
+    gnuplot(script + "plot " + ", ".join(lines) + "\n", file)
 
 
 def pieces(a, programs):

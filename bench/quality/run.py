@@ -16,7 +16,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # label on the command line, micro-batches of the parts of a step
-CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "4:4"), ("two_phase", "7:1"), ("two_phase+int8", "4:4"),
+CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "4:4"), ("two_phase", "7:1"), ("two_phase+int8", "4:4"), ("two_phase+int8", "6:2"),
                   ("two_phase+int8", "7:1"), ("two_phase+int4", "4:4"), ("two_phase+int4", "6:2"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
 
