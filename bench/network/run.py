@@ -393,7 +393,6 @@ def seconds_to(loss, curve):
 
 def peers(a, programs):
     flags = ["--data", a.data, "--batch", "8", "--seed", "1"]
-    a.toy_micro, a.toy_batch = 8, 8
     a.toy_single = programs.toy_single(flags)
     torch = os.path.join(ROOT, "bench/peers/torch_ddp.py")
     python = a.python
@@ -402,7 +401,7 @@ def peers(a, programs):
     rate = 4 * 834304 * 8 / (64 / a.toy_single) / HEADERS
     curves = []
     with Hosts(2, rate) as hosts:
-        print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire everywhere; {a.samples} sequences, 128 a step.")
+        print(f"Link of {rate / 1e6:.0f} Mbit/s (measured goodput {hosts.goodput() * 8e-6:.0f}); fp32 on the wire, but for encoded rounds; {a.samples} sequences, 128 a step.")
         print(f"Single rank: toy_gpt {a.toy_single:.1f} sequences/s, PyTorch {single:.1f}.")
         print(f"| program | micro-batches | samples/s | of N single | seconds | validation loss | seconds to {a.loss} |\n|---|---|---|---|---|---|---|")
         for schedule, split in [("synchronous", None), ("delayed", None), ("two_phase", "4:4"), ("weight_prediction", None), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]:

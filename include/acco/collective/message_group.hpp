@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -58,7 +57,7 @@ class message_group {
   [[nodiscard]] int size() const noexcept { return transport_.size(); }
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
 
-  /// The label of the operation that begins now, the same on every rank.
+  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew.
   [[nodiscard]] message_label next_operation(collective operation) noexcept {
     since_ = 0;
     return {next_sequence_++, operation, 0};
