@@ -2,6 +2,7 @@
 // Everything that needs only the standard library.
 #pragma once
 
+#include "acco/any_optimizer.hpp"               // IWYU pragma: export
 #include "acco/bfloat16.hpp"                    // IWYU pragma: export
 #include "acco/collective/backend.hpp"          // IWYU pragma: export
 #include "acco/collective/debug.hpp"            // IWYU pragma: export

@@ -114,7 +114,7 @@ void use() {
   const double scale = 1;
   const bool wanted = true;
   acco::sharded_state<layout_of_one, acco::sgd> state({}, acco::parameter_layout(1), acco::partition(1, 1), 0);
-  state.apply<acco::update::commit>(queue, &wanted, acco::partial<float const>(gradient), &scale, acco::sharded<float>(out));
+  state.apply(acco::update::commit, queue, &wanted, acco::partial<float const>(gradient), &scale, acco::sharded<float>(out));
 #endif
 #if defined(TASK_THAT_OWNS)  // expect: a task captures pointers, views and numbers only
   acco::host_queue queue;

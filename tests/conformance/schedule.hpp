@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <type_traits>
 
 #include <doctest/doctest.h>
@@ -31,22 +32,45 @@ inline acco::parameter_layout mixed_layout(bool frozen = true) {
   return layout;
 }
 
-/// Compares one run with the reference; `make` makes the schedule from (first, second).
-template <class Storage, class World = worlds::threads, class Make, class Rule>
-void compare(reference::algorithm kind, Make make, Rule const& rule, acco::parameter_layout const& layout, reference::setting s,
-             double tolerance = 1e-12) {
-  CAPTURE(World::name);
+/// What `train` does must agree with what the reference did; the messages of both say where.
+inline void agree(std::function<library::outcome()> const& train, reference::outcome const& expected, char const* world,
+                  std::size_t count, reference::setting const& s, double tolerance) {
+  CAPTURE(world);
   CAPTURE(s.ranks);
-  CAPTURE(layout.size());
+  CAPTURE(count);
   CAPTURE(s.first);
   CAPTURE(s.second);
-  const auto expected = reference::train(kind, rule, layout, s);
-  const auto got =
-      library::train<Storage>(World{}, make(static_cast<unsigned>(s.first), static_cast<unsigned>(s.second)), rule, layout, s);
+  const library::outcome got = train();
   CHECK(library::difference(got.parameters, expected.parameters) <= tolerance);
   CHECK(got.samples == expected.samples);
   CHECK(got.steps == expected.steps);
   CHECK(got.ranks_agree);
+}
+inline void same_bits(library::outcome const& a, library::outcome const& b) {
+  CHECK(a.parameters == b.parameters);
+  CHECK(a.digests == b.digests);
+}
+inline void same_norms(library::outcome const& got, reference::outcome const& expected, double tolerance) {
+  REQUIRE(got.reports.size() > 4);
+  REQUIRE(expected.norms.size() >= got.reports.size());
+  bool clipped = false;
+  for (std::size_t i = 0; i < got.reports.size(); ++i) {
+    CHECK(got.reports[i].gradient_norm == doctest::Approx(expected.norms[i]).epsilon(tolerance));
+    CHECK(got.reports[i].clip_scale == doctest::Approx(expected.clips[i]).epsilon(tolerance));
+    clipped = clipped || got.reports[i].clip_scale < 1;
+  }
+  CHECK(clipped);
+}
+
+/// Compares one run with the reference; `make` makes the schedule from (first, second).
+template <class Storage, class World = worlds::threads, class Make, class Rule>
+void compare(reference::algorithm kind, Make make, Rule const& rule, acco::parameter_layout const& layout, reference::setting s,
+             double tolerance = 1e-12) {
+  const auto train = [&] {
+    return library::train<Storage>(World{}, make(static_cast<unsigned>(s.first), static_cast<unsigned>(s.second)), rule, layout,
+                                   s);
+  };
+  agree(train, reference::train(kind, rule, layout, s), World::name, layout.size(), s, tolerance);
 }
 
 inline reference::setting setting(int ranks, std::size_t micro_batches, std::size_t first = 1, std::size_t second = 1) {
@@ -108,15 +132,7 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
     s.clip_norm = 0.6;
     const auto expected = reference::train(kind, adamw, mixed_layout(), s);
     const auto got = library::train<exact<World>>(World{}, make(1, 1), adamw, mixed_layout(), s);
-    REQUIRE(got.reports.size() > 4);
-    REQUIRE(expected.norms.size() >= got.reports.size());
-    bool clipped = false;
-    for (std::size_t i = 0; i < got.reports.size(); ++i) {
-      CHECK(got.reports[i].gradient_norm == doctest::Approx(expected.norms[i]).epsilon(tolerance));
-      CHECK(got.reports[i].clip_scale == doctest::Approx(expected.clips[i]).epsilon(tolerance));
-      clipped = clipped || got.reports[i].clip_scale < 1;
-    }
-    CHECK(clipped);
+    same_norms(got, expected, tolerance);
   }
   if constexpr (every_type) SUBCASE("every world of one process") {
       const auto s = setting(3, 9, 2, 1);
@@ -150,8 +166,7 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
     const auto moving = library::train<exact<World>>(World{}, make(1, 1), adamw, mixed_layout(false), s);
     const auto fixed =
         library::train<exact<World>>(World{}, make(1, 1), adamw, mixed_layout(false), s, {.stable_addresses = true});
-    CHECK(library::difference(moving.parameters, fixed.parameters) == 0);
-    CHECK(moving.digests == fixed.digests);
+    same_bits(moving, fixed);
   }
   constexpr bool rounds_alike = !requires { World::rounds_otherwise; };  // a GPU contracts other multiplications and additions
   if constexpr (rounds_alike) SUBCASE("bit-identical in this world, threads and mock") {
@@ -163,13 +178,8 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
         };
         const auto here = run(World{});
         const auto threads = run(worlds::threads{});
-        CHECK(here.parameters == threads.parameters);
-        CHECK(here.digests == threads.digests);
-        if constexpr (every_type) {
-          const auto mock = run(worlds::mock_random{});
-          CHECK(threads.parameters == mock.parameters);
-          CHECK(threads.digests == mock.digests);
-        }
+        same_bits(here, threads);
+        if constexpr (every_type) same_bits(threads, run(worlds::mock_random{}));
       }
     }
 }

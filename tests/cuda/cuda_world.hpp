@@ -53,6 +53,7 @@ struct cuda {
   static acco::cuda_queue queue(acco::threads_backend const& /*world*/) {
     return acco::cuda_queue(nullptr, {}, 0, acco::cuda_issue::thread);
   }
+  using backend = acco::threads_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::threads_backend::run(ranks, function);

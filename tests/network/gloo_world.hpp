@@ -17,6 +17,7 @@ struct gloo {
   static constexpr int most_ranks = 4;
   static inline std::size_t piece_bytes = 8192;  // so small that rounds have several
 
+  using backend = acco::gloo_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     static auto device = ::gloo::transport::tcp::CreateDevice("127.0.0.1");

@@ -20,6 +20,7 @@ struct mpi {
   static inline std::size_t piece_bytes = 8192;  // so small that rounds have several
   static inline acco::mpi_progress progress = acco::mpi_progress::helper_thread;
 
+  using backend = acco::mpi_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     static MPI_Comm groups[most_ranks + 1] = {};

@@ -25,18 +25,18 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   bool wanted = true;
   const acco::sharded<float const> reduced(gradients);
   state.prepare({.count = 1});
-  state.apply<acco::update::predict>(queue, &wanted, reduced, &scale, acco::sharded<float>(predicted));
+  state.apply(acco::update::predict, queue, &wanted, reduced, &scale, acco::sharded<float>(predicted));
   queue.wait();
   CHECK(state.digest(queue) == empty);
   CHECK(predicted[0] == doctest::Approx(1 - 1.0 - 0.01).epsilon(1e-5));  // ten times the learning rate, and its weight decay
   CHECK(predicted[3] == -7.0F);                                          // padding is left alone
-  state.apply<acco::update::commit>(queue, &wanted, reduced, &scale, acco::sharded<float>(committed));
+  state.apply(acco::update::commit, queue, &wanted, reduced, &scale, acco::sharded<float>(committed));
   queue.wait();
   CHECK(committed == predicted);
   const auto after = state.digest(queue);
   CHECK(after != empty);
   wanted = false;
-  state.apply<acco::update::commit>(queue, &wanted, reduced, &scale, acco::sharded<float>(shown));
+  state.apply(acco::update::commit, queue, &wanted, reduced, &scale, acco::sharded<float>(shown));
   queue.wait();
   CHECK(shown == committed);
   CHECK(state.digest(queue) == after);

@@ -59,6 +59,7 @@ void settle() {
 struct threads {
   static constexpr char const* name = "threads";
   static constexpr int most_ranks = 7;
+  using backend = acco::threads_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::threads_backend::run(ranks, function);
@@ -67,6 +68,7 @@ struct threads {
 /// Transfers complete at once, as late as possible, or at random moments; poisoned while in flight.
 struct mock_at_once {
   static constexpr char const* name = "mock, at once";
+  using backend = acco::mock_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::mock_world(ranks).run(function);
@@ -74,6 +76,7 @@ struct mock_at_once {
 };
 struct mock_late {
   static constexpr char const* name = "mock, as late as possible";
+  using backend = acco::mock_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::mock_world(ranks, {.delay = acco::complete_when_waited_for{}}).run(function);
@@ -81,6 +84,7 @@ struct mock_late {
 };
 struct mock_random {
   static constexpr char const* name = "mock, at random";
+  using backend = acco::mock_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::mock_world(ranks, {.delay = acco::complete_at_random{.seed = 7}}).run(function);
@@ -88,6 +92,7 @@ struct mock_random {
 };
 struct decorated {
   static constexpr char const* name = "debug over rate_limited over threads";
+  using backend = decltype(acco::debug(acco::rate_limited(std::declval<acco::threads_backend>(), {})));
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
@@ -126,6 +131,7 @@ class plain_backend {
 };
 struct plain {
   static constexpr char const* name = "a backend without accumulating reduce_scatter";
+  using backend = plain_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) { function(plain_backend(world)); });

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "acco/collective/function_view.hpp"
 #include "acco/collective/message_group.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/encoding/encoding.hpp"
@@ -75,7 +76,7 @@ class exchange {
   progress pass_encoded(host_queue const& queue, std::span<std::byte const> in, Fill&& fill, OnPiece&& on_piece) {
     const std::size_t blocks = in.size() / Encoding::block_bytes / static_cast<std::size_t>(size());
     return pass(queue, collective::all_to_all, slices{in.data(), Encoding::block_bytes, blocks, blocks, piece_blocks<Encoding>()},
-                std::forward<Fill>(fill), std::forward<OnPiece>(on_piece));
+                fill, on_piece);
   }
   template <encoding Encoding>
   [[nodiscard]] std::size_t piece_blocks() const {
@@ -148,6 +149,18 @@ class exchange {
       return in + (static_cast<std::size_t>(rank) * stride + offset) * unit;
     }
   };
+  /// Where a piece that has come from all ranks lies, by the rank that brought it.
+  struct piece_source {
+    exchange const* all;
+    piece_channel const* channel;
+    slices const* what;
+    std::size_t offset;
+    [[nodiscard]] std::byte const* operator()(int from) const noexcept {
+      return from == all->rank() ? what->at(from, offset) : all->arrivals(*channel, from, *what);
+    }
+  };
+  using fill_piece = function_view<void(std::size_t offset, std::size_t count)>;
+  using take_piece = function_view<void(std::size_t offset, std::size_t count, piece_source source)>;
   static constexpr std::size_t channel_count = 4;  // pieces of a reduction under way
   static constexpr std::size_t smallest_piece = elementwise::square_block * sizeof(double);
   static constexpr auto filled_already = [](std::size_t, std::size_t) {};
@@ -156,13 +169,19 @@ class exchange {
     return size() > 1 ? (static_cast<std::size_t>(size()) - 1) * piece_bytes_ : 0;
   }
 
+  template <class T>
+  struct numbers_in {
+    piece_source bytes;
+    [[nodiscard]] T const* operator()(int from) const noexcept { return reinterpret_cast<T const*>(bytes(from)); }
+  };
+
   /// The sum over ranks of what lies at `in`, for rank r at r * stride, into `out`.
   template <class From, class To, class OnPiece>
   progress reduce(host_queue const& queue, collective operation, std::span<From const> in, std::size_t stride, std::span<To> out,
                   bool add, OnPiece&& on_piece) {
     const slices what{std::as_bytes(in).data(), sizeof(From), stride, out.size(), piece_elements<From>()};
-    return pass(queue, operation, what, filled_already, [&](std::size_t offset, std::size_t count, auto bytes_of) {
-      const auto source = [&](int from) { return reinterpret_cast<From const*>(bytes_of(from)); };
+    return pass(queue, operation, what, filled_already, [&](std::size_t offset, std::size_t count, piece_source bytes) {
+      const numbers_in<From> source{bytes};
       elementwise::sum_sources(size(), source, out.data() + offset, count, add);
       on_piece(offset, count, source);
     });
@@ -170,8 +189,7 @@ class exchange {
 
   /// Sends every rank its slice: calls fill(offset, count) before a stretch leaves, and on_piece(offset, count, source) when it
   /// has come from all ranks.
-  template <class Fill, class OnPiece>
-  progress pass(host_queue const& queue, collective operation, slices const& what, Fill&& fill, OnPiece&& on_piece) {
+  progress pass(host_queue const& queue, collective operation, slices const& what, fill_piece fill, take_piece on_piece) {
     bool done = true;
     group_.guarded(queue, operation, [&] {
       const std::size_t pieces = (what.count + what.piece - 1) / what.piece;
@@ -194,9 +212,7 @@ class exchange {
         done = group_.settle(queue, next, operation, true);
         if (!done) return;
         const std::size_t offset = reduced_ * what.piece;
-        on_piece(offset, std::min(what.piece, what.count - offset), [&](int from) {
-          return from == rank() ? what.at(from, offset) : static_cast<std::byte const*>(arrivals(next, from, what));
-        });
+        on_piece(offset, std::min(what.piece, what.count - offset), piece_source{this, &next, &what, offset});
         ++reduced_;
       }
       reducing_ = false;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "acco/collective/function_view.hpp"
 #include "acco/collective/message_transport.hpp"
 #include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
@@ -132,8 +133,7 @@ class message_group {
   }
 
   /// Runs part of an operation; translates what goes wrong, and tells the other ranks.
-  template <class Work>
-  void guarded(host_queue const& queue, collective operation, Work&& work) {
+  void guarded(host_queue const& queue, collective operation, function_view<void()> work) {
     if (abandoned_) throw_abandoned(queue, operation);
     try {
       try {

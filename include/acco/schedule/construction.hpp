@@ -29,15 +29,8 @@ void add_wire(description& d, std::string const& of, coded<Gradients, Parameters
   d.add(of + " exact_every", wire.exact_every);
 }
 
-template <class Storage, class Schedule, class Rule>
-[[nodiscard]] std::string describe_construction(Schedule const& schedule, Rule const& rule, options const& chosen,
-                                                parameter_layout const& layout) {
-  description d;
-  d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
-  d.add("parameters", layout.size());
-  d.add("parameter type", name_of_type<typename Storage::parameter_type>());
-  d.add("gradient type", name_of_type<typename Storage::gradient_type>());
-  d.add("master type", name_of_type<typename Storage::master_type>());
+template <class Schedule>
+void describe_schedule(description& d, Schedule const& schedule) {
   d.add("schedule", name_of_type<Schedule>());
   for (std::size_t round = 0; round < 4; ++round) {  // schedules of one name may still have different tables
     const round_plan plan = schedule.plan(round);
@@ -52,11 +45,20 @@ template <class Storage, class Schedule, class Rule>
   }
   add_wire(d, "estimate", estimate_wire(schedule));
   add_wire(d, "commit", commit_wire(schedule));
+}
+
+/// Everything but the schedule.
+template <class Storage, class Rule>
+void describe_construction(description& d, Rule const& rule, options const& chosen, parameter_layout const& layout) {
+  d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
+  d.add("parameters", layout.size());
+  d.add("parameter type", name_of_type<typename Storage::parameter_type>());
+  d.add("gradient type", name_of_type<typename Storage::gradient_type>());
+  d.add("master type", name_of_type<typename Storage::master_type>());
   d.add("rule", name_of_type<Rule>());
   d.add_all("rule.", rule);
   d.add_all("options.", chosen);
   d.add_all("layout: ", layout);
-  return d.lines();
 }
 
 }  // namespace ACCO_NAMESPACE

@@ -25,8 +25,8 @@ class pieced_round : public round_works<Rule, Storage, Backend> {
  public:
   using base::base;
 
-  /// The works of a round whose update is of this kind, and which travels like this.
-  template <update kind, class Gradients, class Parameters>
+  /// The works of the round that was carried, which travels like this.
+  template <class Gradients, class Parameters>
   void enqueue(coded<Gradients, Parameters> const& wire) {
     found_non_finite_.reset();
     if constexpr (encoding<Gradients>) {
@@ -34,11 +34,11 @@ class pieced_round : public round_works<Rule, Storage, Backend> {
     } else {
       bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), flight_.gradients().local().size_bytes());
     }
-    if (kind == update::commit_and_predict) this->prepare_next();
+    if (plan_.parameters == update::commit_and_predict) this->prepare_next();
     if (update_needs_norm()) {
-      reduce_then_update<kind>(wire);
+      reduce_then_update(wire);
     } else {
-      update_while_reducing<kind>(wire);
+      update_while_reducing(wire);
     }
     queue_.enqueue([this] { return backend_.pieces().gather_rest(queue_); });
     if constexpr (encoding<Parameters>) {
@@ -60,7 +60,7 @@ class pieced_round : public round_works<Rule, Storage, Backend> {
   [[nodiscard]] bool update_needs_norm() const noexcept {
     return options_.clip_norm > 0 || options_.on_non_finite == non_finite::skip;
   }
-  template <update kind, class Gradients, class Parameters>
+  template <class Gradients, class Parameters>
   void reduce_then_update(coded<Gradients, Parameters> const& wire) {
     queue_.enqueue([this, wire] {
       return reduce_pieces(wire, [this](std::size_t offset, std::size_t count, auto) { square_piece(offset, count); });
@@ -69,10 +69,10 @@ class pieced_round : public round_works<Rule, Storage, Backend> {
     queue_.enqueue([this, wire] {
       const std::size_t piece = piece_elements(wire);
       for (std::size_t offset = 0; offset < shares_.slice_size(); offset += piece)
-        update_piece<kind>(wire, offset, std::min(piece, shares_.slice_size() - offset));
+        update_piece(wire, offset, std::min(piece, shares_.slice_size() - offset));
     });
   }
-  template <update kind, class Gradients, class Parameters>
+  template <class Gradients, class Parameters>
   void update_while_reducing(coded<Gradients, Parameters> const& wire) {
     queue_.enqueue([n = numbers_.there()] { decide_without_norm(*n); });
     queue_.enqueue([this, wire] {
@@ -81,7 +81,7 @@ class pieced_round : public round_works<Rule, Storage, Backend> {
         if constexpr (!encoding<Gradients>) {
           if (!finite) note_non_finite(offset, count, source);
         }
-        update_piece<kind>(wire, offset, count);
+        update_piece(wire, offset, count);
       });
     });
   }
@@ -134,10 +134,10 @@ class pieced_round : public round_works<Rule, Storage, Backend> {
     if (offset < end) squares = elementwise::sum_of_squares(reduced().slice().data() + offset, end - offset, squares);
     return std::isfinite(squares);
   }
-  template <update kind, class Gradients, class Parameters>
+  template <class Gradients, class Parameters>
   void update_piece(coded<Gradients, Parameters> const& wire, std::size_t offset, std::size_t count) {
-    state_.template apply_now<kind>(offset, count, numbers_[0].apply, sharded<sum_type const>(reduced().slice()),
-                                    numbers_[0].scale, sharded<parameter_type>(own()));
+    state_.apply_now(plan_.parameters, offset, count, numbers_[0].apply, sharded<sum_type const>(reduced().slice()),
+                     numbers_[0].scale, sharded<parameter_type>(own()));
     if constexpr (encoding<Parameters>) {
       const std::span<std::byte> mine = encoded_.template slice<Parameters>(backend_.rank());
       const std::size_t at = encoded_size<Parameters>(offset), bytes = encoded_size<Parameters>(count);

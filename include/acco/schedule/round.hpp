@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: what the trainer does becomes parts of steps and rounds. It branches on the plan, never on the schedule's type.
+// The engine: what the trainer does becomes parts of steps and rounds. It branches on the plan; the schedule's type is behind an
+// interface.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -12,7 +14,6 @@
 #include <utility>
 
 #include "acco/collective/agreement.hpp"
-#include "acco/encoding/encoding.hpp"
 #include "acco/observe/clock.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
@@ -20,38 +21,44 @@
 #include "acco/schedule/pieced_round.hpp"
 #include "acco/schedule/round_works.hpp"
 #include "acco/schedule/schedule.hpp"
+#include "acco/schedule/schedule_in_use.hpp"
+#include "acco/schedule/training_engine.hpp"
 #include "acco/schedule/whole_round.hpp"
 #include "acco/state/gradient_accumulator.hpp"
 
 namespace ACCO_NAMESPACE {
 
 /// One rank's rounds. At most one is in flight; `works_` owns what belongs to it. All members are called by the trainer's thread.
-template <class Schedule, class Rule, class Storage, class Backend>
-class round_engine {
+template <class Rule, class Storage, class Backend>
+class round_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
  public:
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
 
-  round_engine(Schedule schedule, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen)
+  using works_type = std::conditional_t<round_works<Rule, Storage, Backend>::in_pieces, pieced_round<Rule, Storage, Backend>,
+                                        whole_round<Rule, Storage, Backend>>;
+
+  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round.
+  round_engine(std::unique_ptr<schedule_in_use<works_type>> schedule, Rule rule, Storage storage, Backend backend,
+               parameter_layout layout, options chosen)
       : schedule_(std::move(schedule)),
         rule_(std::move(rule)),
         layout_(std::move(layout)),
-        options_(std::move(chosen)),
-        waits_(schedule_.plan(0).meanwhile == computation::waits),
+        options_(checked(std::move(chosen), *schedule_, layout_, backend.rank())),
+        waits_(schedule_->plan(0).meanwhile == computation::waits),
         accumulator_(layout_, partition(layout_.trainable_size(), backend.size()), waits_, options_.stable_addresses,
-                     encoding<typename commit_type::parameter_encoding>),
-        works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, keeps_reduced(schedule_)) {
-    works_.add_wire(estimate_);
-    works_.add_wire(commit_);
+                     schedule_->commits_differences()),
+        works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, keeps_reduced(*schedule_)) {
+    schedule_->add_wires(works_);
   }
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
-  ~round_engine() {
+  ~round_engine() override {
     if (in_flight_ && (!queue().idle() || queue().failed())) leave();
     queue().stop();
   }
 
-  [[nodiscard]] memory_table memory() const noexcept {
+  [[nodiscard]] memory_table memory() const noexcept override {
     memory_table table;
     accumulator_.count(table);
     works_.count(table);
@@ -59,9 +66,12 @@ class round_engine {
   }
 
   /// Compares the ranks' construction, allocates, and gives every rank the parameters of rank 0. Collective; blocks.
-  void initialize(std::span<parameter_type const> values) {
+  void initialize(std::span<parameter_type const> values) override {
     queue().place.phase = "initialize";
-    agree(queue(), backend(), describe_construction<Storage>(schedule_, rule_, options_, layout_), queue().place);
+    description construction;
+    describe_construction<Storage>(construction, rule_, options_, layout_);
+    schedule_->describe(construction);
+    agree(queue(), backend(), construction.lines(), queue().place);
     accumulator_.allocate(works_.storage(), queue());
     works_.allocate();
     accumulator_.set_parameters(queue(), values);
@@ -76,44 +86,44 @@ class round_engine {
     boundary_ = steady_seconds();
   }
 
-  [[nodiscard]] std::span<parameter_type const> parameters() const noexcept { return accumulator_.parameters(); }
-  [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return accumulator_.gradients(); }
-  [[nodiscard]] double samples() const noexcept { return samples_; }
-  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
-  [[nodiscard]] round_totals const& totals() const noexcept { return sums_; }
-  [[nodiscard]] parameter_layout const& layout() const noexcept { return layout_; }
-  [[nodiscard]] error_place place() const noexcept {
+  [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
+  [[nodiscard]] double samples() const noexcept override { return samples_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept override { return steps_; }
+  [[nodiscard]] round_totals const& totals() const noexcept override { return sums_; }
+  [[nodiscard]] parameter_layout const& layout() const noexcept override { return layout_; }
+  [[nodiscard]] error_place place() const noexcept override {
     return {works_.backend().rank(), static_cast<std::int64_t>(next_round_), ""};
   }
 
   /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
-  std::optional<round_report> accumulated(double weight, double loss_sum) {
+  std::optional<round_report> accumulated(double weight, double loss_sum) override {
     queue().poll();
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
-    const step_part part = schedule_.plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
-    if (micro_batches_ < schedule_.pace.minimum(part)) return std::nullopt;
-    if (micro_batches_ < schedule_.pace.maximum(part) && in_flight_ && !queue().idle()) return std::nullopt;
+    const step_part part = schedule_->plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
+    if (micro_batches_ < schedule_->minimum(part)) return std::nullopt;
+    if (micro_batches_ < schedule_->maximum(part) && in_flight_ && !queue().idle()) return std::nullopt;
     return end_part();
   }
 
-  void poll() { queue().poll(); }
+  void poll() override { queue().poll(); }
 
   /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
   /// Collective; blocks.
-  void finish() {
+  void finish() override {
     computed_ = {boundary_, steady_seconds()};
     if (in_flight_) land();
     mine_.finishing = 1;
     for (;;) {
-      const round_plan plan = schedule_.plan(next_round_);
+      const round_plan plan = schedule_->plan(next_round_);
       start();
       if (!land()) break;  // nobody had anything left
       if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
     }
     mine_ = {};
-    while (!begins_step(schedule_, next_round_)) ++next_round_;
+    while (!begins_step(*schedule_, next_round_)) ++next_round_;
     if (!showing_masters_) {
       auto unused = accumulator_.launch(queue(), true);
       queue().after_computation();
@@ -128,7 +138,7 @@ class round_engine {
 
   /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
   /// Collective; blocks.
-  void gather_committed(std::span<parameter_type> out) {
+  void gather_committed(std::span<parameter_type> out) override {
     const partition shares = works_.shares();
     auto const whole = works_.storage().allocate(shares.padded_size() * sizeof(parameter_type), 0);
     const std::span<parameter_type> gathered(whole.template as<parameter_type>(), shares.padded_size());
@@ -144,9 +154,9 @@ class round_engine {
   }
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
-  void sum_over_ranks(std::span<double> numbers) { works_.sum_over_ranks(numbers); }
+  void sum_over_ranks(std::span<double> numbers) override { works_.sum_over_ranks(numbers); }
 
-  [[nodiscard]] std::uint64_t state_digest() { return works_.state().digest(queue()); }
+  [[nodiscard]] std::uint64_t state_digest() override { return works_.state().digest(queue()); }
 
   /// Tells the other ranks that this one will not go on.
   void leave() noexcept {
@@ -161,14 +171,24 @@ class round_engine {
   }
 
  private:
-  static constexpr bool measures = measuring_pace<decltype(Schedule::pace)>;
-  using estimate_type = decltype(estimate_wire(std::declval<Schedule const&>()));
-  using commit_type = decltype(commit_wire(std::declval<Schedule const&>()));
-  using works_type = std::conditional_t<round_works<Rule, Storage, Backend>::in_pieces, pieced_round<Rule, Storage, Backend>,
-                                        whole_round<Rule, Storage, Backend>>;
-
+  static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
+    chosen.check();
+    if (layout.trainable_size() == 0) {
+      throw usage_error({.rank = rank}, text("the layout has ", layout.size(), " parameters and none of them is trainable"),
+                        text("Give a positive parameter count, or a layout with a group that is not frozen"));
+    }
+    for (const step_part part : {step_part::first, step_part::second}) {
+      const unsigned least = schedule.minimum(part), most = schedule.maximum(part);
+      if (least == 0 || most < least) {
+        throw usage_error(
+            {.rank = rank}, text("the pace asks for ", least, " to ", most, " micro-batches a round"),
+            text("A round needs at least one micro-batch, and at_most not below at_least; auto_pace splits two or more"));
+      }
+    }
+    return chosen;
+  }
   /// Whether some round adds to the slice that the round before it reduced.
-  static bool keeps_reduced(Schedule const& schedule) noexcept {
+  static bool keeps_reduced(schedule_in_use<works_type> const& schedule) {
     for (std::size_t round = 0; round < 16; ++round) {
       if (schedule.plan(round).gradients == carried::kept_and_fresh) return true;
     }
@@ -196,7 +216,7 @@ class round_engine {
   }
 
   void start() {
-    const round_plan plan = schedule_.plan(next_round_);
+    const round_plan plan = schedule_->plan(next_round_);
     queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), label_of(plan)};
     rate_ = options_.learning_rate(samples_);
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
@@ -205,11 +225,12 @@ class round_engine {
     encoding_seconds_ = 0;
     if (plan.keeps) {
       const double from = steady_seconds();
-      encode_kept();
+      schedule_->encode_kept(works_);
       encoding_seconds_ = steady_seconds() - from;
     } else {
       mine_ = {.finishing = mine_.finishing};
     }
+    const bool measures = schedule_->measures();
     if (measures && micro_batches_ != 0) {
       carried.micro_batch_seconds = computed_.seconds() / static_cast<double>(micro_batches_);
       carried.estimate_seconds = seconds_of_[0];
@@ -219,38 +240,9 @@ class round_engine {
     in_flight_ = true;
 
     works_.begin(carried, measures ? measuring_round_count_numbers : round_count_numbers, {steps_, samples_, rate_});
-    switch (plan.parameters) {
-      case update::predict: enqueue<update::predict>(estimate_); break;
-      case update::commit: with_commit_wire([this](auto const& wire) { this->template enqueue<update::commit>(wire); }); break;
-      case update::commit_and_predict:
-        with_commit_wire([this](auto const& wire) { this->template enqueue<update::commit_and_predict>(wire); });
-        break;
-    }
+    sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
     works_.end();
   }
-  void encode_kept() {
-    if constexpr (encoding<typename estimate_type::gradient_encoding>) {
-      works_.encode_kept(estimate_.gradients);
-    } else {
-      throw usage_error(queue().place, text("the schedule keeps gradients that do not travel encoded"),
-                        text("Give its member `estimate` an encoding, or let its plan keep nothing"));
-    }
-  }
-  /// The commit's wire, or where this commit's parameters are to be exact, that without their encoding.
-  template <class Works>
-  void with_commit_wire(Works&& works) {
-    if constexpr (encoding<typename commit_type::parameter_encoding>) {
-      if (commit_.exact_every != 0 && (steps_ + 1) % commit_.exact_every == 0)
-        return works(coded<typename commit_type::gradient_encoding>{commit_.gradients});
-    }
-    works(commit_);
-  }
-  template <update kind, class Gradients, class Parameters>
-  void enqueue(coded<Gradients, Parameters> const& wire) {
-    sends_differences_ = encoding<Parameters>;
-    works_.template enqueue<kind>(wire);
-  }
-
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
   std::optional<round_report> land() {
@@ -281,12 +273,9 @@ class round_engine {
     }
     skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
     seconds_of_[commits(plan) ? 1 : 0] = works_.times().seconds();
-    if constexpr (measures) {
-      if (!commits(plan) && n.all.finishing == 0) {
-        const auto ranks = static_cast<double>(backend().size());
-        schedule_.pace.measured(
-            {n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
-      }
+    if (schedule_->measures() && !commits(plan) && n.all.finishing == 0) {
+      const auto ranks = static_cast<double>(backend().size());
+      schedule_->measured({n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
     }
     const round_report report = describe_round(waited);
     sums_.add(report);
@@ -314,8 +303,8 @@ class round_engine {
             .clip_scale = n.clip,
             .learning_rate_scale = rate_,
             .micro_batches = carried_micro_batches_,
-            .first = schedule_.pace.minimum(step_part::first),
-            .second = schedule_.pace.minimum(step_part::second),
+            .first = schedule_->minimum(step_part::first),
+            .second = schedule_->minimum(step_part::second),
             .compute_seconds = computed_.seconds(),
             .communication_seconds = works_.times().seconds(),
             .exposed_seconds = waited + encoding_seconds_,
@@ -325,12 +314,10 @@ class round_engine {
             .communicating = works_.times()};
   }
 
-  Schedule schedule_;
+  std::unique_ptr<schedule_in_use<works_type>> schedule_;
   Rule rule_;
   parameter_layout layout_;
   options options_;
-  estimate_type estimate_ = estimate_wire(schedule_);
-  commit_type commit_ = commit_wire(schedule_);
   bool waits_;  // whether the computation waits for rounds
   gradient_accumulator<Storage> accumulator_;
 

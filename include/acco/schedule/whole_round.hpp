@@ -21,8 +21,8 @@ class whole_round : public round_works<Rule, Storage, Backend> {
  public:
   using base::base;
 
-  /// The works of a round whose update is of this kind, and which travels like this.
-  template <update kind, class Gradients, class Parameters>
+  /// The works of the round that was carried, which travels like this.
+  template <class Gradients, class Parameters>
   void enqueue(coded<Gradients, Parameters> const& wire) {
     round_numbers* const n = numbers_.there();
     if constexpr (encoding<Gradients>) {
@@ -32,9 +32,9 @@ class whole_round : public round_works<Rule, Storage, Backend> {
     }
     Storage::sum_of_squares(queue_, sharded<sum_type const>(reduced().slice().first(state_.count())), &n->squares_mine);
     this->template decide_with_norm<Gradients>();
-    if (kind == update::commit_and_predict) this->prepare_next();
-    state_.template apply<kind>(queue_, &n->apply, sharded<sum_type const>(reduced().slice()), &n->scale,
-                                sharded<parameter_type>(own()));
+    if (plan_.parameters == update::commit_and_predict) this->prepare_next();
+    state_.apply(plan_.parameters, queue_, &n->apply, sharded<sum_type const>(reduced().slice()), &n->scale,
+                 sharded<parameter_type>(own()));
     if constexpr (encoding<Parameters>) {
       gather_encoded(wire.parameters);
     } else {

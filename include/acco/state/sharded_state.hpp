@@ -81,28 +81,32 @@ class sharded_state {
   /// Enqueues the update of this rank's slice. Gradients are the reduced sum and are multiplied by *scale; `out` is this rank's
   /// slice of what the ranks will get: the committed parameters unchanged where *wanted turns out false. Constants, scale and
   /// `wanted` are read when the task runs.
-  template <update kind>
-  void apply(queue& q, bool const* wanted, sharded<sum_type const> gradients, double const* scale, sharded<parameter_type> out) {
+  void apply(update kind, queue& q, bool const* wanted, sharded<sum_type const> gradients, double const* scale,
+             sharded<parameter_type> out) {
     for (piece& each : pieces_) {
       each.arguments = arguments(each.begin, each.count, gradients, out);
-      Storage::template apply<Rule, kind>(q, wanted, now_.there(each.group), next_.there(each.group), scale, &each.arguments);
+      with(kind, [&](auto constant) {
+        Storage::template apply<Rule, constant()>(q, wanted, now_.there(each.group), next_.there(each.group), scale,
+                                                  &each.arguments);
+      });
     }
   }
   /// The same at once for a stretch of the slice, for tasks that work in pieces.
-  template <update kind>
-  void apply_now(std::size_t offset, std::size_t count, bool wanted, sharded<sum_type const> gradients, double scale,
+  void apply_now(update kind, std::size_t offset, std::size_t count, bool wanted, sharded<sum_type const> gradients, double scale,
                  sharded<parameter_type> out) const {
     for (piece const& each : pieces_) {
       const std::size_t first = std::max(each.begin, offset);
       const std::size_t last = std::min(each.begin + each.count, offset + count);
       if (first >= last) continue;
-      Storage::template apply_now<Rule, kind>(wanted, now_[each.group], next_[each.group], scale,
-                                              arguments(first, last - first, gradients, out));
+      with(kind, [&](auto constant) {
+        Storage::template apply_now<Rule, constant()>(wanted, now_[each.group], next_[each.group], scale,
+                                                      arguments(first, last - first, gradients, out));
+      });
     }
   }
 
-  template <update kind, class T, class... Rest>
-  void apply(queue&, bool const*, partial<T>, Rest&&...) {
+  template <class T, class... Rest>
+  void apply(update, queue&, bool const*, partial<T>, Rest&&...) {
     static_assert(!std::is_same_v<T, T>,
                   "acco: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it sharded");
   }
@@ -143,6 +147,15 @@ class sharded_state {
     update_arguments result{masters() + begin, {}, gradients.slice().data() + begin, out.slice().data() + begin, count};
     for (std::size_t k = 0; k < Rule::slot_count; ++k) result.slots[k] = slot(k) + begin;
     return result;
+  }
+  /// Calls function(constant) with the kind as a type.
+  template <class Function>
+  static void with(update kind, Function&& function) {
+    switch (kind) {
+      case update::predict: return function(std::integral_constant<update, update::predict>());
+      case update::commit: return function(std::integral_constant<update, update::commit>());
+      case update::commit_and_predict: return function(std::integral_constant<update, update::commit_and_predict>());
+    }
   }
   using constants_table = typename Storage::template numbers<constants>;
   void prepare(constants_table& table, update_step const& step) {

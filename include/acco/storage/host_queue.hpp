@@ -59,8 +59,7 @@ class host_queue {
                   "acco: a task captures pointers, views and numbers only");
     static_assert(sizeof(Task) <= slot::bytes && alignof(Task) <= alignof(std::max_align_t),
                   "acco: a task holds at most 96 bytes");
-    if (submitted_ - finished() == capacity) wait_until(submitted_ - capacity + 1);
-    slot& next = ring_[submitted_ % capacity];
+    slot& next = next_slot();
     ::new (static_cast<void*>(next.storage)) Task(task);
     next.run = [](void* storage) {
       Task& stored = *std::launder(static_cast<Task*>(storage));
@@ -71,18 +70,7 @@ class host_queue {
         return stored();
       }
     };
-    ++submitted_;
-    if (thread_.joinable()) {
-      bool asleep = false;
-      {
-        const std::lock_guard lock(mutex_);
-        available_ = submitted_;
-        asleep = std::exchange(asleep_, false);
-      }
-      if (asleep) more_.notify_one();
-    } else {
-      available_ = submitted_;
-    }
+    submit();
   }
 
   /// Enqueues *to = the time, `steady_seconds()`, at which the tasks before it are done.
@@ -151,6 +139,26 @@ class host_queue {
   };
 
   [[nodiscard]] std::uint64_t finished() const noexcept { return finished_.load(std::memory_order_acquire); }
+
+  slot& next_slot() {
+    if (submitted_ - finished() == capacity) wait_until(submitted_ - capacity + 1);
+    return ring_[submitted_ % capacity];
+  }
+  /// The next slot holds a task.
+  void submit() {
+    ++submitted_;
+    if (thread_.joinable()) {
+      bool asleep = false;
+      {
+        const std::lock_guard lock(mutex_);
+        available_ = submitted_;
+        asleep = std::exchange(asleep_, false);
+      }
+      if (asleep) more_.notify_one();
+    } else {
+      available_ = submitted_;
+    }
+  }
 
   progress run_next() noexcept {
     slot& next = ring_[finished_.load(std::memory_order_relaxed) % capacity];

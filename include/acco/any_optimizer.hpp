@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer's side of acco as a plain type: a trainer is compiled once, holds its optimizer as a member, and chooses schedule,
+// rule, storage, backend and encodings while it runs.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/observe/memory_table.hpp"
+#include "acco/observe/round_report.hpp"
+#include "acco/schedule/training_engine.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// An optimizer on one rank, whatever its schedule, rule, storage and backend: any `acco::optimizer` (optimizer.hpp) whose
+/// parameters are `Parameter` and whose gradients are `Gradient` is one, and can be moved into one. Costs one indirect call a
+/// member (docs/performance.md has the nanoseconds), and its users nothing else: this header includes nothing of the engine.
+///
+///   acco::any_optimizer<float> choose(std::string const& name, auto const& world, std::size_t count) {
+///     const auto with = [&](auto schedule) {
+///       return acco::optimizer{schedule, acco::adamw{}, acco::host_storage<float>{}, world, count};
+///     };
+///     if (name == "delayed") return with(acco::delayed{});
+///     if (name == "int4") return with(acco::two_phase{.estimate = acco::block_int4{}});
+///     return with(acco::two_phase{});
+///   }
+///   void train(acco::any_optimizer<float>& training);   // in another file; takes an acco::optimizer too
+///
+/// One thread calls all members. Every rank makes the same calls. An exception thrown by `accumulated`, `finish` or another
+/// communicating member ends the training: later calls throw it again; `parameters()` still holds what it held. One that is empty
+/// (default constructed, or moved from) throws `usage_error` from every member.
+template <class Parameter, class Gradient = Parameter>
+class any_optimizer {
+ public:
+  using parameter_type = Parameter;
+  using gradient_type = Gradient;
+
+  /// Empty.
+  any_optimizer() = default;
+  any_optimizer(any_optimizer&& other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)),
+        state_(std::exchange(other.state_, state::constructed)),
+        failure_(std::exchange(other.failure_, nullptr)) {}
+  any_optimizer& operator=(any_optimizer&& other) noexcept {
+    any_optimizer taken(std::move(other));
+    std::swap(engine_, taken.engine_);
+    std::swap(state_, taken.state_);
+    std::swap(failure_, taken.failure_);
+    return *this;
+  }
+  /// Leaves the world: if a round is in flight, the other ranks get an error that names this rank. Call `finish` first to leave
+  /// in peace.
+  ~any_optimizer() { delete engine_; }
+
+  /// Whether it is one at all.
+  [[nodiscard]] explicit operator bool() const noexcept { return engine_ != nullptr; }
+
+  /// Compares all ranks' construction, allocates everything, and gives every rank the values of rank 0. `initial` has
+  /// `layout().size()` elements on every rank. Collective; blocks. Throws `usage_error` (size, called twice), `mismatch_error`
+  /// (the ranks differ), `deadline_error` (a rank is missing).
+  void initialize(std::span<Parameter const> initial) {
+    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
+    if (initial.size() != layout().size()) {
+      throw usage_error(engine_->place(),
+                        text("initialize got ", initial.size(), " parameters, the layout has ", layout().size()),
+                        text("Pass one value for every parameter, frozen ones included"));
+    }
+    guarded([&] { engine_->initialize(initial); });
+    state_ = state::running;
+  }
+
+  /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with `stable_addresses`.
+  [[nodiscard]] std::span<Parameter const> parameters() const {
+    demand_initialized("parameters");
+    return engine_->parameters();
+  }
+  /// Where the gradient sums of micro-batches are to be added. Valid like `parameters()`.
+  [[nodiscard]] std::span<Gradient> gradients() const {
+    demand_initialized("gradients");
+    return engine_->gradients();
+  }
+
+  /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks into the
+  /// report's `mean_loss`. Returns a report when a round has ended: then the spans have moved. Blocks only where the pace demands
+  /// it.
+  std::optional<round_report> accumulated(double weight, double loss_sum = 0) {
+    demand_running("accumulated");
+    if (!(weight >= 0) || std::isinf(weight)) {
+      throw usage_error(engine_->place(), text("accumulated got a weight of ", weight),
+                        text("Pass the number of samples of the micro-batch, 0 or more"));
+    }
+    return guarded([&] { return engine_->accumulated(weight, loss_sum); });
+  }
+
+  /// Commits what is left on any rank and shows committed weights on every rank; the training may then go on. Ranks may call it
+  /// at different times: one that has no more data takes part in the others' rounds. Collective; blocks.
+  void finish() {
+    demand_running("finish");
+    guarded([&] { engine_->finish(); });
+  }
+
+  /// Writes the weights committed so far, the round in flight included, to `out` (`layout().size()` elements). Collective;
+  /// blocks.
+  void gather_committed(std::span<Parameter> out) {
+    demand_running("gather_committed");
+    if (out.size() != layout().size()) {
+      throw usage_error(engine_->place(),
+                        text("gather_committed got room for ", out.size(), " parameters, the layout has ", layout().size()),
+                        text("Pass room for every parameter"));
+    }
+    guarded([&] { engine_->gather_committed(out); });
+  }
+
+  /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective; blocks until the round in flight is
+  /// done.
+  void sum_over_ranks(std::span<double> numbers) {
+    demand_running("sum_over_ranks");
+    guarded([&] { engine_->sum_over_ranks(numbers); });
+  }
+
+  /// Gives a backend that makes progress in the caller's thread the chance to do so; costs nothing elsewhere.
+  void poll() {
+    demand_running("poll");
+    guarded([&] { engine_->poll(); });
+  }
+
+  /// Weight committed so far, over all ranks; the same on every rank.
+  [[nodiscard]] double samples() const { return engine().samples(); }
+  /// Updates committed so far.
+  [[nodiscard]] std::uint64_t steps() const { return engine().steps(); }
+  /// Sums over this rank's rounds, those inside `finish` included.
+  [[nodiscard]] round_totals const& totals() const { return engine().totals(); }
+  /// This rank's buffers in bytes: known before `initialize`, equal to what it allocates.
+  [[nodiscard]] memory_table memory() const { return engine().memory(); }
+  [[nodiscard]] parameter_layout const& layout() const { return engine().layout(); }
+
+  /// 64-bit hash of this rank's masters and slots; a prediction leaves it unchanged. Waits for the round in flight.
+  [[nodiscard]] std::uint64_t state_digest() {
+    demand_running("state_digest");
+    return guarded([&] { return engine_->state_digest(); });
+  }
+
+ protected:
+  /// Takes the engine over.
+  explicit any_optimizer(training_engine<Parameter, Gradient>* made) noexcept : engine_(made) {}
+
+ private:
+  enum class state { constructed, running, failed };
+
+  [[nodiscard]] training_engine<Parameter, Gradient>& engine() const {
+    if (engine_ == nullptr) {
+      throw usage_error({}, text("this any_optimizer is empty: default constructed, or moved from"),
+                        text("Give it an optimizer first: training = acco::optimizer{...}"));
+    }
+    return *engine_;
+  }
+  [[noreturn]] void fail_use(text const& what, char const* advice) const {
+    throw usage_error(engine().place(), what, text(advice));
+  }
+  void demand_initialized(char const* what) const {
+    if (state_ == state::constructed) fail_use(text(what, "() was called before initialize"), "Call initialize first");
+  }
+  void demand_running(char const* what) const {
+    if (state_ == state::running) return;
+    if (failure_) std::rethrow_exception(failure_);
+    demand_initialized(what);
+  }
+  /// Runs a member that communicates; what it throws ends the training.
+  template <class Action>
+  decltype(auto) guarded(Action&& action) {
+    try {
+      return action();
+    } catch (...) {
+      failure_ = std::current_exception();
+      if (state_ == state::running) state_ = state::failed;
+      throw;
+    }
+  }
+
+  training_engine<Parameter, Gradient>* engine_ =
+      nullptr;  // owned; <memory> would cost its includers more than all of this header
+  state state_ = state::constructed;
+  std::exception_ptr failure_;
+};
+
+}  // namespace ACCO_NAMESPACE
