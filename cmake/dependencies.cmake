@@ -8,6 +8,7 @@ function(acco_find_dependency component)
   set(acco_${component}_FOUND FALSE PARENT_SCOPE)
   list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}") # FindNCCL
   set(broken)
+  set(left_behind FALSE)
   if(component STREQUAL "mpi")
     set(name MPI)
     set(target MPI::MPI_CXX)
@@ -16,7 +17,7 @@ function(acco_find_dependency component)
       #include <mpi.h>
       static_assert(MPI_VERSION >= 3, "acco needs MPI 3 or newer");
       int main(int count, char** words) { return MPI_Init(&count, &words) + MPI_Finalize(); }]])
-    set(left_behind FALSE) # FindMPI of CMake 3.25 defines the target although it has found nothing
+    # FindMPI of CMake 3.25 defines the target although it has found nothing; the target is marked, for the next who asks.
     if(TARGET ${target})
       get_target_property(left_behind ${target} acco_left_behind)
     endif()
