@@ -156,6 +156,7 @@ function(configure build)
   execute_process(COMMAND ${line} WORKING_DIRECTORY ${acco_root} RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     file(REMOVE ${build}/CMakeCache.txt)
+    file(REMOVE_RECURSE ${build}/CMakeFiles/${CMAKE_VERSION}) # where CMake keeps the compiler
     message(FATAL_ERROR "failed with ${code}: ${words}${hint}")
   endif()
 endfunction()
