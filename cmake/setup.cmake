@@ -55,7 +55,7 @@ function(demand)
   if(apt AND user STREQUAL "0")
     set(how "apt-get install --no-install-recommends ${words}")
     message(STATUS "installing ${words}")
-    execute_process(COMMAND ${apt} update -qq OUTPUT_QUIET ERROR_QUIET)
+    execute_process(COMMAND ${apt} -o Acquire::Retries=1 update -qq OUTPUT_QUIET ERROR_QUIET)
     foreach(packages IN ITEMS missing missing_REQUIRED) # all of them; if one of the optional ones cannot be had, the others
       execute_process(COMMAND ${CMAKE_COMMAND} -E env DEBIAN_FRONTEND=noninteractive ${apt} install -y -qq --no-install-recommends ${${packages}}
                       RESULT_VARIABLE code ERROR_VARIABLE errors)
