@@ -2,7 +2,7 @@
 # cmake -P cmake/demo.cmake [-- flags of toy_gpt]: installs what is missing, builds, and trains a GPT with ACCO on the ranks of this machine.
 include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 
-demand(REQUIRED ${compiler_package} make=ninja|make
+demand(REQUIRED ${compiler_package} ninja-build=ninja|make
        OPTIONAL libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp)

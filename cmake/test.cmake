@@ -10,7 +10,7 @@ if(PRESET MATCHES clang) # names its compiler
   set(compiler_package clang-19=clang++-19)
   set(chosen_compiler)
 endif()
-demand(REQUIRED ${compiler_package} make=ninja|make
+demand(REQUIRED ${compiler_package} ninja-build=ninja|make
                 doctest-dev=/usr/include/doctest/doctest.h|/usr/local/include/doctest/doctest.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
@@ -26,9 +26,13 @@ if(ONLY STREQUAL "configure")
   return()
 endif()
 run(${CMAKE_COMMAND} --build ${build} --parallel ${cores} ${clean})
+include(${CMAKE_CURRENT_LIST_DIR}/slowest.cmake)
+slowest_objects(${build})
 get_filename_component(bin ${CMAKE_COMMAND} DIRECTORY)
+set(times --output-junit ${build}/tests.xml)
 if(acco_builds STREQUAL "${acco_root}/build")
-  run(${bin}/ctest --preset ${PRESET} --parallel ${cores})
+  run(${bin}/ctest --preset ${PRESET} --parallel ${cores} ${times})
 else()
-  run(${bin}/ctest --test-dir ${build} --output-on-failure --no-tests=error --parallel ${cores})
+  run(${bin}/ctest --test-dir ${build} --output-on-failure --no-tests=error --parallel ${cores} ${times})
 endif()
+slowest_tests(${build})
