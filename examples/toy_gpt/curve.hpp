@@ -49,8 +49,8 @@ class canvas {
       cell& at = cells_[row + c];
       if (c >= from) {
         at.shown = name.substr(c - from, 1);
-      } else if (at.dots == 0 && at.shown.empty() && c % 2 == 0) {
-        at.shown = writes_unicode() ? "\u2508" : "-";
+      } else {
+        at.on_level = c % 2 == 0;
       }
     }
   }
@@ -58,7 +58,13 @@ class canvas {
     std::string text;
     for (std::size_t c = 0; c < columns_; ++c) {
       cell const& at = cells_[r * columns_ + c];
-      text += painted(!at.shown.empty() ? at.shown : pattern(at.dots), at.shown.empty() && at.dots == 0 ? 0 : at.colour);
+      if (!at.shown.empty()) {
+        text += painted(at.shown, at.colour);
+      } else if (at.dots != 0) {
+        text += painted(pattern(at.dots), at.colour);
+      } else {
+        text += !at.on_level ? " " : writes_unicode() ? "\u2508" : "-";
+      }
     }
     return text;
   }
@@ -71,6 +77,7 @@ class canvas {
   struct cell {
     unsigned dots = 0;  // bit y * across + x
     int colour = 0;
+    bool on_level = false;
     std::string shown;  // instead of the dots
   };
   const unsigned across_ = writes_unicode() ? 2 : 1, down_ = writes_unicode() ? 4 : 2;
@@ -98,7 +105,6 @@ class canvas {
   }
   /// The character with these dots.
   [[nodiscard]] static std::string pattern(unsigned dots) {
-    if (dots == 0) return " ";
     if (!writes_unicode()) return dots == 1 ? "'" : dots == 2 ? "." : ":";
     constexpr unsigned places[] = {0, 3, 1, 4, 2, 5, 6, 7};  // Braille counts its dots down the columns, the last row apart
     unsigned braille = 0;
@@ -127,16 +133,16 @@ inline void draw_curves(std::vector<curve> const& curves, std::vector<level> con
     const double y = high - (high - low) * static_cast<double>(r) / (rows - 1);
     char number[16] = "";
     if (r % 4 == 0 || r == rows - 1) std::snprintf(number, sizeof number, "%.2f", y);
-    std::printf("%7s %s%s\n", number, unicode ? (*number != '\0' ? "\u2524" : "\u2502") : "|", plane.row(r).c_str());
+    std::printf("%7s %s%s\n", number, !unicode ? "|" : *number != '\0' ? "\u2524" : "\u2502", plane.row(r).c_str());
   }
   std::string axis = unicode ? "\u2514" : "+";
   for (std::size_t c = 0; c < columns; ++c) axis += unicode ? "\u2500" : "-";
   char last[32];
   std::snprintf(last, sizeof last, "%.*f", right < 10 ? 1 : 0, right);
-  const std::string middle = what;
-  const std::size_t used = 1 + middle.size() + std::char_traits<char>::length(last);
+  std::size_t used = 1 + std::char_traits<char>::length(last);
+  for (const char c : what) used += (static_cast<unsigned char>(c) & 0xc0U) != 0x80U ? 1 : 0;  // characters, not bytes
   const std::size_t gap = columns > used ? columns - used : 2;
-  std::printf("        %s\n         0%s%s%s%s\n", axis.c_str(), std::string(gap / 2, ' ').c_str(), middle.c_str(),
+  std::printf("        %s\n         0%s%s%s%s\n", axis.c_str(), std::string(gap / 2, ' ').c_str(), what.c_str(),
               std::string(gap - gap / 2, ' ').c_str(), last);
 }
 

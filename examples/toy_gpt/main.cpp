@@ -212,7 +212,7 @@ std::ofstream open(std::string const& file) {
 }
 
 /// Returns the exit status.
-int run(settings s, toy_gpt::runner& ranks, char const* program) {
+int run(settings s, toy_gpt::runner& ranks) {
   const bool speaks = ranks.first_rank() == 0;
   s.ranks = ranks.size();
   s.quiet = s.quiet || !speaks;
@@ -257,7 +257,7 @@ int run(settings s, toy_gpt::runner& ranks, char const* program) {
       if (!s.quiet) toy_gpt::print_curve(runs.back(), text);
       toy_gpt::print_result(runs.back(), s, text);
     }
-    if (!s.quiet) toy_gpt::print_files(s, program);
+    if (!s.quiet) toy_gpt::print_files(s);
   }
   if (!runs.back().stopped) return 0;
   const int signal = toy_gpt::stop_signal;
@@ -272,7 +272,7 @@ int main(int count, char** words) {
   try {
     const settings s = parse(count, words);
     ranks = toy_gpt::make_runner(s, count, words);
-    return run(s, *ranks, words[0]);
+    return run(s, *ranks);
   } catch (std::exception const& e) {
     std::cerr << "toy_gpt: " << e.what() << std::endl;
     if (ranks) ranks->give_up();

@@ -18,7 +18,6 @@
 #include "train.hpp"
 
 namespace toy_gpt {
-namespace {
 
 /// The model on this thread's GPU, on a stream of its own.
 template <class Parameter>
@@ -103,6 +102,8 @@ class cuda_model {
   acco::cuda_buffer committed_, parameters_, gradients_;
   std::vector<float> on_host_;
 };
+
+namespace {
 
 /// Trains one rank over `world` on this thread's GPU.
 template <class Parameter, class World>

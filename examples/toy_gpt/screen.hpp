@@ -53,7 +53,7 @@ inline void print_curve(summary const& r, corpus const& text) {
   }
   print_title("loss in nats a byte");
   draw_curves({training, validation}, {{text.unigram_loss(), "byte frequencies"}}, r.samples, low, high,
-              "sequences;  line: training, " + std::string(writes_unicode() ? "\u25cf" : "o") + ": validation");
+              "sequences (line: training, smoothed; " + validation.mark + ": validation)");
 }
 
 inline std::string seconds_for_people(double seconds) {
@@ -71,7 +71,7 @@ inline void print_result(summary const& r, settings const& s, corpus const& text
     std::snprintf(words, sizeof words, format, values...);
     return std::string(words);
   };
-  if (r.stopped) print_title("stopped: what follows is the state after " + number("%.0f of %zu sequences", r.samples, s.samples));
+  if (r.stopped) print_title(number("stopped after %.0f of %zu sequences; so far:", r.samples, s.samples));
   print_title("validation loss, in nats a byte: lower is better");
   row("uniform over 256 bytes", number("%.4f", corpus::uniform_loss()));
   row("byte frequencies", number("%.4f", text.unigram_loss()));
@@ -84,10 +84,10 @@ inline void print_result(summary const& r, settings const& s, corpus const& text
                                    r.samples_per_second * static_cast<double>(s.model.context) / 1000));
   if (r.communication_seconds > 0) {
     const double open = std::min(r.exposed_seconds, r.communication_seconds);
-    row("communication",
-        seconds_for_people(r.communication_seconds) + ", while " + seconds_for_people(r.compute_seconds) + " were computed");
-    row("communication hidden", painted(number("%.1f %%", 100 * r.hidden_fraction), bold) + ": " + seconds_for_people(open) +
-                                    " of it held the computation up");
+    row("communication", seconds_for_people(r.communication_seconds) + (s.ranks > 1 ? " on rank 0" : ""));
+    row("communication hidden", painted(number("%.1f %%", 100 * r.hidden_fraction), bold) + ": " +
+                                    seconds_for_people(r.communication_seconds - open) + " behind computation, " +
+                                    seconds_for_people(open) + " waited for");
   }
   row("sent by each rank", bytes_for_people(static_cast<double>(r.bytes_sent)));
   if (r.schedule.starts_with("two_phase")) row("micro-batches of a step", number("%u + %u", r.first, r.second));
@@ -117,43 +117,46 @@ inline void print_comparison(std::vector<summary> const& runs, settings const& s
     curves.push_back(std::move(one));
   }
   print_title("validation loss in nats a byte, over the seconds of training; a letter is a row below");
+  high = std::min(high, corpus::uniform_loss());  // worse is divergence, and would flatten the others
   draw_curves(curves, {{text.unigram_loss(), "byte frequencies"}}, right, low, high, "seconds");
 
   summary const& b = runs[base];
-  print_title("the same model, text and seed, trained with each schedule on " + std::to_string(s.ranks) + " ranks");
-  std::printf("                          validation loss        training time   communication\n");
-  std::printf("  schedule                 nats   change    seconds    speed    hidden   sent\n");
+  print_title("the same model, text and seed with each schedule, on " + std::to_string(s.ranks) + " ranks");
+  std::printf("%25s %15s %17s %19s\n", "", "validation loss", "training", "communication");
+  std::printf("  %-23s %6s %8s %8s %8s %9s %10s\n", "schedule", "nats", "change", "seconds", "speed", "hidden", "sent");
   for (std::size_t k = 0; k < runs.size(); ++k) {
     summary const& r = runs[k];
     char change[16] = "baseline", speed[16];
     if (k != base) std::snprintf(change, sizeof change, "%+.1f %%", 100 * (r.validation_loss / b.validation_loss - 1));
     std::snprintf(speed, sizeof speed, "%.2f x", r.samples_per_second / b.samples_per_second);
-    std::printf("%s %-23s %6.4f %8s %9.1f %9s %7.0f %% %10s%s\n", painted(letter(k), colour(k)).c_str(), r.schedule.c_str(),
+    std::printf("%s %-23s %6.4f %8s %8.1f %8s %7.0f %% %10s\n", painted(letter(k), colour(k)).c_str(), r.schedule.c_str(),
                 r.validation_loss, change, r.seconds, speed, 100 * r.hidden_fraction,
-                bytes_for_people(static_cast<double>(r.bytes_sent)).c_str(), r.stopped ? "  (stopped)" : "");
+                bytes_for_people(static_cast<double>(r.bytes_sent)).c_str());
+    if (r.stopped) std::printf("  (stopped after %.0f of %zu sequences)\n", r.samples, s.samples);
   }
-  std::printf("\n  change   of the loss against %s; below 0 is better (byte frequencies alone: %.2f)\n", b.schedule.c_str(),
-              text.unigram_loss());
-  std::printf("  speed    sequences a second, in units of %s: above 1 x is faster\n", b.schedule.c_str());
-  std::printf("  hidden   share of the communication that passed while the rank computed\n");
-  std::printf("  sent     by each rank, in all\n");
+  std::printf("\n  nats     a byte, lower is better; byte frequencies alone reach %.4f\n", text.unigram_loss());
+  std::printf("  change   of the loss against %s: below 0 is better\n", b.schedule.c_str());
+  std::printf("  speed    sequences a second against %s: above 1 x is faster\n", b.schedule.c_str());
+  std::printf("  hidden   share of the communication's seconds that passed behind computation\n");
+  std::printf("  sent     bytes that each rank sent\n");
 }
 
 /// Where the files of a run lie, and what opens them.
-inline void print_files(settings const& s, std::string const& program) {
+inline void print_files(settings const& s) {
   print_title("files");
-  const auto show = [](char const* what, std::string const& file, char const* before, char const* after) {
-    if (!file.empty())
-      std::printf("  %-6s %s%s%s\n", what, before, std::filesystem::absolute(file).lexically_normal().c_str(), after);
+  std::string none;
+  const auto show = [&none](char const* what, std::string const& file, char const* how) {
+    if (file.empty()) {
+      none += std::string(none.empty() ? "" : ", ").append("--").append(what).append(" FILE");
+    } else {
+      std::printf("  %-6s %s\n         %s\n", what, std::filesystem::absolute(file).lexically_normal().c_str(), how);
+    }
   };
-  show("plot", s.plot, "xdg-open ", "");
-  show("log", s.log, "", "\n         one JSON object a round, the last one is the summary");
-  show("trace", s.trace, "", "\n         open it at https://ui.perfetto.dev or in chrome://tracing: every round of every rank");
-  if (s.plot.empty() || s.log.empty() || s.trace.empty()) {
-    std::printf("  %s%s%s%swrite%s more\n", s.plot.empty() ? "--plot FILE.svg  " : "", s.log.empty() ? "--log FILE.jsonl  " : "",
-                s.trace.empty() ? "--trace FILE.json  " : "", "", "");
-  }
-  std::printf("try next: %s --help, or --compare synchronous,two_phase+int4 --link 200\n", program.c_str());
+  show("plot", s.plot, "an SVG: xdg-open shows it, and so does any browser");
+  show("log", s.log, "text: one JSON object a round, the last one is the summary");
+  show("trace", s.trace, "every round of every rank: drop the file on https://ui.perfetto.dev");
+  if (!none.empty()) std::printf("  not written: %s\n", none.c_str());
+  if (s.compare.size() < 2) std::printf("\nto compare schedules: --compare synchronous,two_phase,two_phase+int4 --link 200\n");
 }
 
 }  // namespace toy_gpt
