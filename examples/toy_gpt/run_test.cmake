@@ -210,7 +210,7 @@ refuse("which needs the CUDA toolkit" --device cuda)
 if(cuda IN_LIST FOUND AND NOT EXISTS /dev/nvidia0)
   set(TOY_GPT_OF_THREADS ${TOY_GPT})
   set(TOY_GPT ${TOY_GPT}_cuda)
-  refuse("device")
+  refuse("cuda")
   set(TOY_GPT ${TOY_GPT_OF_THREADS})
 endif()
 
