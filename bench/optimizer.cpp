@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine itself costs: accumulated() that ends no round, and a round of 1000 parameters beside the bare collectives of
-// such a round.
+// What the engine itself costs: accumulated() that ends no round, through the trainer's plain type and of the engine directly;
+// and a round of 1000 parameters beside the bare collectives of such a round.
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -20,6 +21,29 @@ void accumulated_without_round(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(training.accumulated(1.0, 2.0));
 }
 BENCHMARK(accumulated_without_round);
+
+/// The same without the plain type between: what its checks and its indirect call cost is the difference.
+void accumulated_of_the_engine(benchmark::State& state) {
+  using engine = acco::round_engine<acco::adamw, acco::host_storage<float>, acco::solo_backend>;
+  using schedule = acco::schedule_of<acco::two_phase<>, engine::works_type>;
+  engine direct(std::make_unique<schedule>(acco::two_phase{.pace = acco::fixed_pace{1U << 30U}}), acco::adamw{},
+                acco::host_storage<float>{}, acco::solo_backend{}, acco::parameter_layout(count), acco::options{});
+  direct.initialize(std::vector<float>(count, 1.0F));
+  for (auto _ : state) benchmark::DoNotOptimize(direct.accumulated(1.0, 2.0));
+}
+BENCHMARK(accumulated_of_the_engine);
+
+/// Both spans of a micro-batch, as every trainer asks for them.
+void spans(benchmark::State& state) {
+  acco::any_optimizer<float> training =
+      acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, acco::solo_backend{}, count};
+  training.initialize(std::vector<float>(count, 1.0F));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(training.parameters().data());
+    benchmark::DoNotOptimize(training.gradients().data());
+  }
+}
+BENCHMARK(spans);
 
 /// Microseconds of a synchronous round and of its bare collectives, alternating, on `ranks` threads; medians.
 template <class World>

@@ -1,33 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Optional components: a few headers and one target each, which link what the headers include. Always defined and always installed; to use acco::NAME,
 # a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
+include(cmake/dependencies.cmake)
 set(ACCO_COMPONENTS mpi gloo cuda nccl)
 set(acco_mpi_headers collective/mpi.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
-set(acco_mpi_find [[
-  set(MPI_CXX_SKIP_MPICXX ON)
-  find_package(MPI QUIET COMPONENTS CXX)
-  set(acco_mpi_missing "MPI (libopenmpi-dev or libmpich-dev)")]])
 set(acco_gloo_headers collective/gloo.hpp)
 set(acco_gloo_needs gloo)
-set(acco_gloo_find [[
-  find_package(Gloo QUIET)
-  set(acco_gloo_missing "Gloo (libgloo-dev)")]])
 set(acco_cuda_headers storage/cuda.hpp storage/cuda_memory.hpp storage/cuda_queue.hpp storage/cuda_runtime.hpp collective/threads_cuda.hpp)
 set(acco_cuda_more storage/cuda_kernels.cuh storage/cuda_coding.cuh storage/cuda_warp.cuh) # kernels, which only a CUDA compiler takes
 set(acco_cuda_needs CUDA::cudart)
-set(acco_cuda_find [[
-  find_package(CUDAToolkit QUIET)
-  set(acco_cuda_missing "the CUDA toolkit, 12 or newer")]])
 set(acco_nccl_headers collective/nccl.hpp)
 set(acco_nccl_more collective/nccl_mpi.hpp) # needs MPI too
 set(acco_nccl_needs NCCL::nccl)
 set(acco_nccl_requires cuda)
-set(acco_nccl_find [[
-  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}" "${CMAKE_CURRENT_LIST_DIR}/cmake")
-  find_package(CUDAToolkit QUIET)
-  find_package(NCCL QUIET)
-  set(acco_nccl_missing "NCCL (libnccl-dev; NCCL_ROOT says where it is)")]])
 
 foreach(component IN LISTS ACCO_COMPONENTS)
   add_library(acco_${component} INTERFACE)
@@ -43,14 +29,16 @@ foreach(component IN LISTS ACCO_COMPONENTS)
   foreach(other IN LISTS acco_${component}_requires)
     target_link_libraries(acco_${component} INTERFACE acco_${other})
   endforeach()
-  # For this project's own tests and examples: is the dependency here?
+  # For this project's own tests and examples: is the dependency here, and does it work? They do without what does not.
+  set(ACCO_HAS_${component} FALSE)
   if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH))
-    cmake_language(EVAL CODE "${acco_${component}_find}")
-  endif()
-  if(TARGET ${acco_${component}_needs})
+    acco_find_dependency(${component})
+    set(ACCO_HAS_${component} ${acco_${component}_FOUND})
+    if(NOT acco_${component}_FOUND)
+      message(STATUS "acco::${component} is left out: ${acco_${component}_reason}")
+    endif()
+  elseif(TARGET ${acco_${component}_needs})
     set(ACCO_HAS_${component} TRUE)
-  else()
-    set(ACCO_HAS_${component} FALSE)
   endif()
 endforeach()
 

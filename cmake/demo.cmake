@@ -2,18 +2,17 @@
 # cmake -P cmake/demo.cmake [-- flags of toy_gpt]: installs what is missing, builds, and trains a GPT with ACCO on the ranks of this machine.
 include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 
-set(compiler g++=g++|c++|clang++)
-if(DEFINED ENV{CXX})
-  set(compiler)
-endif()
-demand(REQUIRED ${compiler} make=ninja|make
+demand(REQUIRED ${compiler_package} ninja-build=ninja|make
        OPTIONAL libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp)
 
-set(build ${acco_root}/build/demo)
-run(${CMAKE_COMMAND} -S . -B ${build} ${generator} -DCMAKE_BUILD_TYPE=Release -DACCO_NATIVE=ON -DACCO_BUILD_TESTS=OFF)
-run(${CMAKE_COMMAND} --build ${build} --target toy_gpt --parallel ${cores})
+set(build ${acco_builds}/demo)
+configure(${build} -S . -DCMAKE_BUILD_TYPE=Release -DACCO_NATIVE=ON -DACCO_BUILD_TESTS=OFF)
+if(ONLY STREQUAL "configure")
+  return()
+endif()
+run(${CMAKE_COMMAND} --build ${build} --target toy_gpt --parallel ${cores} ${clean})
 
 set(flags)
 foreach(i RANGE ${CMAKE_ARGC})

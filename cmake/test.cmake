@@ -6,14 +6,11 @@ include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 if(NOT PRESET)
   set(PRESET test)
 endif()
-set(compiler g++=g++|c++|clang++)
-if(DEFINED ENV{CXX})
-  set(compiler)
+if(PRESET MATCHES clang) # names its compiler
+  set(compiler_package clang-19=clang++-19)
+  set(chosen_compiler)
 endif()
-if(PRESET MATCHES clang)
-  set(compiler clang-19=clang++-19)
-endif()
-demand(REQUIRED ${compiler} make=ninja|make
+demand(REQUIRED ${compiler_package} ninja-build=ninja|make
                 doctest-dev=/usr/include/doctest/doctest.h|/usr/local/include/doctest/doctest.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
@@ -23,7 +20,19 @@ demand(REQUIRED ${compiler} make=ninja|make
                 libopenmpi-dev=/usr/lib/*/openmpi/include/mpi.h openmpi-bin=mpirun.openmpi libmpich-dev=/usr/include/*/mpich/mpi.h mpich=mpiexec.mpich
                 iproute2=ip|/usr/sbin/ip|/sbin/ip python3=python3)
 
-run(${CMAKE_COMMAND} --preset ${PRESET} ${generator})
-run(${CMAKE_COMMAND} --build build/${PRESET} --parallel ${cores})
+set(build ${acco_builds}/${PRESET})
+configure(${build} --preset ${PRESET})
+if(ONLY STREQUAL "configure")
+  return()
+endif()
+run(${CMAKE_COMMAND} --build ${build} --parallel ${cores} ${clean})
+include(${CMAKE_CURRENT_LIST_DIR}/slowest.cmake)
+slowest_objects(${build})
 get_filename_component(bin ${CMAKE_COMMAND} DIRECTORY)
-run(${bin}/ctest --preset ${PRESET} --parallel ${cores})
+set(times --output-junit ${build}/tests.xml)
+if(acco_builds STREQUAL "${acco_root}/build")
+  run(${bin}/ctest --preset ${PRESET} --parallel ${cores} ${times})
+else()
+  run(${bin}/ctest --test-dir ${build} --output-on-failure --no-tests=error --parallel ${cores} ${times})
+endif()
+slowest_tests(${build})

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake [-DCOMPILER=g++] -P bench/compile_time/run.cmake: seconds of processor time that each header adds to an empty file, best of five.
+# cmake [-DCOMPILER=g++] -P bench/compile_time/run.cmake: what acco costs a user's compiler, in milliseconds of its processor time, best of five: each header over an
+# empty file, and the files of users.
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 if(NOT COMPILER)
   set(COMPILER g++)
 endif()
 set(unit ${root}/build/compile_time.cpp)
 
-function(measure result)
-  list(TRANSFORM ARGN REPLACE "(.+)" "#include <\\1>\n")
-  list(JOIN ARGN "" content)
+# milliseconds(RESULT FLAGS CONTENT)
+function(milliseconds result flags content)
   file(WRITE ${unit} "${content}")
   set(best 999999)
   foreach(i RANGE 4)
-    execute_process(COMMAND bash -c "TIMEFORMAT='%3U %3S'; time ${COMPILER} -std=c++20 -O0 -I${root}/include -c ${unit} -o /dev/null" ERROR_VARIABLE times
+    execute_process(COMMAND bash -c "TIMEFORMAT='%3U %3S'; time ${COMPILER} -std=c++20 ${flags} -I${root}/include -c ${unit} -o /dev/null" ERROR_VARIABLE times
                     COMMAND_ERROR_IS_FATAL ANY)
     string(REGEX MATCH "([0-9]+)[.]([0-9]+) ([0-9]+)[.]([0-9]+)" _ "${times}")
     math(EXPR now "${CMAKE_MATCH_1}000 + 1${CMAKE_MATCH_2} - 1000 + ${CMAKE_MATCH_3}000 + 1${CMAKE_MATCH_4} - 1000")
@@ -23,14 +23,63 @@ function(measure result)
   set(${result} ${best} PARENT_SCOPE)
 endfunction()
 
-measure(empty)
-message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; limits: 200 for a core header, 900 for the umbrella")
+milliseconds(empty -O0 "")
+message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; limits: 200 for a core header, 800 for the umbrella")
 foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
                         schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate collective/distribution
                         collective/redistribution collective/backend storage/pack storage/elementwise storage/host_queue storage/host collective/threads
-                        optimizer acco)
-  measure(with acco/${header}.hpp)
+                        any_optimizer optimizer acco)
+  milliseconds(with -O0 "#include <acco/${header}.hpp>\n")
   math(EXPR added "${with} - ${empty}")
   message("${added}\tacco/${header}.hpp")
 endforeach()
+# Most of the umbrella is the standard library's: the same headers of it without acco.
+file(GLOB_RECURSE headers ${root}/include/acco/*.hpp)
+list(FILTER headers EXCLUDE REGEX "/(mpi|gloo|nccl|nccl_mpi|threads_cuda|rendezvous|message_|exchange|launch_)[a-z_]*\\.hpp$|/storage/cuda")
+set(standard)
+foreach(header IN LISTS headers)
+  file(STRINGS ${header} lines REGEX "^#include <[a-z_]+>")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "#include <[a-z_]+>" line "${line}")
+    list(APPEND standard "${line}")
+  endforeach()
+endforeach()
+list(REMOVE_DUPLICATES standard)
+list(JOIN standard "\n" content)
+milliseconds(with -O0 "${content}\n")
+math(EXPR added "${with} - ${empty}")
+message("${added}\tof that, the umbrella's standard headers\n")
+
+# A user's whole file; then the same with one more optimizer that differs in one thing.
+set(head "#include <vector>\n#include <acco/acco.hpp>\ntemplate <class P> void train(auto schedule, auto rule, auto world) {
+  acco::optimizer training{schedule, rule, acco::host_storage<P>{}, world, 10};
+  training.initialize(std::vector<P>(10, P(1.0F)));
+  training.accumulated(1);
+  training.finish();
+}
+int main() {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    train<float>(acco::two_phase{}, acco::adamw{}, world);\n")
+set(tail "  });\n}\n")
+foreach(flags IN ITEMS -O0 -O2)
+  milliseconds(one ${flags} "${head}${tail}")
+  message("a user's file with one optimizer, ${flags}\n${one}\tthe whole file")
+  foreach(more IN ITEMS "another schedule|train<float>(acco::delayed{}, acco::adamw{}, world)" "another encoding|train<float>(acco::two_phase{.estimate = acco::block_int4{}}, acco::adamw{}, world)"
+                        "another rule|train<float>(acco::two_phase{}, acco::sgd{}, world)" "other element types|train<acco::bfloat16>(acco::two_phase{}, acco::adamw{}, world)"
+                        "another backend|train<float>(acco::two_phase{}, acco::adamw{}, acco::solo_backend{})")
+    string(REPLACE "|" ";" more "${more}")
+    list(GET more 0 what)
+    list(GET more 1 code)
+    milliseconds(two ${flags} "${head}    ${code};\n${tail}")
+    math(EXPR added "${two} - ${one}")
+    message("${added}\tone more optimizer: ${what}")
+  endforeach()
+endforeach()
+milliseconds(user -O0 "#include <acco/any_optimizer.hpp>
+double step(acco::any_optimizer<float>& training) {
+  for (float& g : training.gradients()) g += training.parameters()[0];
+  const auto report = training.accumulated(1);
+  return report ? report->mean_loss : training.samples();
+}\n")
+message("a user of any_optimizer, -O0; limit 300\n${user}\tthe whole file")
 file(REMOVE ${unit})

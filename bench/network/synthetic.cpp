@@ -51,19 +51,12 @@ long units_per_millisecond() {
   }
 }
 
-template <class Schedule, class World>
-nlohmann::json measure(settings const& s, Schedule schedule, World world) {
-  acco::optimizer training{schedule,
-                           acco::adamw{.learning_rate = 1e-3},
-                           acco::host_storage<float>{},
-                           world,
-                           s.parameters,
-                           acco::options{.clip_norm = s.clip, .deadline = 60}};
+nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, int rank, int ranks) {
   training.initialize(std::vector<float>(s.parameters, 1.0F));
   const long unit = units_per_millisecond();
   double ready[1] = {0};
   training.sum_over_ranks(ready);
-  const bool slow = world.rank() == s.slow_rank;
+  const bool slow = rank == s.slow_rank;
   const auto compute = [&] {
     for (int k = 0; k < static_cast<int>(s.milliseconds);
          ++k) {  // a millisecond at a time: a polled network is polled in between
@@ -101,14 +94,14 @@ nlohmann::json measure(settings const& s, Schedule schedule, World world) {
       samples_from = training.samples();
       steps_from = last;
       warm = training.totals();
-      if (world.rank() == 0) std::cerr << "begin" << std::endl;
+      if (rank == 0) std::cerr << "begin" << std::endl;
     }
     to = now();
     samples_to = training.samples();
     steps_to = last;
     done = training.totals();
   }
-  if (world.rank() == 0) std::cerr << "end" << std::endl;
+  if (rank == 0) std::cerr << "end" << std::endl;
   training.finish();
   const auto steps = static_cast<double>(steps_to - steps_from);
   const double communication = done.communication_seconds - warm.communication_seconds;
@@ -116,7 +109,7 @@ nlohmann::json measure(settings const& s, Schedule schedule, World world) {
   return {{"schedule", s.schedule},
           {"backend", s.backend},
           {"progress", progress},
-          {"ranks", world.size()},
+          {"ranks", ranks},
           {"parameters", s.parameters},
           {"steps", steps},
           {"first", first},
@@ -142,28 +135,27 @@ void run(settings const& s, World const& world) {
   const acco::block_int8<> int8;
   const acco::block_int4<> int4;
   const acco::elastic_pace elastic{.at_least = s.first, .at_most = 64};
-  nlohmann::json result;
-  if (s.schedule == "two_phase") {
-    result = s.elastic ? measure(s, acco::two_phase{.pace = elastic}, world) : measure(s, acco::two_phase{.pace = fixed}, world);
-  } else if (s.schedule == "two_phase+int8") {
-    result = measure(s, acco::two_phase{.estimate = int8, .pace = fixed}, world);
-  } else if (s.schedule == "two_phase+int4") {
-    result = s.auto_pace ? measure(s, acco::two_phase{.estimate = int4, .pace = found}, world)
-                         : measure(s, acco::two_phase{.estimate = int4, .pace = fixed}, world);
-  } else if (s.schedule == "two_phase+coded") {
-    result = s.auto_pace ? measure(s, acco::two_phase{.estimate = int4, .commit = few, .pace = found}, world)
-                         : measure(s, acco::two_phase{.estimate = int4, .commit = few, .pace = fixed}, world);
-  } else if (s.schedule == "delayed+coded") {
-    result = measure(s, acco::delayed{.commit = few, .pace = whole}, world);
-  } else if (s.schedule == "synchronous+coded") {
-    result = measure(s, acco::synchronous{.commit = few, .pace = whole}, world);
-  } else if (s.schedule == "delayed") {
-    result = s.elastic ? measure(s, acco::delayed{.pace = elastic}, world) : measure(s, acco::delayed{.pace = whole}, world);
-  } else if (s.schedule == "weight_prediction") {
-    result = measure(s, acco::weight_prediction{.pace = whole}, world);
-  } else {
-    result = measure(s, acco::synchronous{.pace = whole}, world);
-  }
+  const auto with = [&](auto schedule) {
+    return acco::any_optimizer<float>(acco::optimizer{schedule, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{},
+                                                      world, s.parameters, acco::options{.clip_norm = s.clip, .deadline = 60}});
+  };
+  const auto chosen = [&] {
+    if (s.schedule == "two_phase")
+      return s.elastic ? with(acco::two_phase{.pace = elastic}) : with(acco::two_phase{.pace = fixed});
+    if (s.schedule == "two_phase+int8") return with(acco::two_phase{.estimate = int8, .pace = fixed});
+    if (s.schedule == "two_phase+int4")
+      return s.auto_pace ? with(acco::two_phase{.estimate = int4, .pace = found})
+                         : with(acco::two_phase{.estimate = int4, .pace = fixed});
+    if (s.schedule == "two_phase+coded")
+      return s.auto_pace ? with(acco::two_phase{.estimate = int4, .commit = few, .pace = found})
+                         : with(acco::two_phase{.estimate = int4, .commit = few, .pace = fixed});
+    if (s.schedule == "delayed+coded") return with(acco::delayed{.commit = few, .pace = whole});
+    if (s.schedule == "synchronous+coded") return with(acco::synchronous{.commit = few, .pace = whole});
+    if (s.schedule == "delayed") return s.elastic ? with(acco::delayed{.pace = elastic}) : with(acco::delayed{.pace = whole});
+    if (s.schedule == "weight_prediction") return with(acco::weight_prediction{.pace = whole});
+    return with(acco::synchronous{.pace = whole});
+  };
+  const nlohmann::json result = measure(s, chosen(), world.rank(), world.size());
   if (world.rank() == 0) std::cout << result.dump() << std::endl;
 }
 

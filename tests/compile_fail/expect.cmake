@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles FILE; with SECTION defined it must fail and say SENTENCE, without it must compile.
+# Compiles FILE, with STANDARD if that is given; with SECTION defined it must fail and say SENTENCE, in at most LINES lines if that is given; without it
+# must compile.
+if(NOT DEFINED STANDARD)
+  set(STANDARD c++20)
+endif()
 if(DEFINED SECTION)
   set(define -D${SECTION})
 endif()
-execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only -I${INCLUDE} ${define} ${FILE} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
+execute_process(COMMAND ${COMPILER} -std=${STANDARD} -fsyntax-only -I${INCLUDE} ${define} ${FILE} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
 if(NOT DEFINED SECTION)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "the file must compile without a section:\n${out}")
@@ -14,6 +18,11 @@ else()
   string(FIND "${out}" "${SENTENCE}" at)
   if(at EQUAL -1)
     message(FATAL_ERROR "${SECTION} failed without the sentence\n  ${SENTENCE}\nbut with\n${out}")
+  endif()
+  string(REGEX MATCHALL "\n" lines "${out}")
+  list(LENGTH lines lines)
+  if(DEFINED LINES AND lines GREATER LINES)
+    message(FATAL_ERROR "the sentence stands among ${lines} lines, more than ${LINES}:\n${out}")
   endif()
   message(STATUS "${SENTENCE}")
 endif()

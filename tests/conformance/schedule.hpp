@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <type_traits>
 
 #include <doctest/doctest.h>
@@ -33,7 +32,7 @@ inline acco::parameter_layout mixed_layout(bool frozen = true) {
 }
 
 /// What `train` does must agree with what the reference did; the messages of both say where.
-inline void agree(std::function<library::outcome()> const& train, reference::outcome const& expected, char const* world,
+inline void agree(acco::function_view<library::outcome()> train, reference::outcome const& expected, char const* world,
                   std::size_t count, reference::setting const& s, double tolerance) {
   CAPTURE(world);
   CAPTURE(s.ranks);

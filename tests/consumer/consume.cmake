@@ -27,7 +27,7 @@ elseif(WAY STREQUAL "pkg_config")
   set(ENV{PKG_CONFIG_PATH} ${WORK}/installed/share/pkgconfig)
   # the installed file names the prefix chosen at configuration; --define-prefix takes the one it lies in
   execute_process(COMMAND ${pkg_config} --define-prefix --cflags --libs acco OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  separate_arguments(flags)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
   run(${COMPILER} ${strict} ${here}/main.cpp ${here}/other.cpp ${flags} -o ${WORK}/consumer)
 else()
   run(${CMAKE_COMMAND} -S ${here}/project -B ${WORK} -DWAY=${WAY} -DACCO_SOURCE=${SOURCE} -DCMAKE_CXX_COMPILER=${COMPILER}

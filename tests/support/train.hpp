@@ -2,10 +2,10 @@
 // Trains the library on support/problem.hpp exactly as the reference does, and hands back what rank 0 sees.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include <acco/acco.hpp>
+#include <acco/collective/function_view.hpp>
 
 #include "support/problem.hpp"
 #include "support/reference.hpp"
@@ -94,7 +94,7 @@ outcome together(std::vector<finding<P>> const& all) {
 
 /// Runs a function on every rank of a world: one instantiation for all functions.
 template <class World>
-void run(int ranks, std::function<void(typename World::backend const&)> const& on_rank) {
+void run(int ranks, acco::function_view<void(typename World::backend const&)> on_rank) {
   World::run(ranks, on_rank);
 }
 

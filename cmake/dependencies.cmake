@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the optional components depend on; used by this project and by the installed package.
+#
+# acco_find_dependency(COMPONENT) sets acco_COMPONENT_FOUND and, where that is false, acco_COMPONENT_reason: half a sentence for people. A dependency is believed
+# when a three-line program compiles and links with it. A CMake aside tries that first: half an MPI or a Gloo whose library is gone stops the CMake that looks for
+# it, and what finds nothing still leaves targets behind. Only what works there is then found here. What find modules set stays inside this function; imported
+# targets leave it.
+function(acco_find_dependency component)
+  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}") # FindNCCL
+  set(cuda [[
+    set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24) # FindCUDAToolkit of CMake 3.25 stops at CUDA 13, which has no nvToolsExt, where it may assume CMake 3.25
+    find_package(CUDAToolkit QUIET)
+    set(trace ${CUDAToolkit_NVCC_EXECUTABLE})]])
+  if(component STREQUAL "mpi")
+    set(name MPI)
+    set(target MPI::MPI_CXX)
+    set(remedy "apt-get install libopenmpi-dev (or libmpich-dev)")
+    set(find [[
+      set(MPI_CXX_SKIP_MPICXX ON)
+      find_package(MPI QUIET COMPONENTS CXX)
+      set(found ${MPI_CXX_FOUND})
+      set(trace ${MPI_CXX_COMPILER} ${MPIEXEC_EXECUTABLE})]])
+    set(program [[
+      #include <mpi.h>
+      static_assert(MPI_VERSION >= 3, "acco needs MPI 3 or newer");
+      int main(int count, char** words) { return MPI_Init(&count, &words) + MPI_Finalize(); }]])
+  elseif(component STREQUAL "gloo")
+    set(name Gloo)
+    set(target gloo)
+    set(remedy "apt-get install libgloo-dev")
+    set(find [[
+      find_package(Gloo QUIET)
+      mark_as_advanced(Gloo_DIR)]])
+    set(program [[
+      #include <gloo/transport/tcp/device.h>
+      int main() { return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr()) == nullptr; }]])
+  elseif(component STREQUAL "cuda")
+    set(name "CUDA toolkit 12 or newer")
+    set(target CUDA::cudart)
+    set(remedy "install NVIDIA's toolkit; CUDAToolkit_ROOT says where it is")
+    set(find "${cuda}
+      mark_as_advanced(CUDAToolkit_BIN_DIR CUDAToolkit_CUPTI_INCLUDE_DIR)")
+    set(program [[
+      #include <cuda_runtime_api.h>
+      static_assert(CUDART_VERSION >= 12000, "acco needs CUDA 12 or newer");
+      int main() { return static_cast<int>(cudaDeviceReset()); }]])
+  elseif(component STREQUAL "nccl")
+    set(name NCCL)
+    set(target NCCL::nccl)
+    set(remedy "apt-get install libnccl-dev, from NVIDIA's packages; NCCL_ROOT says where it is")
+    set(find "${cuda}
+      find_package(NCCL QUIET)
+      mark_as_advanced(NCCL_DIR)
+      set(trace)")
+    set(program [[
+      #include <nccl.h>
+      static_assert(NCCL_VERSION_CODE >= 21400, "acco needs NCCL 2.14 or newer");
+      int main() { int version = 0; return ncclGetVersion(&version) + version; }]])
+  endif()
+
+  set(works TRUE)
+  set(reason)
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if(TARGET ${target}) # the caller's own
+    if(CXX IN_LIST languages)
+      try_compile(works SOURCE_FROM_CONTENT probe.cpp "${program}\n" LINK_LIBRARIES ${target} CXX_STANDARD 20 OUTPUT_VARIABLE output NO_CACHE)
+    endif()
+  else()
+    if(NOT acco_${component}_works AND CXX IN_LIST languages)
+      acco_try_aside(${component} works output)
+    endif()
+    if(works)
+      cmake_language(EVAL CODE "${find}")
+    endif()
+    if(NOT TARGET ${target})
+      set(works FALSE)
+    endif()
+    set(acco_${component}_works ${works} CACHE INTERNAL "A program compiled and linked with the dependency of acco's component ${component}")
+  endif()
+
+  if(NOT works)
+    if(output MATCHES "acco: nothing there")
+      set(reason "no ${name} was found")
+    elseif(output MATCHES "acco: only ([^\n]*)")
+      set(reason "no working ${name} was found: ${CMAKE_MATCH_1} is here, but fails, or what it names is not here")
+    elseif(output MATCHES "CMake Error (at|in) [^\n]*\n[ \n]*([^\n]+(\n+ +[^\n]+)?)")
+      string(REGEX REPLACE "[ \n]+" " " line "${CMAKE_MATCH_2}")
+      set(reason "no working ${name} was found: CMake cannot use what is here (${line})")
+    else()
+      string(REGEX MATCH "[^\n]*(error:|undefined reference|cannot find)[^\n]*" line "${output}")
+      string(STRIP "${line}" line)
+      set(reason "no working ${name} was found: a three-line program does not compile and link with it (${line})")
+    endif()
+    string(APPEND reason "; ${remedy}")
+  endif()
+  set(acco_${component}_FOUND ${works} PARENT_SCOPE)
+  set(acco_${component}_reason "${reason}" PARENT_SCOPE)
+endfunction()
+
+# Of acco_find_dependency alone: the same find in a project of its own, with the compiler that is known already, and with the variables that steer find modules.
+macro(acco_try_aside component works_in output_in)
+  set(aside "${CMAKE_BINARY_DIR}/CMakeFiles/acco_${component}")
+  file(REMOVE_RECURSE "${aside}")
+  file(MAKE_DIRECTORY "${aside}/build/CMakeFiles")
+  file(COPY "${CMAKE_BINARY_DIR}/CMakeFiles/${CMAKE_VERSION}" DESTINATION "${aside}/build/CMakeFiles") # spares the tests of the compiler
+  set(lines "cmake_minimum_required(VERSION 3.25)\n")
+  get_cmake_property(variables VARIABLES)
+  foreach(variable IN LISTS variables)
+    if(variable MATCHES "^CMAKE_(PREFIX_PATH|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO)_"
+       AND NOT "${${variable}}" MATCHES "NOTFOUND$")
+      string(APPEND lines "set(${variable} [==[${${variable}}]==])\n")
+    endif()
+  endforeach()
+  file(WRITE "${aside}/CMakeLists.txt" "${lines}project(aside LANGUAGES CXX)\n${find}
+if(NOT TARGET ${target} OR DEFINED found AND NOT found)
+  if(trace)
+    list(REMOVE_DUPLICATES trace)
+    list(JOIN trace \", \" trace)
+    message(FATAL_ERROR \"\\n  acco: only \${trace}\")
+  endif()
+  message(FATAL_ERROR \"\\n  acco: nothing there\")
+endif()
+add_executable(probe probe.cpp)
+set_target_properties(probe PROPERTIES CXX_STANDARD 20)
+target_link_libraries(probe PRIVATE ${target})\n")
+  file(WRITE "${aside}/probe.cpp" "${program}\n")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${aside}" -B "${aside}/build" -G "${CMAKE_GENERATOR}" "-DCMAKE_MAKE_PROGRAM=${CMAKE_MAKE_PROGRAM}"
+                  RESULT_VARIABLE code OUTPUT_VARIABLE ${output_in} ERROR_VARIABLE ${output_in})
+  if(code EQUAL 0)
+    execute_process(COMMAND "${CMAKE_COMMAND}" --build "${aside}/build" RESULT_VARIABLE code OUTPUT_VARIABLE ${output_in} ERROR_VARIABLE ${output_in})
+  endif()
+  if(code EQUAL 0)
+    set(${works_in} TRUE)
+  else()
+    set(${works_in} FALSE)
+  endif()
+endmacro()
