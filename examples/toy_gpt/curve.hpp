@@ -43,7 +43,7 @@ class canvas {
   void draw(level const& each) {
     if (!inside(each.y)) return;
     const std::size_t row = row_of(each.y) * columns_;
-    const std::string name = " " + each.name;
+    const std::string name = " " + each.name + "   ";
     for (std::size_t c = 0; c < columns_; ++c) {
       const std::size_t from = columns_ - std::min(columns_, name.size());
       cell& at = cells_[row + c];
@@ -55,18 +55,20 @@ class canvas {
     }
   }
   [[nodiscard]] std::string row(std::size_t r) const {
-    std::string text;
+    std::string text, stretch;  // of one colour
+    int colour = 0;
     for (std::size_t c = 0; c < columns_; ++c) {
       cell const& at = cells_[r * columns_ + c];
+      if (at.colour != colour) text += painted(std::exchange(stretch, ""), std::exchange(colour, at.colour));
       if (!at.shown.empty()) {
-        text += painted(at.shown, at.colour);
+        stretch += at.shown;
       } else if (at.dots != 0) {
-        text += painted(pattern(at.dots), at.colour);
+        stretch += pattern(at.dots);
       } else {
-        text += !at.on_level ? " " : writes_unicode() ? "\u2508" : "-";
+        stretch += !at.on_level ? " " : writes_unicode() ? "\u2508" : "-";
       }
     }
-    return text;
+    return text + painted(stretch, colour);
   }
   [[nodiscard]] std::size_t row_of(double y) const {
     const double share = (high_ - y) / (high_ - low_);
