@@ -142,7 +142,6 @@ if(mpi IN_LIST FOUND)
 endif()
 
 # Ctrl-C: all ranks end at the same step, with everything that a whole run leaves; also when only one rank hears it.
-find_program(timeout timeout) # coreutils
 set(endless ${small} --samples 100000000 --deadline 60 --log ${WORK}/stopped.jsonl --trace ${WORK}/stopped.json)
 function(check_stopped what status expected)
   foreach(code IN LISTS status)
@@ -168,33 +167,49 @@ function(check_stopped what status expected)
     message(FATAL_ERROR "${what} left ${events} events and ${last}")
   endif()
 endfunction()
-if(timeout)
-  set(stop_INT ${timeout} --foreground --preserve-status -s INT 2)
-  set(stop_TERM ${timeout} --foreground --preserve-status -s TERM 2)
-  execute_process(COMMAND ${stop_INT} ${TOY_GPT} ${endless} --link 50 RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
-  check_stopped("SIGINT" "${code}" 130)
-  execute_process(COMMAND ${stop_TERM} ${TOY_GPT} ${endless} --elastic RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
-  check_stopped("SIGTERM" "${code}" 143)
-  execute_process(COMMAND ${stop_INT} ${TOY_GPT} ${endless} --quiet --compare delayed,two_phase RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
-  if(NOT code EQUAL 130 OR NOT out MATCHES "delayed .*baseline.*stopped after" OR out MATCHES "two_phase")
-    message(FATAL_ERROR "an interrupted comparison ended with ${code}:\n${out}\n${err}")
-  endif()
-  if(gloo IN_LIST FOUND)
-    string(RANDOM LENGTH 3 ALPHABET 123456789 port)
-    set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1)
-    set(program ${TOY_GPT}_gloo ${endless})
-    execute_process(COMMAND ${rank} MASTER_PORT=28${port} RANK=1 ${stop_INT} ${program} COMMAND ${rank} MASTER_PORT=28${port} RANK=0 ${stop_INT} ${program}
-                    RESULTS_VARIABLE codes OUTPUT_VARIABLE out ERROR_VARIABLE err)
-    check_stopped("SIGINT on all ranks over Gloo" "${codes}" 130)
-    execute_process(COMMAND ${rank} MASTER_PORT=29${port} RANK=1 ${stop_INT} ${program} COMMAND ${rank} MASTER_PORT=29${port} RANK=0 ${program}
-                    RESULTS_VARIABLE codes OUTPUT_VARIABLE out ERROR_VARIABLE err)
-    check_stopped("SIGINT on rank 1 over Gloo" "${codes}" 130)
-    # Alone, waiting for a rank that never comes: it says that it was heard, and the second signal ends it.
-    execute_process(COMMAND ${rank} MASTER_PORT=26${port} RANK=0 sh -c "\"$@\" & sleep 1; kill -INT $!; sleep 1; kill -INT $!; wait $!" sh ${program}
-                    RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 30)
-    if(NOT code EQUAL 130 OR NOT err MATCHES "once more ends at once")
-      message(FATAL_ERROR "a rank that waits alone ended with ${code} after two signals:\n${out}\n${err}")
+# stop SIGNAL: a command that starts a program, waits until there are rounds in the log, and sends it the signal.
+file(WRITE ${WORK}/stop.sh "signal=$1
+shift
+\"$@\" &
+until [ -s ${WORK}/stopped.jsonl ] || ! kill -0 $!\ndo sleep 0.1\ndone
+kill -$signal $!
+wait $!
+")
+set(stop sh ${WORK}/stop.sh)
+function(train_and_stop signal)
+  file(REMOVE ${WORK}/stopped.jsonl)
+  execute_process(COMMAND ${stop} ${signal} ${TOY_GPT} ${endless} ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
+  return(PROPAGATE code out err)
+endfunction()
+train_and_stop(INT --link 50)
+check_stopped("SIGINT" "${code}" 130)
+train_and_stop(TERM --elastic)
+check_stopped("SIGTERM" "${code}" 143)
+train_and_stop(INT --quiet --compare delayed,two_phase)
+if(NOT code EQUAL 130 OR NOT out MATCHES "delayed .*baseline.*stopped after" OR out MATCHES "two_phase")
+  message(FATAL_ERROR "an interrupted comparison ended with ${code}:\n${out}\n${err}")
+endif()
+if(gloo IN_LIST FOUND)
+  string(RANDOM LENGTH 3 ALPHABET 123456789 port)
+  set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1)
+  set(program ${TOY_GPT}_gloo ${endless})
+  foreach(who IN ITEMS "all ranks" "rank 1")
+    file(REMOVE ${WORK}/stopped.jsonl)
+    set(here ${rank} MASTER_PORT=28${port})
+    set(stop_rank_0 ${stop} INT)
+    if(who STREQUAL "rank 1")
+      set(here ${rank} MASTER_PORT=29${port})
+      set(stop_rank_0)
     endif()
+    execute_process(COMMAND ${here} RANK=1 ${stop} INT ${program} COMMAND ${here} RANK=0 ${stop_rank_0} ${program}
+                    RESULTS_VARIABLE codes OUTPUT_VARIABLE out ERROR_VARIABLE err)
+    check_stopped("SIGINT for ${who} over Gloo" "${codes}" 130)
+  endforeach()
+  # Alone, waiting for a rank that never comes: it says that it was heard, and the second signal ends it.
+  execute_process(COMMAND ${rank} MASTER_PORT=26${port} RANK=0 sh -c "\"$@\" & sleep 1; kill -INT $!; sleep 1; kill -INT $!; wait $!" sh ${program}
+                  RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 30)
+  if(NOT code EQUAL 130 OR NOT err MATCHES "once more ends at once")
+    message(FATAL_ERROR "a rank that waits alone ended with ${code} after two signals:\n${out}\n${err}")
   endif()
 endif()
 
