@@ -25,5 +25,12 @@ endforeach()
 if(NOT "${flags}" MATCHES "--(schedule|rule|compare|estimate|commit|batch|micro-batches)")
   list(PREPEND flags --estimate int4 --batch 4 --micro-batches 3:1) # a lower loss than the program's own default, at no less speed: docs/performance.md
 endif()
+find_program(gnuplot gnuplot NO_CACHE)
+foreach(file IN ITEMS log.jsonl trace.json plot.svg) # for the reader to open, unless the flags name others
+  cmake_path(GET file STEM kind)
+  if(NOT "${flags}" MATCHES "--${kind}" AND (gnuplot OR NOT kind STREQUAL "plot"))
+    list(APPEND flags --${kind} ${build}/${file})
+  endif()
+endforeach()
 message(STATUS "")
 run(${build}/examples/toy_gpt/toy_gpt ${flags})

@@ -184,7 +184,7 @@ class Programs:
             parameters = a.parameters
         else:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-            words = [self.toy, "--backend", backend, *a.toy_flags, *toy_schedule(schedule, a.toy_micro, a.split), "--samples",
+            words = [f"{self.toy}_{backend}", *a.toy_flags, *toy_schedule(schedule, a.toy_micro, a.split), "--samples",
                      str(len(hosts.names) * a.toy_batch * a.toy_micro * a.steps), "--validations", "1", "--quiet", "--log", log, *more]
             _, sent = hosts.everywhere(words, backend)
             result = json.loads(open(log).read().strip().splitlines()[-1])
@@ -374,7 +374,7 @@ def heterogeneous(a, programs):
         a.toy_single = programs.toy_single(a.toy_flags)
         for schedule, pace in (("synchronous", "fixed"), ("two_phase", "fixed"), ("two_phase", "elastic")):
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-            words = [programs.toy, "--backend", "gloo", "--schedule", schedule, *a.toy_flags, "--micro-batches", "1" if schedule == "two_phase" else "2", "--samples",
+            words = [f"{programs.toy}_gloo", "--schedule", schedule, *a.toy_flags, "--micro-batches", "1" if schedule == "two_phase" else "2", "--samples",
                      "6000", "--quiet", "--log", log, "--slow-rank", "1"] + (["--elastic"] if pace == "elastic" else [])
             hosts.everywhere(words)
             r = json.loads(open(log).read().strip().splitlines()[-1])
@@ -406,7 +406,7 @@ def peers(a, programs):
         print(f"| program | micro-batches | samples/s | of N single | seconds | validation loss | seconds to {a.loss} |\n|---|---|---|---|---|---|---|")
         for schedule, split in [("synchronous", None), ("delayed", None), ("two_phase", "4:4"), ("weight_prediction", None), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]:
             log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-            hosts.everywhere([programs.toy, "--backend", "gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "16",
+            hosts.everywhere([f"{programs.toy}_gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "16",
                               "--samples", str(a.samples), "--quiet", "--log", log], seconds=900)
             curves.append((json.loads(open(log).read().strip().splitlines()[-1]), a.toy_single))
         for mode in ("ddp", "zero"):

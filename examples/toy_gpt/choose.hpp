@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// From words on the command line to types: one instantiation of the training loop for every schedule, rule and storage.
+// From words on the command line to types: a table of schedules, over any rule, storage and backend.
 #pragma once
 
 #include <algorithm>
-#include <variant>
+#include <functional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
 
-#include <acco/acco.hpp>
+#include <acco/collective/backend.hpp>
+#include <acco/encoding/block_integer.hpp>
+#include <acco/optimizer.hpp>
+#include <acco/rule/adamw.hpp>
+#include <acco/rule/lion.hpp>
+#include <acco/rule/sgd.hpp>
+#include <acco/schedule/auto_pace.hpp>
+#include <acco/schedule/delayed.hpp>
+#include <acco/schedule/synchronous.hpp>
+#include <acco/schedule/two_phase.hpp>
+#include <acco/schedule/weight_prediction.hpp>
+#include <acco/storage/host.hpp>
 
+#include "host.hpp"
 #include "runner.hpp"
 #include "settings.hpp"
-#include "train.hpp"
 
 namespace toy_gpt {
 
-using any_rule = std::variant<acco::adamw, acco::sgd, acco::lion>;
 /// fixed_pace or elastic_pace, chosen on the command line.
 struct chosen_pace {
   unsigned first = 1, second = 0, at_most = 0;  // at_most 0: fixed
@@ -41,58 +54,57 @@ struct chosen_split {
   }
 };
 
-using any_schedule = std::variant<acco::synchronous<>, acco::delayed<chosen_pace>, acco::two_phase<chosen_split>,
-                                  acco::weight_prediction<chosen_pace>>;
-/// Gradients in eight bits, parameters as differences in four.
-using few_bits = acco::coded<acco::block_int8<>, acco::block_int4<>>;
-using any_encoded_schedule =
-    std::variant<acco::synchronous<few_bits>, acco::delayed<chosen_pace, few_bits>,
-                 acco::two_phase<chosen_split, acco::block_int8<>>, acco::two_phase<chosen_split, acco::block_int4<>>,
-                 acco::two_phase<chosen_split, acco::block_int4<>, few_bits>>;
-using any_storage = std::variant<acco::host_storage<float>, acco::host_storage<acco::bfloat16>>;
+template <class Storage>
+using training_of = acco::any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
 
-inline any_rule make_rule(settings const& s) {
-  if (s.rule == "sgd") return acco::sgd{.learning_rate = s.rate(), .momentum = 0.9};
-  if (s.rule == "lion") return acco::lion{.learning_rate = s.rate(), .weight_decay = 0.1};
-  return acco::adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1};
-}
-inline any_storage make_storage(settings const& s) {
-  if (s.dtype == "bfloat16") return acco::host_storage<acco::bfloat16>{};
-  return acco::host_storage<float>{};
-}
-inline chosen_pace make_pace(settings const& s) { return {s.first, s.second, s.elastic ? std::max(64U, s.first) : 0}; }
-inline chosen_split make_split(settings const& s) {
-  const unsigned whole = s.first + (s.second != 0 ? s.second : s.first);
-  return {make_pace(s), {.micro_batches = s.auto_pace ? whole : 0}};
-}
-inline any_encoded_schedule make_encoded_schedule(settings const& s) {
-  if (s.schedule == "delayed") return acco::delayed{.commit = few_bits{}, .pace = make_pace(s)};
-  if (s.schedule == "synchronous")
-    return acco::synchronous{.commit = few_bits{}, .pace = acco::fixed_pace{.first = s.first, .second = s.second}};
-  if (s.commit == "coded") return acco::two_phase{.estimate = acco::block_int4{}, .commit = few_bits{}, .pace = make_split(s)};
-  if (s.estimate == "int8") return acco::two_phase{.estimate = acco::block_int8{}, .pace = make_split(s)};
-  return acco::two_phase{.estimate = acco::block_int4{}, .pace = make_split(s)};
-}
-inline any_schedule make_schedule(settings const& s) {
-  const chosen_pace pace = make_pace(s);
-  if (s.schedule == "delayed") return acco::delayed{.pace = pace};
-  if (s.schedule == "two_phase") return acco::two_phase{.pace = make_split(s)};
-  if (s.schedule == "weight_prediction") return acco::weight_prediction{.pace = pace};
-  return acco::synchronous{.pace = acco::fixed_pace{.first = s.first, .second = s.second}};
-}
-
-/// Trains one rank over `world`, in one of the storages of a variant.
-template <class World, class AnyStorage>
-void train_chosen(job& one, World const& world, summary& result, AnyStorage const& memory) {
-  const auto train = [&](auto const& schedule, auto const& rule, auto const& storage) {
-    train_rank(one.chosen, one.text, schedule, rule, storage, world, one.trace, one.sink, one.source, result, one.sample);
+/// The optimizer that the settings name.
+template <class Storage, class World>
+training_of<Storage> make_training(settings const& s, Storage const& storage, World const& world,
+                                   acco::parameter_layout const& layout, acco::options const& options) {
+  const auto make = [&](auto schedule) -> training_of<Storage> {
+    const auto with = [&](auto rule) { return acco::optimizer{schedule, rule, storage, world, layout, options}; };
+    if (s.rule == "sgd") return with(acco::sgd{.learning_rate = s.rate(), .momentum = 0.9});
+    if (s.rule == "lion") return with(acco::lion{.learning_rate = s.rate(), .weight_decay = 0.1});
+    return with(acco::adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1});
   };
-  if (one.chosen.encoded()) {  // with adamw only: every combination is compiled
-    const any_rule chosen = make_rule(one.chosen);
-    std::visit([&](auto const& schedule, auto const& storage) { train(schedule, std::get<acco::adamw>(chosen), storage); },
-               make_encoded_schedule(one.chosen), memory);
+  const acco::fixed_pace fixed{.first = s.first, .second = s.second};
+  const chosen_pace pace{s.first, s.second, s.elastic ? std::max(64U, s.first) : 0};
+  const chosen_split split{pace, {.micro_batches = s.auto_pace ? s.first + (s.second != 0 ? s.second : s.first) : 0}};
+  const acco::block_int8<> int8;
+  const acco::block_int4<> int4;
+  const acco::coded<acco::block_int8<>, acco::block_int4<>> coded;  // gradients in eight bits, parameters as differences in four
+
+  const std::pair<std::string_view, std::function<training_of<Storage>()>> table[] = {
+      {"synchronous", [&] { return make(acco::synchronous{.pace = fixed}); }},
+      {"synchronous+coded", [&] { return make(acco::synchronous{.commit = coded, .pace = fixed}); }},
+      {"delayed", [&] { return make(acco::delayed{.pace = pace}); }},
+      {"delayed+coded", [&] { return make(acco::delayed{.commit = coded, .pace = pace}); }},
+      {"weight_prediction", [&] { return make(acco::weight_prediction{.pace = pace}); }},
+      {"weight_prediction+coded", [&] { return make(acco::weight_prediction{.commit = coded, .pace = pace}); }},
+      {"two_phase", [&] { return make(acco::two_phase{.pace = split}); }},
+      {"two_phase+int8", [&] { return make(acco::two_phase{.estimate = int8, .pace = split}); }},
+      {"two_phase+int4", [&] { return make(acco::two_phase{.estimate = int4, .pace = split}); }},
+      {"two_phase+coded", [&] { return make(acco::two_phase{.estimate = int4, .commit = coded, .pace = split}); }},
+  };
+  for (auto const& [label, entry] : table) {
+    if (label == s.label()) return entry();
+  }
+  throw std::logic_error("no schedule is called " + s.label());
+}
+
+/// Trains one rank over `world` on the host.
+template <class World>
+void train_over(World const& world, job& one, summary& result) {
+  const auto train = [&]<class Parameter>(acco::host_storage<Parameter> const& storage) {
+    train_on_host<Parameter>(
+        one, world.rank(),
+        [&](auto const& layout, auto const& options) { return make_training(one.chosen, storage, world, layout, options); },
+        result);
+  };
+  if (one.chosen.dtype == "bfloat16") {
+    train(acco::host_storage<acco::bfloat16>{});
   } else {
-    std::visit(train, make_schedule(one.chosen), make_rule(one.chosen), memory);
+    train(acco::host_storage<float>{});
   }
 }
 
@@ -103,7 +115,7 @@ class process_runner : public runner {
   explicit process_runner(World world) : world_(std::move(world)) {}
   [[nodiscard]] int first_rank() const override { return world_.rank(); }
   [[nodiscard]] int size() const override { return world_.size(); }
-  void train(job& one) override { train_chosen(one, world_, one.result, make_storage(one.chosen)); }
+  void train(job& one) override { train_over(world_, one, one.result); }
 
  protected:
   World world_;

@@ -14,19 +14,9 @@
 #include <acco/layout/parameter_layout.hpp>
 
 #include "layers.hpp"
+#include "shape.hpp"
 
 namespace toy_gpt {
-
-struct shape {
-  std::size_t context = 64, layers = 4, width = 128, heads = 4;
-  static constexpr std::size_t vocabulary = 256;  // bytes
-};
-
-/// `sequences` inputs of `context` bytes and, shifted by one, what should follow.
-struct batch {
-  std::size_t sequences = 0;
-  std::vector<unsigned char> inputs, targets;
-};
 
 /// Where the tensors of one block begin in the flat buffers.
 struct block_offsets {

@@ -6,15 +6,20 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <acco/acco.hpp>
+#include <acco/observe/round_report.hpp>
+#include <acco/observe/trace.hpp>
 
-#include "display.hpp"
+#include "interrupt.hpp"
 #include "plot.hpp"
+#include "programs.hpp"
 #include "runner.hpp"
+#include "screen.hpp"
 #include "settings.hpp"
 #include "text.hpp"
 
@@ -27,21 +32,20 @@ settings parse(int count, char** words) {
   settings s;
   CLI::App app{"Trains a small GPT on real text with a sharded optimizer whose communication is hidden."};
   const std::vector<std::string> schedules = {"synchronous", "delayed", "two_phase", "weight_prediction"};
-  const std::vector<std::string> labels = {"synchronous",       "delayed",           "two_phase",
-                                           "weight_prediction", "synchronous+coded", "delayed+coded",
-                                           "two_phase+int8",    "two_phase+int4",    "two_phase+coded"};
   std::string micro_batches = "1";
+  toy_gpt::place const& usual = *toy_gpt::find_place("", "");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
   app.add_option("--data", s.data, "Text file to learn; without it, the repository's own text")->check(CLI::ExistingFile);
   app.add_option(
          "--backend", s.backend,
          "threads: ranks are threads of this process; mpi, gloo, nccl: this process is one rank, started by mpirun, or with "
-         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment")
+         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment. Networks have programs of their own: toy_gpt_mpi ...")
       ->check(CLI::IsMember({"threads", "mpi", "gloo", "nccl"}))
-      ->capture_default_str();
-  app.add_option("--device", s.device, "Where model and optimizer are: cpu, or cuda with --backend threads or nccl")
+      ->default_str(usual.backend);
+  app.add_option("--device", s.device,
+                 "Where model and optimizer are: cpu, or cuda with --backend threads or nccl (toy_gpt_cuda)")
       ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
+      ->default_str(usual.device);
   app.add_flag("--nvtx", s.nvtx, "With --device cuda: name micro-batches and rounds for NVIDIA's profilers");
   app.add_option("--progress", s.progress, "Who makes MPI progress while the model computes")
       ->check(CLI::IsMember({"helper_thread", "poll", "none"}))
@@ -103,7 +107,7 @@ settings parse(int count, char** words) {
                  "two_phase+int4 is two_phase with --estimate int4, delayed+coded is delayed with --commit coded")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
-      ->check(CLI::IsMember(labels));
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(toy_gpt::labels), std::end(toy_gpt::labels))));
   app.add_option("--plot", s.plot, "Draw loss against samples and seconds into this SVG file (needs gnuplot)");
   app.add_flag("--quiet", s.quiet, "Print the closing table only");
   try {
@@ -122,6 +126,7 @@ settings parse(int count, char** words) {
       throw CLI::ValidationError("--micro-batches", "expected K or K:K2 with positive numbers, got " + micro_batches);
     }
     if (s.model.width % s.model.heads != 0) throw CLI::ValidationError("--heads", "the number of heads must divide the width");
+    complete(s);
     if (s.link_megabits > 0 && s.backend != "threads")
       throw CLI::ValidationError("--link", "a link is simulated between threads only: " + s.backend + " uses a real one");
     if ((s.device == "cuda") != (s.backend == "nccl") && s.backend != "threads")
@@ -132,13 +137,9 @@ settings parse(int count, char** words) {
       throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");
     if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
       throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
-    if (s.commit != "full" && s.compare.empty() && s.schedule == "weight_prediction")
-      throw CLI::ValidationError("--commit", "this example encodes the commits of synchronous, delayed and two_phase");
     if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
-    const bool encodes = s.encoded() || std::any_of(s.compare.begin(), s.compare.end(),
-                                                    [](std::string const& word) { return word.find('+') != std::string::npos; });
-    if (encodes && s.rule != "adamw")
-      throw CLI::ValidationError("--rule", "this example compiles encoded rounds with adamw only; the library takes any rule");
+    if (s.commit != "full" && s.estimate == "int8")
+      throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
     if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
     if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
       throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");
@@ -183,6 +184,7 @@ nlohmann::json to_json(summary const& r, settings const& s) {
           {"parameters", r.parameters},
           {"steps", r.steps},
           {"samples", r.samples},
+          {"stopped", r.stopped},
           {"seconds", r.seconds},
           {"train_loss", r.train_loss},
           {"validation_loss", r.validation_loss},
@@ -209,8 +211,8 @@ std::ofstream open(std::string const& file) {
   return out;
 }
 
+/// Returns the exit status.
 int run(settings s, toy_gpt::runner& ranks) {
-  toy_gpt::use_one_thread_for_products();
   const bool speaks = ranks.first_rank() == 0;
   s.ranks = ranks.size();
   s.quiet = s.quiet || !speaks;
@@ -224,33 +226,48 @@ int run(settings s, toy_gpt::runner& ranks) {
   if (!s.trace.empty()) trace.emplace(std::size_t{1} << 20U);
 
   std::vector<summary> runs;
+  const bool compares = s.compare.size() > 1;
   if (s.compare.empty()) s.compare = {s.label()};
+  std::string sample;
   for (std::string const& schedule : s.compare) {
     settings one = s;
     one.choose(schedule);
     one.elastic = s.elastic && one.schedule != "synchronous";
-    if (s.compare.size() > 1 && one.schedule != "two_phase")
+    if (compares && one.schedule != "two_phase")
       one.first += one.second != 0 ? one.second : one.first;  // the same samples a step
     toy_gpt::job job{one, text, source, trace ? &*trace : nullptr, {}, {}, {}};
     if (log.is_open())
       job.sink = [&log](acco::round_report const& r, double seconds) { log << to_json(r, seconds).dump() << '\n'; };
     ranks.train(job);
     runs.push_back(job.result);
-    if (!speaks) continue;
+    sample = job.sample;
     if (log.is_open()) log << to_json(job.result, one).dump() << '\n' << std::flush;
-    if (!s.quiet) toy_gpt::print_sample(job.sample);
-    toy_gpt::print_result(runs.back(), text);
+    if (job.result.stopped) break;  // on all ranks
   }
-  if (trace) trace->write(trace_file);
-  if (!speaks) return 0;
-  if (runs.size() > 1) toy_gpt::print_comparison(runs);
-  if (!s.plot.empty()) toy_gpt::plot(runs, s.plot);
-  return 0;
+  if (trace) {
+    trace->write(trace_file);
+    trace_file.close();
+  }
+  if (speaks) {
+    if (!s.plot.empty()) toy_gpt::plot(runs, s.plot);
+    if (compares) {
+      toy_gpt::print_comparison(runs, s, text);
+    } else {
+      if (!s.quiet) toy_gpt::print_sample(sample);
+      if (!s.quiet) toy_gpt::print_curve(runs.back(), text);
+      toy_gpt::print_result(runs.back(), s, text);
+    }
+    if (!s.quiet) toy_gpt::print_files(s);
+  }
+  if (!runs.back().stopped) return 0;
+  const int signal = toy_gpt::stop_signal;
+  return 128 + (signal != 0 ? signal : SIGINT);  // 0: another rank was asked to stop
 }
 
 }  // namespace
 
 int main(int count, char** words) {
+  toy_gpt::stop_on_signals();
   std::unique_ptr<toy_gpt::runner> ranks;
   try {
     const settings s = parse(count, words);

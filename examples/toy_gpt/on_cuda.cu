@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <nvtx3/nvToolsExt.h>
@@ -16,27 +15,31 @@
 
 #include "choose.hpp"
 #include "gpt_cuda.cuh"
+#include "train.hpp"
 
 namespace toy_gpt {
 
 /// The model on this thread's GPU, on a stream of its own.
-template <class Parameter, class Gradient, class Master>
-class computation<acco::cuda_storage<Parameter, Gradient, Master>> {
+template <class Parameter>
+class cuda_model {
  public:
-  using storage = acco::cuda_storage<Parameter, Gradient, Master>;
+  using parameter = Parameter;
+  using gradient = Parameter;
 
-  explicit computation(settings const& s) : model_(s.model, stream_.get()), nvtx_(s.nvtx) {
+  explicit cuda_model(settings const& s) : model_(s.model, stream_.get()), nvtx_(s.nvtx) {
     const std::size_t count = layout().size();
     committed_ = {acco::default_cuda_memory(), stream_.get(), count * sizeof(Parameter)};
     if (!direct_parameters) parameters_ = {acco::default_cuda_memory(), stream_.get(), 4 * count};
     gradients_ = {acco::default_cuda_memory(), stream_.get(), 4 * count};
   }
-  ~computation() {
+  ~cuda_model() {
     if (round_ != 0) nvtxRangeEnd(round_);
   }
   [[nodiscard]] acco::parameter_layout const& layout() const { return model_.layout(); }
   [[nodiscard]] std::vector<float> initial(std::uint64_t seed) const { return gpt<float>(shape_of()).initial(seed); }
-  [[nodiscard]] storage attached(storage memory) const {
+  /// The memory that works beside this model.
+  [[nodiscard]] acco::cuda_storage<Parameter> storage() const {
+    acco::cuda_storage<Parameter> memory;
     memory.computation = stream_.get();
     return memory;
   }
@@ -47,17 +50,17 @@ class computation<acco::cuda_storage<Parameter, Gradient, Master>> {
     round_ = nvtxRangeStartA(("round " + std::to_string(index)).c_str());
   }
 
-  double add_gradients(batch const& data, std::span<Parameter const> parameters, std::span<Gradient> gradients) {
+  double add_gradients(batch const& data, std::span<Parameter const> parameters, std::span<Parameter> gradients) {
     if (nvtx_) nvtxRangePushA("micro-batch");
     double loss = 0;
-    if constexpr (std::is_same_v<Gradient, float>) {
+    if constexpr (std::is_same_v<Parameter, float>) {
       loss = model_.add_gradients(data, floats(parameters), gradients.data());
     } else {
       float* const sums = gradients_.as<float>();
       acco::check_cuda(cudaMemsetAsync(sums, 0, 4 * gradients.size(), stream_.get()), "cudaMemsetAsync");
       loss = model_.add_gradients(data, floats(parameters), sums);
       acco::cuda_kernels::launch<1>(stream_.get(), gradients.size(),
-                                    acco::cuda_kernels::convert_body<float, Gradient, true>{sums, gradients.data()}, nothing);
+                                    acco::cuda_kernels::convert_body<float, Parameter, true>{sums, gradients.data()}, nothing);
     }
     if (nvtx_) nvtxRangePop();
     return loss;
@@ -102,10 +105,20 @@ class computation<acco::cuda_storage<Parameter, Gradient, Master>> {
 
 namespace {
 
-using any_device_storage = std::variant<acco::cuda_storage<float>, acco::cuda_storage<acco::bfloat16>>;
-any_device_storage make_device_storage(settings const& s) {
-  if (s.dtype == "bfloat16") return acco::cuda_storage<acco::bfloat16>{};
-  return acco::cuda_storage<float>{};
+/// Trains one rank over `world` on this thread's GPU.
+template <class Parameter, class World>
+void train_on_device(World const& world, job& one, summary& result) {
+  cuda_model<Parameter> model(one.chosen);
+  auto training = make_training(one.chosen, model.storage(), world, model.layout(), options_of(one.chosen));
+  train_rank(one, world.rank(), model, training, result);
+}
+template <class World>
+void train_over_devices(World const& world, job& one, summary& result) {
+  if (one.chosen.dtype == "bfloat16") {
+    train_on_device<acco::bfloat16>(world, one, result);
+  } else {
+    train_on_device<float>(world, one, result);
+  }
 }
 
 int gpus() {
@@ -124,7 +137,7 @@ class cuda_threads_runner : public runner {
     std::vector<summary> results(static_cast<std::size_t>(ranks_));
     acco::threads_backend::run(ranks_, [&](acco::threads_backend const& world) {
       acco::check_cuda(cudaSetDevice(world.rank() % gpus_), "cudaSetDevice");
-      train_chosen(one, world, results[static_cast<std::size_t>(world.rank())], make_device_storage(one.chosen));
+      train_over_devices(world, one, results[static_cast<std::size_t>(world.rank())]);
     });
     one.result = results[0];
   }
@@ -139,7 +152,7 @@ class nccl_runner : public runner {
   explicit nccl_runner(settings const& s) : world_(made(s)) {}
   [[nodiscard]] int first_rank() const override { return world_.rank(); }
   [[nodiscard]] int size() const override { return world_.size(); }
-  void train(job& one) override { train_chosen(one, world_, one.result, make_device_storage(one.chosen)); }
+  void train(job& one) override { train_over_devices(world_, one, one.result); }
 
  private:
   static acco::nccl_backend made(settings const& s) {
@@ -152,17 +165,12 @@ class nccl_runner : public runner {
 };
 #endif
 
-}  // namespace
-
-std::unique_ptr<runner> make_cuda_runner(settings const& s) {
-  if (s.backend == "nccl") {
-#ifdef TOY_GPT_NCCL
-    return std::make_unique<nccl_runner>(s);
-#else
-    throw std::runtime_error("--backend nccl: NCCL was not found when this program was built");
-#endif
-  }
+const registered_place threads("threads", "cuda", [](settings const& s, int&, char**&) {
   return std::make_unique<cuda_threads_runner>(s.ranks);
-}
+});
+#ifdef TOY_GPT_NCCL
+const registered_place nccl("nccl", "cuda", [](settings const& s, int&, char**&) { return std::make_unique<nccl_runner>(s); });
+#endif
 
+}  // namespace
 }  // namespace toy_gpt

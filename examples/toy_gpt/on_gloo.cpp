@@ -4,11 +4,13 @@
 #include "choose.hpp"
 
 namespace toy_gpt {
+namespace {
 
-std::unique_ptr<runner> make_gloo_runner(settings const& s) {
+const registered_place here("gloo", "cpu", [](settings const& s, int&, char**&) {
   acco::gloo_options options{.deadline = s.deadline};
   if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
   return std::make_unique<process_runner<acco::gloo_backend>>(acco::gloo_backend::from_environment(options));
-}
+});
 
+}  // namespace
 }  // namespace toy_gpt

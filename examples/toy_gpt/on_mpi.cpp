@@ -30,15 +30,14 @@ class mpi_runner : mpi_session, public process_runner<acco::mpi_backend> {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<runner> make_mpi_runner(settings const& s, int& count, char**& words) {
+const registered_place here("mpi", "cpu", [](settings const& s, int& count, char**& words) {
   acco::mpi_options options;
   options.progress = s.progress == "poll"   ? acco::mpi_progress::poll
                      : s.progress == "none" ? acco::mpi_progress::none
                                             : acco::mpi_progress::helper_thread;
   if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
   return std::make_unique<mpi_runner>(count, words, options);
-}
+});
 
+}  // namespace
 }  // namespace toy_gpt

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <vector>
+#include "on_threads.hpp"
 
-#include "choose.hpp"
+#include <vector>
 
 namespace toy_gpt {
 namespace {
@@ -16,8 +16,8 @@ class threads_runner : public runner {
     std::vector<summary> results(static_cast<std::size_t>(ranks_));
     const double megabits = one.chosen.link_megabits;
     acco::threads_backend::run(ranks_, [&](acco::threads_backend const& world) {
-      const auto link = acco::rate_limited(world, {.bytes_per_second = megabits > 0 ? megabits * 125000 : 1e15});
-      train_chosen(one, link, results[static_cast<std::size_t>(world.rank())], make_storage(one.chosen));
+      const threads_link link = acco::rate_limited(world, {.bytes_per_second = megabits > 0 ? megabits * 125000 : 1e15});
+      train_over(link, one, results[static_cast<std::size_t>(world.rank())]);
     });
     one.result = results[0];
   }
@@ -26,8 +26,8 @@ class threads_runner : public runner {
   int ranks_;
 };
 
+const registered_place here("threads", "cpu",
+                            [](settings const& s, int&, char**&) { return std::make_unique<threads_runner>(s.ranks); });
+
 }  // namespace
-
-std::unique_ptr<runner> make_threads_runner(settings const& s) { return std::make_unique<threads_runner>(s.ranks); }
-
 }  // namespace toy_gpt

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks live: one file for each backend makes a runner, which trains the ranks of this process.
+// Where ranks live: each file on_*.cpp adds its backends to those of the programs that it is linked into.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <acco/observe/round_report.hpp>
 #include <acco/observe/trace.hpp>
 
 #include "settings.hpp"
 #include "text.hpp"
-#include "train.hpp"
 
 namespace toy_gpt {
+
+/// What a run does with its rounds beside training; called on rank 0 only.
+using round_sink = std::function<void(acco::round_report const&, double seconds)>;
 
 /// One training run: what it needs, and what rank 0 (or this process's rank) gives back.
 struct job {
@@ -38,35 +44,31 @@ class runner {
   virtual void give_up() noexcept {}
 };
 
-std::unique_ptr<runner> make_threads_runner(settings const& s);
-std::unique_ptr<runner> make_cuda_runner(settings const& s);
-std::unique_ptr<runner> make_gloo_runner(settings const& s);
-std::unique_ptr<runner> make_mpi_runner(settings const& s, int& count, char**& words);
+/// A backend on a device.
+struct place {
+  std::string backend, device;
+  std::function<std::unique_ptr<runner>(settings const&, int& count, char**& words)> make;
+};
+/// Those of this program.
+inline std::vector<place>& places() {
+  static std::vector<place> all;
+  return all;
+}
+struct registered_place {
+  registered_place(std::string backend, std::string device, decltype(place::make) make) {
+    places().push_back({std::move(backend), std::move(device), std::move(make)});
+  }
+};
 
-/// The runner that --backend names; throws where this program was built without it.
-inline std::unique_ptr<runner> make_runner(settings const& s, [[maybe_unused]] int& count, [[maybe_unused]] char**& words) {
-  if (s.device == "cuda") {
-#ifdef TOY_GPT_CUDA
-    return make_cuda_runner(s);
-#else
-    throw std::runtime_error("--device cuda: the CUDA toolkit was not found when this program was built");
-#endif
+/// The place of these names, or nullptr. An empty name takes what the program was made for: a network or device if it has one.
+inline place const* find_place(std::string const& backend, std::string const& device) {
+  place const* found = nullptr;
+  for (place const& each : places()) {
+    const bool named = (backend.empty() || backend == each.backend) && (device.empty() || device == each.device);
+    const bool everywhere = each.backend == "threads" && each.device == "cpu";
+    if (named && (found == nullptr || (found->backend == "threads" && found->device == "cpu" && !everywhere))) found = &each;
   }
-  if (s.backend == "gloo") {
-#ifdef TOY_GPT_GLOO
-    return make_gloo_runner(s);
-#else
-    throw std::runtime_error("--backend gloo: Gloo was not found when this program was built (libgloo-dev)");
-#endif
-  }
-  if (s.backend == "mpi") {
-#ifdef TOY_GPT_MPI
-    return make_mpi_runner(s, count, words);
-#else
-    throw std::runtime_error("--backend mpi: MPI was not found when this program was built (libopenmpi-dev or libmpich-dev)");
-#endif
-  }
-  return make_threads_runner(s);
+  return found;
 }
 
 }  // namespace toy_gpt

@@ -5,16 +5,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "gpt.hpp"
+#include "shape.hpp"
 
 namespace toy_gpt {
 
+/// The schedules, and how their rounds travel: choose.hpp makes each of them.
+inline constexpr std::string_view labels[] = {
+    "synchronous",    "delayed",         "two_phase",         "weight_prediction", "two_phase+int8",
+    "two_phase+int4", "two_phase+coded", "synchronous+coded", "delayed+coded",     "weight_prediction+coded"};
+
 struct settings {
-  std::string data;  // empty: the repository's own text
-  std::string backend = "threads";
-  std::string device = "cpu";
+  std::string data;                        // empty: the repository's own text
+  std::string backend, device;             // where the ranks are: runner.hpp
   bool nvtx = false;                       // ranges for profilers of NVIDIA GPUs
   std::string progress = "helper_thread";  // over MPI
   std::size_t piece_kib = 0;               // of a round over a network; 0: the backend's default
@@ -55,8 +60,6 @@ struct settings {
     commit = wire == "coded" ? "coded" : "full";
     estimate = schedule != "two_phase" ? "full" : wire == "coded" ? "int4" : wire;
   }
-  [[nodiscard]] bool encoded() const { return estimate != "full" || commit != "full"; }
-
   [[nodiscard]] double rate() const {
     if (learning_rate > 0) return learning_rate;
     return rule == "sgd" ? 0.3 : rule == "lion" ? 3e-4 : 3e-3;
@@ -79,6 +82,7 @@ struct summary {
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;  // of this rank
   std::string progress;                                                        // who moved the messages
   unsigned first = 0, second = 0;                                              // the split of a step at the end
+  bool stopped = false;                                                        // by a signal, before its last sequence
   std::vector<point> training, validation;
 };
 

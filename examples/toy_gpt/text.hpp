@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt.hpp"
+#include "shape.hpp"
 
 namespace toy_gpt {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees: tables, and one live line of progress (plain lines when the output is not a terminal).
+// What a person sees while a model trains: what it is, and one live line (plain lines when the output is not a terminal).
 #pragma once
 
 #include <algorithm>
@@ -7,23 +7,16 @@
 #include <cstdio>
 #include <string>
 
-#include <unistd.h>
+#include <acco/layout/parameter_layout.hpp>
+#include <acco/observe/memory_table.hpp>
+#include <acco/observe/round_report.hpp>
 
-#include <acco/acco.hpp>
-
+#include "matrix.hpp"
 #include "settings.hpp"
+#include "terminal.hpp"
 #include "text.hpp"
 
 namespace toy_gpt {
-
-inline std::string bytes_for_people(double bytes) {
-  char text[32];
-  char const* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
-  return text;
-}
 
 inline void print_model(settings const& s, acco::parameter_layout const& layout, acco::memory_table const& memory,
                         corpus const& text, std::string const& source) {
@@ -43,7 +36,7 @@ inline void print_model(settings const& s, acco::parameter_layout const& layout,
 
 class progress_line {
  public:
-  progress_line(settings const& s) : settings_(s), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  progress_line(settings const& s) : settings_(s), terminal_(is_terminal()) {}
 
   void show(acco::round_report const& report, double loss, double seconds, acco::round_totals const& totals) {
     if (settings_.quiet) return;
@@ -84,44 +77,5 @@ class progress_line {
   bool terminal_, open_ = false;
   double next_time_ = 0, next_share_ = 0;
 };
-
-inline void print_sample(std::string const& text) {
-  std::printf("\nwhat it writes (after a few words of the validation text):\n");
-  std::string line = "  | ";
-  for (const char c : text) {
-    if (c == '\n') {
-      std::printf("%s\n", line.c_str());
-      line = "  | ";
-    } else {
-      line += static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126 ? '?' : c;
-    }
-  }
-  std::printf("%s\n", line.c_str());
-}
-
-inline void print_result(summary const& r, corpus const& text) {
-  const double unigram = text.unigram_loss();
-  std::printf("\n%-34s %10s  %s\n", "validation loss (nats per byte)", "", "");
-  std::printf("  %-32s %10.4f\n", "uniform over 256 bytes", corpus::uniform_loss());
-  std::printf("  %-32s %10.4f\n", "byte frequencies", unigram);
-  std::printf("  %-32s %10.4f\n", ("this model, " + r.schedule).c_str(), r.validation_loss);
-  std::printf("speed\n");
-  std::printf("  %-32s %10.1f s, %.0f steps\n", "training", r.seconds, static_cast<double>(r.steps));
-  std::printf("  %-32s %10.1f\n", "sequences per second", r.samples_per_second);
-  std::printf("  %-32s %10.1f %%\n", "communication hidden", 100 * r.hidden_fraction);
-  if (r.schedule.starts_with("two_phase")) std::printf("  %-32s %10u + %u\n", "micro-batches of a step", r.first, r.second);
-  std::printf("  %-32s %10s\n", "sent by each rank", bytes_for_people(static_cast<double>(r.bytes_sent)).c_str());
-  if (!r.progress.empty()) std::printf("  %-32s   %s\n", "messages moved by", r.progress.c_str());
-}
-
-inline void print_comparison(std::vector<summary> const& runs) {
-  std::printf("\n%-18s %9s %7s %10s %11s %8s %8s %9s %11s\n", "schedule", "samples", "steps", "train loss", "validation",
-              "seconds", "seq/s", "hidden", "sent/rank");
-  for (summary const& r : runs) {
-    std::printf("%-18s %9.0f %7llu %10.4f %11.4f %8.1f %8.1f %7.1f %% %11s\n", r.schedule.c_str(), r.samples,
-                static_cast<unsigned long long>(r.steps), r.train_loss, r.validation_loss, r.seconds, r.samples_per_second,
-                100 * r.hidden_fraction, bytes_for_people(static_cast<double>(r.bytes_sent)).c_str());
-  }
-}
 
 }  // namespace toy_gpt

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads, joined by a link that may be simulated. Two objects make their optimizers: two cores compile them.
+#pragma once
+
+#include <acco/collective/rate_limited.hpp>
+#include <acco/collective/threads.hpp>
+
+#include "choose.hpp"
+
+namespace toy_gpt {
+
+using threads_link = acco::decorated_backend<acco::threads_backend, acco::rate_limit>;
+extern template acco::any_optimizer<acco::bfloat16> make_training(settings const&, acco::host_storage<acco::bfloat16> const&,
+                                                                  threads_link const&, acco::parameter_layout const&,
+                                                                  acco::options const&);
+
+}  // namespace toy_gpt
