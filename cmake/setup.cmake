@@ -82,12 +82,6 @@ function(demand)
   set(hint "\nnot installed: ${words}; if that is why, ${how}" PARENT_SCOPE)
 endfunction()
 
-# The generator: Ninja where it is there.
-find_program(ninja ninja NO_CACHE)
-set(generator)
-if(ninja)
-  set(generator -G Ninja)
-endif()
 cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
 
 # CXX chooses the compiler, CC does not matter: is it there?
@@ -125,6 +119,11 @@ endif()
 # configure(BUILD ...): configures anew where the folder was made for another place, generator or compiler. What fails leaves no cache behind: it would keep the
 # compiler, and what was missing, for the next time.
 function(configure build)
+  find_program(ninja ninja NO_CACHE) # the generator, where it is there: it may have been installed just now
+  set(generator)
+  if(ninja)
+    set(generator -G Ninja)
+  endif()
   if(EXISTS ${build}/CMakeCache.txt)
     file(STRINGS ${build}/CMakeCache.txt lines REGEX "^CMAKE_(HOME_DIRECTORY|CACHEFILE_DIR|GENERATOR|CXX_COMPILER):")
     foreach(line IN LISTS lines)
