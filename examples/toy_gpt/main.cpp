@@ -274,7 +274,7 @@ int main(int count, char** words) {
     ranks = toy_gpt::make_runner(s, count, words);
     return run(s, *ranks);
   } catch (std::exception const& e) {
-    std::cerr << "toy_gpt: " << e.what() << std::endl;
+    std::cerr << "toy_gpt: " << e.what() << '\n' << std::flush;
     if (ranks) ranks->give_up();
     return 1;
   }

@@ -47,14 +47,17 @@ class progress_line {
     next_time_ = seconds + 0.2;
     next_share_ = std::min(share + 0.05, 1.0);
     const double rate = seconds > 0 ? report.samples / seconds : 0;
-    const int left = rate > 0 ? static_cast<int>(std::lround((goal - report.samples) / rate)) : 0;
-    constexpr int width = 24;
+    char left[48] = "-:--";  // until a step is committed
+    if (rate > 0) {
+      const long seconds_left = std::max(0L, std::lround((goal - report.samples) / rate));
+      std::snprintf(left, sizeof left, "%ld:%02ld", seconds_left / 60, seconds_left % 60);
+    }
+    constexpr int width = 10;  // the line fits 80 columns
     const int full = static_cast<int>(share * width);
     const std::string bar = std::string(static_cast<std::size_t>(full), '=') + (full < width ? ">" : "") +
                             std::string(static_cast<std::size_t>(std::max(0, width - full - 1)), ' ');
-    std::printf("%s[%s] %3.0f %%  ETA %d:%02d  loss %.3f  norm %.2f  lr %.1e  %.1fk tok/s  hidden %2.0f %%%s",
-                terminal_ ? "\r\033[K" : "", bar.c_str(), 100 * share, std::max(left, 0) / 60, std::max(left, 0) % 60, loss,
-                report.gradient_norm, settings_.rate() * report.learning_rate_scale,
+    std::printf("%s[%s] %3.0f %%  ETA %s  loss %.3f  norm %.2f  %.1fk tok/s  hidden %2.0f %%%s", terminal_ ? "\r\033[K" : "",
+                bar.c_str(), 100 * share, left, loss, report.gradient_norm,
                 rate * static_cast<double>(settings_.model.context) / 1000, 100 * totals.hidden_fraction(),
                 terminal_ ? "" : "\n");
     std::fflush(stdout);

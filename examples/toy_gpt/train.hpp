@@ -126,7 +126,7 @@ void train_rank(job& one, int rank, Model& model,
   result.exposed_seconds = training.totals().exposed_seconds;
   if (speaks) {
     line.close();
-    if (!s.quiet) one.sample = sample_of(s, text, model.on_host(training.parameters()));
+    if (!s.quiet && s.compare.size() < 2) one.sample = sample_of(s, text, model.on_host(training.parameters()));
   }
 }
 
