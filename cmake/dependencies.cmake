@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the optional components depend on; used by this project and by the installed package.
 #
-# acco_find_dependency(COMPONENT) sets acco_COMPONENT_FOUND and, where that is false, acco_COMPONENT_reason: half a sentence for people. A dependency is believed
-# when a three-line program compiles and links with it. A CMake aside tries that first: half an MPI or a Gloo whose library is gone stops the CMake that looks for
-# it, and what finds nothing still leaves targets behind. Only what works there is then found here. What find modules set stays inside this function; imported
-# targets leave it.
+# acco_find_dependency(COMPONENT) sets acco_COMPONENT_FOUND and, where that is false, acco_COMPONENT_reason: half a sentence for people. find_package alone
+# cannot be trusted: half an MPI, or a Gloo without its library, ends the configuration, and FindMPI leaves its target behind without having found MPI. So a CMake
+# process of its own finds the dependency first, and compiles and links a three-line program with it; only if that works is the dependency found here. Variables that find
+# modules set stay inside this function, but for those in the cache (MPIEXEC_EXECUTABLE); imported targets leave it.
 function(acco_find_dependency component)
   list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}") # FindNCCL
   set(cuda [[
@@ -72,8 +72,11 @@ function(acco_find_dependency component)
     if(works)
       cmake_language(EVAL CODE "${find}")
     endif()
-    if(NOT TARGET ${target})
+    if(NOT TARGET ${target}) # gone since it was tried, or never tried because the project has no C++
       set(works FALSE)
+      if("${output}" STREQUAL "")
+        set(output "acco: nothing there")
+      endif()
     endif()
     set(acco_${component}_works ${works} CACHE INTERNAL "A program compiled and linked with the dependency of acco's component ${component}")
   endif()

@@ -24,7 +24,7 @@ function(milliseconds result flags content)
 endfunction()
 
 milliseconds(empty -O0 "")
-message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; limits: 200 for a core header, 800 for the umbrella")
+message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; targets: 200 for a core header, 800 for the umbrella")
 foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
                         schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate collective/distribution
                         collective/redistribution collective/backend storage/pack storage/elementwise storage/host_queue storage/host collective/threads
@@ -81,5 +81,5 @@ double step(acco::any_optimizer<float>& training) {
   const auto report = training.accumulated(1);
   return report ? report->mean_loss : training.samples();
 }\n")
-message("a user of any_optimizer, -O0; limit 300\n${user}\tthe whole file")
+message("a user of any_optimizer, -O0; target 300\n${user}\tthe whole file")
 file(REMOVE ${unit})

@@ -437,7 +437,7 @@ def check(a, programs):
         goodput = hosts.goodput()
         for backend in ("gloo", "mpi"):
             for schedule in ("synchronous", "delayed", "two_phase"):
-                for _ in range(5):  # until the machine is quiet enough: what others compute delays who moves the messages
+                for _ in range(5):  # other programs on this machine delay the thread that moves messages: try again
                     r = row(programs.load("synthetic", backend, schedule, a, hosts), schedule, goodput)
                     if schedule == "synchronous" or r["hidden"] >= 0.6:
                         break

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads, joined by a link that may be simulated. Two objects make their optimizers: two cores compile them.
+// Ranks as threads, joined by a link that may be simulated. Optimizers of bfloat16 are made in on_threads_bfloat16.cpp, so that
+// two cores share the work of compiling.
 #pragma once
 
 #include <acco/collective/rate_limited.hpp>

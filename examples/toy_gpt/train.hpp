@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -90,7 +91,7 @@ void train_rank(job& one, int rank, Model& model,
     result.first = report->first;
     result.second = report->second;
     if (one.trace != nullptr) one.trace->record(rank, *report);
-    result.stopped = report->mean_loss > 1e-20 * stop_mark;
+    result.stopped = std::isfinite(report->mean_loss) && report->mean_loss > 1e-20 * stop_mark;
     if (result.stopped) break;
     smooth = smooth == 0 ? report->mean_loss : 0.95 * smooth + 0.05 * report->mean_loss;
     if (speaks) {

@@ -3,7 +3,7 @@
 // rule, storage, backend and encodings while it runs.
 #pragma once
 
-#include <cmath>
+#include <cfloat>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -91,7 +91,7 @@ class any_optimizer {
   /// it.
   std::optional<round_report> accumulated(double weight, double loss_sum = 0) {
     demand_running("accumulated");
-    if (!(weight >= 0) || std::isinf(weight)) {
+    if (!(weight >= 0 && weight <= DBL_MAX)) {
       throw usage_error(engine_->place(), text("accumulated got a weight of ", weight),
                         text("Pass the number of samples of the micro-batch, 0 or more"));
     }
@@ -160,6 +160,7 @@ class any_optimizer {
     }
     return *engine_;
   }
+  /// Throws; of an empty one, that it is empty, because it asks the engine where it is.
   [[noreturn]] void fail_use(text const& what, char const* advice) const {
     throw usage_error(engine().place(), what, text(advice));
   }
@@ -183,8 +184,8 @@ class any_optimizer {
     }
   }
 
-  training_engine<Parameter, Gradient>* engine_ =
-      nullptr;  // owned; <memory> would cost its includers more than all of this header
+  // Owned. A plain pointer, because <memory> would cost whoever includes this header more than all the rest of it.
+  training_engine<Parameter, Gradient>* engine_ = nullptr;
   state state_ = state::constructed;
   std::exception_ptr failure_;
 };

@@ -19,10 +19,11 @@ namespace ACCO_NAMESPACE {
 
 /// A sharded optimizer on one rank. Every rank constructs one with the same arguments and makes the same calls.
 ///
-///   acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{}, world,
-///   parameter_count}; training.initialize(initial); while (training.samples() < budget) {
-///     add_gradients(batch, training.parameters(), training.gradients());   // ADD the gradient SUM of the batch
-///     if (auto report = training.accumulated(batch_size)) { ... }           // then ask for the spans again
+///   acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{}, world, count};
+///   training.initialize(initial);
+///   while (training.samples() < budget) {
+///     add_gradients(batch, training.parameters(), training.gradients());  // ADD the gradient SUM of the batch
+///     if (auto report = training.accumulated(batch_size)) { ... }          // then ask for the spans again
 ///   }
 ///   training.finish();
 ///

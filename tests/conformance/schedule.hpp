@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every schedule must satisfy, compared with the unsharded double-precision reference. A schedule's own test file
-// instantiates it.
+// What every schedule must satisfy, compared with the unsharded double-precision reference. tests/schedule/exact.cpp
+// instantiates it for all schedules, conformance/cases.hpp for other worlds.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline acco::parameter_layout mixed_layout(bool frozen = true) {
   return layout;
 }
 
-/// What `train` does must agree with what the reference did; the messages of both say where.
+/// `train` is run here, so that an exception, too, is reported with the setting.
 inline void agree(acco::function_view<library::outcome()> train, reference::outcome const& expected, char const* world,
                   std::size_t count, reference::setting const& s, double tolerance) {
   CAPTURE(world);

@@ -30,7 +30,7 @@ elseif(WAY STREQUAL "pkg_config")
   separate_arguments(flags UNIX_COMMAND "${flags}")
   run(${COMPILER} ${strict} ${here}/main.cpp ${here}/other.cpp ${flags} -o ${WORK}/consumer)
 else()
-  run(${CMAKE_COMMAND} -S ${here}/project -B ${WORK} -DWAY=${WAY} -DACCO_SOURCE=${SOURCE} -DCMAKE_CXX_COMPILER=${COMPILER}
+  run(${CMAKE_COMMAND} -S ${here}/project -B ${WORK} -DWAY=${WAY} -DACCO_SOURCE=${SOURCE} -DCMAKE_CXX_COMPILER=${COMPILER} "-DFOUND=${FOUND}"
       -DCMAKE_PREFIX_PATH=${WORK}/installed)
   run(${CMAKE_COMMAND} --build ${WORK})
 endif()

@@ -2,10 +2,13 @@
 // Trains the library on support/problem.hpp exactly as the reference does, and hands back what rank 0 sees.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <acco/acco.hpp>
-#include <acco/collective/function_view.hpp>
+#include <acco/function_view.hpp>
 
 #include "support/problem.hpp"
 #include "support/reference.hpp"

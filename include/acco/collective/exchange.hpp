@@ -14,10 +14,10 @@
 #include <string_view>
 #include <utility>
 
-#include "acco/collective/function_view.hpp"
 #include "acco/collective/message_group.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/encoding/encoding.hpp"
+#include "acco/function_view.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "acco/collective/function_view.hpp"
 #include "acco/collective/message_transport.hpp"
 #include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/error.hpp"
+#include "acco/function_view.hpp"
 #include "acco/observe/clock.hpp"
 #include "acco/storage/host_queue.hpp"
 

@@ -15,7 +15,7 @@
 namespace ACCO_NAMESPACE {
 
 template <class Gradients, class Parameters>
-void add_wire(description& d, std::string const& of, coded<Gradients, Parameters> const& wire) {
+void describe_wire(description& d, std::string const& of, coded<Gradients, Parameters> const& wire) {
   const auto name = [](auto const& each) {
     using type = std::remove_cvref_t<decltype(each)>;
     if constexpr (encoding<type>) {
@@ -43,8 +43,8 @@ void describe_schedule(description& d, Schedule const& schedule) {
     d.add(part == step_part::first ? "pace.first" : "pace.second",
           text(schedule.pace.minimum(part), " to ", schedule.pace.maximum(part)).view());
   }
-  add_wire(d, "estimate", estimate_wire(schedule));
-  add_wire(d, "commit", commit_wire(schedule));
+  describe_wire(d, "estimate", estimate_wire(schedule));
+  describe_wire(d, "commit", commit_wire(schedule));
 }
 
 /// Everything but the schedule.

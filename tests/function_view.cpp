@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include <acco/collective/function_view.hpp>
+#include <acco/function_view.hpp>
 
 namespace {
 int twice(acco::function_view<int(int)> function) { return function(function(1)); }
