@@ -17,12 +17,12 @@
 namespace {
 
 constexpr std::size_t count = 700;
-constexpr acco::fixed_pace pace{.first = 3, .second = 1};
-constexpr acco::coded<acco::block_int8<>, acco::block_int4<>> few_bits;
 
 /// Calls make(schedule) for the schedule of that name: what a trainer does with a flag.
 template <class Make>
 acco::any_optimizer<float> choose(std::string_view name, Make&& make) {
+  const acco::fixed_pace pace{.first = 3, .second = 1};
+  const acco::coded<acco::block_int8<>, acco::block_int4<>> few_bits;
   if (name == "synchronous") return make(acco::synchronous{.pace = pace});
   if (name == "delayed") return make(acco::delayed{.pace = pace});
   if (name == "two_phase") return make(acco::two_phase{.pace = pace});
