@@ -33,4 +33,12 @@ foreach(file IN ITEMS log.jsonl trace.json plot.svg) # for the reader to open, u
   endif()
 endforeach()
 message(STATUS "")
-run(${build}/examples/toy_gpt/toy_gpt ${flags})
+# CMake would stand between the program and the terminal, and go first at Ctrl-C: the program writes to CMake's own output, where the system shows it.
+set(program ${build}/examples/toy_gpt/toy_gpt ${flags})
+list(JOIN program " " line)
+message(STATUS "$ ${line}")
+execute_process(COMMAND sh -c [[for n in 1 2; do (: >> /proc/$PPID/fd/$n) 2> /dev/null || exec "$@"; done; exec "$@" >> /proc/$PPID/fd/1 2>> /proc/$PPID/fd/2]] - ${program}
+                WORKING_DIRECTORY ${acco_root} RESULT_VARIABLE code)
+if(NOT code EQUAL 0)
+  message(FATAL_ERROR "failed with ${code}: ${line}")
+endif()

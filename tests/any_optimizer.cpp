@@ -31,7 +31,6 @@ acco::any_optimizer<float> choose(std::string_view name, Make&& make) {
   if (name == "coded") return make(acco::two_phase{.estimate = acco::block_int4{}, .commit = few_bits, .pace = pace});
   if (name == "delayed+coded") return make(acco::delayed{.commit = few_bits, .pace = pace});
   if (name == "elastic") return make(acco::two_phase{.pace = acco::elastic_pace{.at_least = 1, .at_most = 1}});
-  if (name == "automatic") return make(acco::two_phase{.pace = acco::auto_pace{.micro_batches = 4}});
   FAIL("no schedule has this name");
   return {};
 }
@@ -121,20 +120,34 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an automatic pace goes on measuring behind the plain type") {
+namespace {
+/// Ends parts as fixed_pace{2, 1} does until it was told the seconds of three steps, then as {1, 2}.
+struct changing_pace {
+  unsigned told = 0;
+  static constexpr char const* name = "changing_pace";
+  [[nodiscard]] constexpr unsigned minimum(acco::step_part part) const noexcept {
+    return (part == acco::step_part::first) == (told < 3) ? 2 : 1;
+  }
+  [[nodiscard]] constexpr unsigned maximum(acco::step_part part) const noexcept { return minimum(part); }
+  constexpr void measured(acco::pace_seconds const& seconds) noexcept { told += seconds.commit >= 0 ? 1 : 0; }
+};
+}  // namespace
+
+TEST_CASE("a pace that measures is told, and heard, behind the plain type") {
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::any_optimizer<float> training = choose("automatic", [&](auto schedule) {
-      return acco::optimizer{schedule, acco::adamw{}, acco::host_storage<float>{}, world, count};
-    });
+    acco::any_optimizer<float> training =
+        acco::optimizer{acco::two_phase{.pace = changing_pace{}}, acco::adamw{}, acco::host_storage<float>{}, world, count};
     training.initialize(std::vector<float>(count, 1.0F));
-    unsigned micro_batches = 0;
-    for (int m = 0; m < 60; ++m) {
+    std::vector<unsigned> firsts;
+    for (int m = 0; m < 30; ++m) {
       add_quadratic(training.parameters(), training.gradients(), world.rank());
-      if (const auto report = training.accumulated(1)) micro_batches = report->first + report->second;
+      if (const auto report = training.accumulated(1)) firsts.push_back(10 * report->first + report->second);
     }
     training.finish();
-    CHECK(micro_batches == 4);
-    CHECK(training.samples() == 120);
+    REQUIRE(firsts.size() > 10);
+    CHECK(firsts.front() == 21);
+    CHECK(firsts.back() == 12);
+    CHECK(training.samples() == 60);
   });
 }
 
@@ -210,8 +223,42 @@ TEST_CASE("an empty one says so from every member") {
       acco::non_finite_error);
   acco::any_optimizer<float> failed = std::move(empty);
   every_member();
-  CHECK_THROWS_AS(failed.accumulated(1), acco::non_finite_error);  // again
+  CHECK_THROWS_AS(failed.accumulated(1), acco::non_finite_error);    // again
+  CHECK_THROWS_AS(failed.initialize(room), acco::non_finite_error);  // what has failed does not begin anew
   CHECK(failed.parameters()[1] == 0.0F);
+}
+
+TEST_CASE("what is asked while a round with a NaN is in flight gets the error that names it, on all ranks") {
+  for (const int asked : {0, 1, 2}) {
+    for (const double clip : {0.0, 1.0}) {
+      CAPTURE(asked);
+      CAPTURE(clip);
+      std::atomic<int> named = 0;
+      acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+        acco::optimizer training{
+            acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, count, acco::options{.clip_norm = clip}};
+        training.initialize(std::vector<float>(count, 1.0F));
+        if (world.rank() == 2) training.gradients()[9] = std::numeric_limits<float>::quiet_NaN();
+        training.accumulated(1);
+        std::vector<float> room(count);
+        double numbers[] = {1.0};
+        for (int again = 0; again < 2; ++again) {
+          try {
+            if (asked == 0) training.sum_over_ranks(numbers);
+            if (asked == 1) training.gather_committed(room);
+            if (asked == 2) (void)training.state_digest();
+            FAIL_CHECK("nothing was thrown");
+          } catch (acco::non_finite_error const& e) {
+            CHECK(e.peer() == 2);
+            CHECK(std::string_view(e.what()).find("element 9") != std::string_view::npos);
+            ++named;
+          }
+        }
+        CHECK(training.parameters()[9] == 1.0F);
+      });
+      CHECK(named == 6);
+    }
+  }
 }
 
 TEST_CASE("one that is replaced leaves the world, and the others hear of it") {

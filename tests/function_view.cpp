@@ -35,4 +35,5 @@ TEST_CASE("arguments arrive as they were given, results as they are") {
   CHECK(text == "a7");
   static_assert(std::is_trivially_copyable_v<decltype(view)> && sizeof(view) == 2 * sizeof(void*));
   static_assert(!std::is_constructible_v<acco::function_view<int(int)>, std::string>);
+  static_assert(!std::is_constructible_v<acco::function_view<int(int)>, int (*)(int)>);  // objects only
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 
@@ -19,17 +20,20 @@ inline std::atomic<long long> first_milliseconds{0};
 static_assert(std::atomic<long long>::is_always_lock_free);
 
 extern "C" inline void on_signal(int signal) {
+  const int kept = errno;
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   const long long milliseconds = now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-  if (int none = 0; stop_signal.compare_exchange_strong(none, signal)) {
-    first_milliseconds = milliseconds;
+  long long first = 0;
+  if (first_milliseconds.compare_exchange_strong(first, milliseconds)) {
+    stop_signal = signal;
     constexpr char words[] = "\ntoy_gpt: ending after the step under way, with a summary; once more ends at once\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
-  } else if (milliseconds - first_milliseconds > 200) {  // sooner, it is the same one: launchers send what the terminal sends too
+  } else if (milliseconds - first > 200) {  // sooner, it is the same one: launchers send what the terminal sends too
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // delivered when this handler returns
   }
+  errno = kept;
 }
 }  // namespace interruption
 
@@ -38,6 +42,7 @@ inline void stop_on_signals() {
   action.sa_handler = interruption::on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&action.sa_mask, signal);
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 

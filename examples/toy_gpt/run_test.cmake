@@ -229,6 +229,8 @@ if(cuda IN_LIST FOUND AND NOT EXISTS /dev/nvidia0)
   set(TOY_GPT ${TOY_GPT_OF_THREADS})
 endif()
 
+refuse("not finite|infinite or not a number" --learning-rate 1e8)
+train(--quiet --estimate int4 --compare synchronous,two_phase)
 file(WRITE ${WORK}/short.txt "too short")
 refuse("too few for a context" --data ${WORK}/short.txt)
 refuse("heads must divide" --heads 3)

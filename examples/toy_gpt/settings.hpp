@@ -55,7 +55,10 @@ struct settings {
   void choose(std::string const& word) {
     const std::size_t plus = word.find('+');
     schedule = word.substr(0, plus);
-    if (plus == std::string::npos) return;
+    if (plus == std::string::npos) {
+      if (schedule != "two_phase") estimate = "full";  // others have none
+      return;
+    }
     const std::string wire = word.substr(plus + 1);
     commit = wire == "coded" ? "coded" : "full";
     estimate = schedule != "two_phase" ? "full" : wire == "coded" ? "int4" : wire;

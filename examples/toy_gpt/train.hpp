@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -114,7 +115,8 @@ void train_rank(job& one, int rank, Model& model,
   }
   training.finish();
   result.seconds = clock() - paused;
-  result.train_loss = smooth;
+  result.train_loss =
+      smooth != 0 ? smooth : std::numeric_limits<double>::quiet_NaN();  // stopped before the first report: null in the log
   result.validation_loss = validate(training.parameters());
   result.samples = training.samples();
   result.steps = training.steps();

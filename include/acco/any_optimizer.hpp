@@ -32,6 +32,9 @@ namespace ACCO_NAMESPACE {
 ///   }
 ///   void train(acco::any_optimizer<float>& training);   // in another file; takes an acco::optimizer too
 ///
+/// It is a handle already: hold it by value, and do not delete an optimizer through a pointer to it. What is assigned to it takes
+/// the place of what it held.
+///
 /// One thread calls all members. Every rank makes the same calls. An exception thrown by `accumulated`, `finish` or another
 /// communicating member ends the training: later calls throw it again; `parameters()` still holds what it held. One that is empty
 /// (default constructed, or moved from) throws `usage_error` from every member.
@@ -65,6 +68,7 @@ class any_optimizer {
   /// `layout().size()` elements on every rank. Collective; blocks. Throws `usage_error` (size, called twice), `mismatch_error`
   /// (the ranks differ), `deadline_error` (a rank is missing).
   void initialize(std::span<Parameter const> initial) {
+    if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
     if (initial.size() != layout().size()) {
       throw usage_error(engine_->place(),

@@ -18,8 +18,8 @@ template <class Result, class... Arguments>
 class function_view<Result(Arguments...)> {
  public:
   template <class Function>
-    requires(!std::is_same_v<std::remove_cvref_t<Function>, function_view>) &&
-                std::is_invocable_r_v<Result, Function&, Arguments...>
+    requires std::is_class_v<std::remove_cvref_t<Function>> && (!std::is_same_v<std::remove_cvref_t<Function>, function_view>) &&
+                 std::is_invocable_r_v<Result, Function&, Arguments...>
   function_view(Function&& function) noexcept  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
         call_([](void* object, Arguments... arguments) -> Result {

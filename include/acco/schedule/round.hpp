@@ -69,8 +69,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void initialize(std::span<parameter_type const> values) override {
     queue().place.phase = "initialize";
     description construction;
+    schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
-    schedule_->describe(construction);
     agree(queue(), backend(), construction.lines(), queue().place);
     accumulator_.allocate(works_.storage(), queue());
     works_.allocate();
@@ -139,6 +139,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
   /// Collective; blocks.
   void gather_committed(std::span<parameter_type> out) override {
+    settle();
     const partition shares = works_.shares();
     auto const whole = works_.storage().allocate(shares.padded_size() * sizeof(parameter_type), 0);
     const std::span<parameter_type> gathered(whole.template as<parameter_type>(), shares.padded_size());
@@ -154,9 +155,15 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
-  void sum_over_ranks(std::span<double> numbers) override { works_.sum_over_ranks(numbers); }
+  void sum_over_ranks(std::span<double> numbers) override {
+    settle();
+    works_.sum_over_ranks(numbers);
+  }
 
-  [[nodiscard]] std::uint64_t state_digest() override { return works_.state().digest(queue()); }
+  [[nodiscard]] std::uint64_t state_digest() override {
+    settle();
+    return works_.state().digest(queue());
+  }
 
   /// Tells the other ranks that this one will not go on.
   void leave() noexcept {
@@ -243,16 +250,27 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
     works_.end();
   }
-  /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
-  /// rank.
-  std::optional<round_report> land() {
-    const bool hidden = queue().idle();
-    const double from = steady_seconds();
+  /// Until the round in flight has ended, or stopped early for gradients that are not finite.
+  void wait_for_round() {
     try {
       queue().wait();
     } catch (round_stopped) {
       queue().recover();
     }
+  }
+  /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
+  /// does, or will when it lands the round.
+  void settle() {
+    if (!in_flight_) return;
+    wait_for_round();
+    if (!works_.numbers().nothing) works_.raise_non_finite();
+  }
+  /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
+  /// rank.
+  std::optional<round_report> land() {
+    const bool hidden = queue().idle();
+    const double from = steady_seconds();
+    wait_for_round();
     queue().before_computation();
     round_numbers const& n = works_.numbers();
     const round_plan plan = works_.plan();
