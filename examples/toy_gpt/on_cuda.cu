@@ -165,9 +165,8 @@ class nccl_runner : public runner {
 };
 #endif
 
-const registered_place threads("threads", "cuda", [](settings const& s, int&, char**&) {
-  return std::make_unique<cuda_threads_runner>(s.ranks);
-});
+const registered_place threads("threads", "cuda",
+                               [](settings const& s, int&, char**&) { return std::make_unique<cuda_threads_runner>(s.ranks); });
 #ifdef TOY_GPT_NCCL
 const registered_place nccl("nccl", "cuda", [](settings const& s, int&, char**&) { return std::make_unique<nccl_runner>(s); });
 #endif

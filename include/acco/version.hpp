@@ -4,7 +4,7 @@
 
 #if __cplusplus < 202002L || (defined(__clang__) ? __clang_major__ < 17 : __GNUC__ < 12)
 #error "acco needs C++20 (-std=c++20) and g++ 12, clang 17, or a newer one of them"
-#include "acco stops here: the compiler is too old, or its flags are" // one sentence, not a page of what it does not understand
+#include "acco stops here: the compiler is too old, or its flags are"  // one sentence, not a page of what it does not understand
 #endif
 
 #define ACCO_VERSION_MAJOR 0

@@ -6,4 +6,4 @@
 namespace gloo::transport::tcp {
 struct attr {};
 inline std::shared_ptr<int> CreateDevice(attr) { return {}; }
-} // namespace gloo::transport::tcp
+}  // namespace gloo::transport::tcp
