@@ -22,12 +22,12 @@ inline float exponential(float x) {
   x = x > 87.0F ? 87.0F : x;
   const float z = x * 1.44269504F;
   const float rounded = z + magic;
-  const auto exponent = std::bit_cast<std::int32_t>(rounded) - 0x4B400000;
+  const auto exponent = std::bit_cast<std::uint32_t>(rounded) - 0x4B400000U;
   const float f = z - (rounded - magic);
   const float p =
       1.0F + f * (0.693147182F +
                   f * (0.240226462F + f * (0.0555041019F + f * (0.00961813331F + f * (0.00133336118F + f * 0.000154034764F)))));
-  return std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + exponent * (1 << 23));
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (exponent << 23U));  // unsigned: x may be NaN
 }
 inline double exponential(double x) { return std::exp(x); }
 
