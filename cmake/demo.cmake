@@ -20,6 +20,10 @@ foreach(i RANGE ${CMAKE_ARGC})
     list(APPEND flags "${CMAKE_ARGV${i}}")
   elseif("${CMAKE_ARGV${i}}" STREQUAL "--")
     set(after TRUE)
+  elseif(script AND NOT "${CMAKE_ARGV${i}}" STREQUAL "")
+    message(FATAL_ERROR "flags of the demo come after --: cmake -P cmake/demo.cmake -- ${CMAKE_ARGV${i}} ...")
+  elseif("${CMAKE_ARGV${i}}" MATCHES "demo[.]cmake$")
+    set(script TRUE)
   endif()
 endforeach()
 if(NOT "${flags}" MATCHES "--(schedule|rule|compare|estimate|commit|batch|micro-batches)")
@@ -33,11 +37,12 @@ foreach(file IN ITEMS log.jsonl trace.json plot.svg) # for the reader to open, u
   endif()
 endforeach()
 message(STATUS "")
-# CMake would stand between the program and the terminal, and go first at Ctrl-C: the program writes to CMake's own output, where the system shows it.
+# CMake would stand between the program and the terminal, and go first at Ctrl-C: the program writes to the terminal itself,
+# where CMake's output is one. A file would be opened a second time, and what is written by one would cover what is written by the other.
 set(program ${build}/examples/toy_gpt/toy_gpt ${flags})
 list(JOIN program " " line)
 message(STATUS "$ ${line}")
-execute_process(COMMAND sh -c [[for n in 1 2; do (: >> /proc/$PPID/fd/$n) 2> /dev/null || exec "$@"; done; exec "$@" >> /proc/$PPID/fd/1 2>> /proc/$PPID/fd/2]] - ${program}
+execute_process(COMMAND sh -c [[for n in 1 2; do [ -c /proc/$PPID/fd/$n ] && (: >> /proc/$PPID/fd/$n) 2> /dev/null || exec "$@"; done; exec "$@" >> /proc/$PPID/fd/1 2>> /proc/$PPID/fd/2]] - ${program}
                 WORKING_DIRECTORY ${acco_root} RESULT_VARIABLE code)
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "failed with ${code}: ${line}")
