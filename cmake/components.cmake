@@ -2,18 +2,20 @@
 # Optional components: a few headers and one target each, which link what the headers include. Always defined and always installed; to use acco::NAME,
 # a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
 include(cmake/dependencies.cmake)
-set(ACCO_COMPONENTS mpi gloo cuda nccl)
-set(acco_mpi_headers collective/mpi.hpp)
+set(ACCO_COMPONENTS mpi gloo cuda nccl openssl)
+set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
-set(acco_gloo_headers collective/gloo.hpp)
+set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp)
 set(acco_gloo_needs gloo)
-set(acco_cuda_headers storage/cuda.hpp storage/cuda_memory.hpp storage/cuda_queue.hpp storage/cuda_runtime.hpp collective/threads_cuda.hpp)
-set(acco_cuda_more storage/cuda_kernels.cuh storage/cuda_coding.cuh storage/cuda_warp.cuh) # kernels, which only a CUDA compiler takes
+set(acco_cuda_headers cuda.hpp storage/cuda.hpp collective/threads_cuda.hpp cuda/storage.hpp cuda/memory.hpp cuda/queue.hpp cuda/runtime.hpp cuda/threads.hpp)
+set(acco_cuda_more cuda/kernels.cuh cuda/coding.cuh cuda/warp.cuh) # kernels, which only a CUDA compiler takes
 set(acco_cuda_needs CUDA::cudart)
-set(acco_nccl_headers collective/nccl.hpp)
-set(acco_nccl_more collective/nccl_mpi.hpp) # needs MPI too
+set(acco_nccl_headers nccl.hpp collective/nccl.hpp cuda/nccl.hpp)
+set(acco_nccl_more cuda/nccl_mpi.hpp) # needs MPI too
 set(acco_nccl_needs NCCL::nccl)
 set(acco_nccl_requires cuda)
+set(acco_openssl_headers network/shared_secret.hpp) # beside gloo or nccl, for those who give a secret: the others need no OpenSSL
+set(acco_openssl_needs OpenSSL::Crypto)
 
 foreach(component IN LISTS ACCO_COMPONENTS)
   add_library(acco_${component} INTERFACE)

@@ -56,6 +56,17 @@ function(acco_find_dependency component)
       #include <nccl.h>
       static_assert(NCCL_VERSION_CODE >= 21400, "acco needs NCCL 2.14 or newer");
       int main() { int version = 0; return ncclGetVersion(&version) + version; }]])
+  elseif(component STREQUAL "openssl")
+    set(name OpenSSL)
+    set(target OpenSSL::Crypto)
+    set(remedy "apt-get install libssl-dev")
+    set(find [[
+      find_package(OpenSSL QUIET)
+      mark_as_advanced(OpenSSL_DIR)]])
+    set(program [[
+      #include <openssl/evp.h>
+      #include <openssl/hmac.h>
+      int main() { return HMAC(EVP_sha256(), "", 0, nullptr, 0, nullptr, nullptr) == nullptr; }]])
   endif()
 
   set(works TRUE)
@@ -126,7 +137,7 @@ macro(acco_try_aside component works_in output_in)
   get_cmake_property(variables VARIABLES)
   foreach(variable IN LISTS variables)
     if(variable IN_LIST CMAKE_TRY_COMPILE_PLATFORM_VARIABLES
-       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO)_"
+       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL)_"
        AND NOT "${${variable}}" MATCHES "NOTFOUND$")
       string(APPEND lines "set(${variable} [==[${${variable}}]==])\n")
     endif()

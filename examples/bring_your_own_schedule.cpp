@@ -14,6 +14,7 @@
 struct three_phase {
   acco::fixed_pace pace = {};
 
+  static constexpr std::size_t period = 3;
   static constexpr char const* name = "three_phase";
   constexpr acco::round_plan plan(std::size_t round) const {
     switch (round % 3) {

@@ -247,6 +247,11 @@ TEST_CASE("what is asked while a round with a NaN is in flight gets the error th
             if (asked == 0) training.sum_over_ranks(numbers);
             if (asked == 1) training.gather_committed(room);
             if (asked == 2) (void)training.state_digest();
+            if (asked == 1 && again == 1) {  // every rank has thrown alike: what is committed can still be had
+              CHECK(room == std::vector<float>(count, 1.0F));
+              ++named;
+              continue;
+            }
             FAIL_CHECK("nothing was thrown");
           } catch (acco::non_finite_error const& e) {
             CHECK(e.peer() == 2);

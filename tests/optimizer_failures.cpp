@@ -114,7 +114,7 @@ TEST_CASE("a rank that leaves is named at once, not at the deadline, also where 
       }
     });
   }
-  CHECK(contains(what, "rank 0 failed: it destroyed its optimizer while round"));
+  CHECK(contains(what, "rank 0 failed: it destroyed its optimizer without finish(), with a round in flight"));
 }
 
 TEST_CASE("all ranks may leave with a round in flight") {
@@ -378,6 +378,35 @@ TEST_CASE("wrong span sizes, wrong order and senseless values are refused, and s
   CHECK(contains(
       message([&] { trainer(acco::solo_backend{}, acco::delayed{.pace = acco::elastic_pace{.at_least = 9, .at_most = 3}}); }),
       "9 to 3"));
+}
+
+TEST_CASE_TEMPLATE("NaN gradients of a micro-batch without weight are named in their own round, or skipped", World,
+                   worlds::threads, worlds::mock_late) {
+  acco::parameter_layout layout;
+  layout.add("w", {4}).add("b", {4});
+  for (const auto policy : {acco::non_finite::raise, acco::non_finite::skip}) {
+    const auto what = outcomes<World>(2, [&](auto backend) {
+      acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{},
+                               backend,           layout,      acco::options{.on_non_finite = policy}};
+      training.initialize(std::vector<float>(8, 1.0F));
+      for (int m = 0; m < 8; ++m) {
+        const bool empty = m == 2;  // 0 samples: their mean is 0 / 0
+        for (float& g : training.gradients()) g += 1;
+        if (empty && backend.rank() == 1) training.gradients()[6] = std::numeric_limits<float>::quiet_NaN();
+        const auto report = training.accumulated(empty ? 0 : 1);
+        if (report) CHECK(report->skipped == (report->round == 2));
+      }
+      training.finish();
+      CHECK(training.samples() == 14);
+      for (float const p : training.parameters()) CHECK(std::isfinite(p));
+    });
+    for (auto const& each : what) {
+      CHECK(each.empty() == (policy == acco::non_finite::skip));
+      if (policy == acco::non_finite::skip) continue;
+      CHECK(contains(each, "round 2, estimate: rank 1 brought 1 gradients"));
+      CHECK(contains(each, "the first in tensor 'b' at element 2"));
+    }
+  }
 }
 
 TEST_CASE("after an error the parameters stay readable and every further call says the same") {

@@ -26,8 +26,8 @@ endfunction()
 milliseconds(empty -O0 "")
 message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; targets: 200 for a core header, 800 for the umbrella")
 foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
-                        schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate collective/distribution
-                        collective/redistribution collective/backend storage/pack storage/elementwise storage/host_queue storage/host collective/threads
+                        schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate layout/distribution
+                        collective/redistribution collective/backend number/pack storage/elementwise storage/host_queue storage/host collective/threads
                         any_optimizer optimizer acco)
   milliseconds(with -O0 "#include <acco/${header}.hpp>\n")
   math(EXPR added "${with} - ${empty}")
@@ -35,7 +35,7 @@ foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout 
 endforeach()
 # Most of the umbrella is the standard library's: the same headers of it without acco.
 file(GLOB_RECURSE headers ${root}/include/acco/*.hpp)
-list(FILTER headers EXCLUDE REGEX "/(mpi|gloo|nccl|nccl_mpi|threads_cuda|rendezvous|message_|exchange|launch_)[a-z_]*\\.hpp$|/storage/cuda")
+list(FILTER headers EXCLUDE REGEX "/(network|cuda)/|/(acco|collective|storage)/(mpi|gloo|nccl|cuda|threads_cuda)\\.hpp$")
 set(standard)
 foreach(header IN LISTS headers)
   file(STRINGS ${header} lines REGEX "^#include <[a-z_]+>")

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include <acco/acco.hpp>
-#include <acco/collective/threads_cuda.hpp>
-#include <acco/storage/cuda.hpp>
+#include <acco/cuda.hpp>
 
 namespace {
 

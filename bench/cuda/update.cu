@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <acco/acco.hpp>
-#include <acco/storage/cuda.hpp>
+#include <acco/cuda.hpp>
 
 namespace {
 
@@ -43,22 +43,30 @@ void measure(char const* name, Rule const& rule, std::size_t count) {
     return buffer;
   };
   const auto master = array(4 * count), gradient = array(4 * count), out = array(sizeof(Parameter) * count);
-  acco::elementwise::update_arguments<float, float, Parameter, Rule::slot_count> arguments{
-      master.template as<float>(), {}, gradient.template as<float>(), out.template as<Parameter>(), count};
+  acco::update_table<Rule, float, float> table{master.template as<float>(), {}, gradient.template as<float>()};
   std::vector<acco::cuda_buffer> slots;
-  for (auto& slot : arguments.slots) slot = slots.emplace_back(array(4 * count)).template as<float>();
+  for (auto& slot : table.slots) slot = slots.emplace_back(array(4 * count)).template as<float>();
   acco::cuda_numbers<acco::rule_constants<Rule>> constants(memory, 1);
   acco::cuda_numbers<acco::round_numbers> numbers(memory, 1);
   constants[0] = rule.prepare({.count = 10}, {});
   numbers[0].apply = true;
   numbers[0].scale = 1;
+  const std::size_t cut = (count + acco::update_block::most - 1) / acco::update_block::most;
+  acco::cuda_numbers<acco::update_block> blocks(memory, cut);
+  for (std::size_t k = 0; k < cut; ++k) {
+    const std::size_t begin = k * acco::update_block::most;
+    blocks[k] = {begin, static_cast<std::uint32_t>(std::min(acco::update_block::most, count - begin)), 0};
+  }
   constants.upload(queue);
   numbers.upload(queue);
+  blocks.upload(queue);
+  table.now = table.next = constants.there();
+  table.wanted = &numbers.there()->apply;
+  table.scale = &numbers.there()->scale;
+  table.blocks = blocks.there();
 
-  const double update = seconds(queue, [&](acco::cuda_queue& q) {
-    storage::template apply<Rule, kind>(q, &numbers.there()->apply, constants.there(), constants.there(), &numbers.there()->scale,
-                                        &arguments);
-  });
+  const double update = seconds(
+      queue, [&](acco::cuda_queue& q) { storage::template apply<Rule, kind>(q, &table, 0, cut, out.template as<Parameter>()); });
   constexpr std::size_t reads = 8 + 4 * Rule::slot_count;
   constexpr std::size_t writes = sizeof(Parameter) + (kind == acco::update::predict ? 0 : 4 + 4 * Rule::slot_count);
   const std::size_t half = (reads + writes) * count / 2;

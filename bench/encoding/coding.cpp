@@ -8,7 +8,7 @@
 
 #include <acco/encoding/bfloat16_wire.hpp>
 #include <acco/encoding/block_integer.hpp>
-#include <acco/encoding/coding.hpp>
+#include <acco/storage/coding.hpp>
 
 namespace {
 
@@ -21,7 +21,7 @@ void coding(benchmark::State& state) {
   for (std::size_t i = 0; i < count; ++i) values[i] = T(static_cast<float>(i % 1000) - 500.0F);
   std::vector<float> sums(count);
   std::vector<std::byte> encoded(acco::encoded_size<Encoding>(count));
-  const acco::trainable_run all{0, 0, count, 0};
+  const acco::trainable_run all{0, 0, count};
   const acco::trainable_view<T> view{held.data(), &all, 1};
   unsigned long long found = 0, first = 0;
   const acco::coding::refused bad{&found, &first};

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include <acco/acco.hpp>
-#include <acco/collective/gloo.hpp>
-#include <acco/collective/mpi.hpp>
+#include <acco/gloo.hpp>
+#include <acco/mpi.hpp>
 
 namespace {
 

@@ -39,11 +39,16 @@ void update(benchmark::State& state) {
   };
   const auto master = array(4 * count, 0), gradient = array(4 * count, 1), out = array(sizeof(P) * count, 2),
              first = array(4 * count, 3), second = array(4 * count, 4);
-  acco::elementwise::update_arguments<float, float, P, Rule::slot_count> a{
-      master.template as<float>(), {}, gradient.template as<float>(), out.template as<P>(), count};
+  const auto constants = Rule{}.prepare({.count = 10}, {});
+  constexpr double scale = 0.5;
+  acco::update_table<Rule, float, float> a{.master = master.template as<float>(),
+                                           .slots = {},
+                                           .gradient = gradient.template as<float>(),
+                                           .now = &constants,
+                                           .next = &constants,
+                                           .scale = &scale};
   const acco::host_buffer* slots[] = {&first, &second};
   for (std::size_t k = 0; k < Rule::slot_count; ++k) a.slots[k] = slots[k]->template as<float>();
-  const auto constants = Rule{}.prepare({.count = 10}, {});
 
   constexpr bool writes_state = kind != acco::update::predict;
   constexpr std::size_t bytes_each = 8 + 4 * Rule::slot_count + sizeof(P) + (writes_state ? 4 + 4 * Rule::slot_count : 0);
@@ -51,7 +56,10 @@ void update(benchmark::State& state) {
   const auto from = array(bytes / 2, 5), to = array(bytes / 2, 6);  // a copy of n bytes moves 2 n
   std::vector<double> of_copy, of_loop, copies;
   for (auto _ : state) {
-    const double t = seconds([&] { acco::elementwise::apply<Rule, kind>(constants, constants, 0.5, a); });
+    const double t = seconds([&] {
+      for (std::size_t i = 0; i < count; i += acco::update_block::most)
+        acco::elementwise::apply<Rule, kind>(a, {i, acco::update_block::most, 0}, out.template as<P>());
+    });
     const double copy = seconds([&] {
       std::memcpy(to.template as<char>(), from.template as<char>(), bytes / 2);
       benchmark::DoNotOptimize(to.template as<char>());

@@ -15,7 +15,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include <acco/storage/cuda.hpp>
+#include <acco/cuda.hpp>
 
 #include "gpt.hpp"
 

@@ -7,10 +7,9 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-#include <acco/collective/threads_cuda.hpp>
-#include <acco/storage/cuda.hpp>
+#include <acco/cuda.hpp>
 #ifdef TOY_GPT_NCCL
-#include <acco/collective/nccl.hpp>
+#include <acco/nccl.hpp>
 #endif
 
 #include "choose.hpp"

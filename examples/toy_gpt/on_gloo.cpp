@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <acco/collective/gloo.hpp>
+#include <acco/gloo.hpp>
 
 #include "choose.hpp"
 

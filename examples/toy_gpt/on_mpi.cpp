@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include <acco/collective/mpi.hpp>
+#include <acco/mpi.hpp>
 
 #include "choose.hpp"
 

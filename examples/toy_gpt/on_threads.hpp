@@ -3,7 +3,7 @@
 // two cores share the work of compiling.
 #pragma once
 
-#include <acco/collective/rate_limited.hpp>
+#include <acco/collective/around/rate_limited.hpp>
 #include <acco/collective/threads.hpp>
 
 #include "choose.hpp"

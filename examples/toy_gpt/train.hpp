@@ -3,6 +3,7 @@
 // acco::any_optimizer, so it is compiled once for each type of parameters.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -25,7 +26,8 @@ namespace toy_gpt {
 
 inline acco::options options_of(settings const& s) {
   return {.clip_norm = s.clip,
-          .learning_rate = acco::warmup_cosine{.warmup = s.warmup, .total = static_cast<double>(s.samples)},
+          .learning_rate = acco::warmup_cosine{.warmup = std::min(s.warmup, static_cast<double>(s.samples)),
+                                               .total = static_cast<double>(s.samples)},
           .deadline = s.deadline};
 }
 

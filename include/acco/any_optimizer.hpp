@@ -3,7 +3,6 @@
 // rule, storage, backend and encodings while it runs.
 #pragma once
 
-#include <cfloat>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -12,9 +11,10 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/number/finite.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
-#include "acco/schedule/training_engine.hpp"
+#include "acco/round/training_engine.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -35,9 +35,11 @@ namespace ACCO_NAMESPACE {
 /// It is a handle already: hold it by value, and do not delete an optimizer through a pointer to it. What is assigned to it takes
 /// the place of what it held.
 ///
-/// One thread calls all members. Every rank makes the same calls. An exception thrown by `accumulated`, `finish` or another
-/// communicating member ends the training: later calls throw it again; `parameters()` still holds what it held. One that is empty
-/// (default constructed, or moved from) throws `usage_error` from every member.
+/// One thread calls all members. Every rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or
+/// another communicating member ends the training: the other ranks are told at once, later calls throw it again, and
+/// `parameters()` still holds what it held. After an error that all ranks throw alike (`non_finite_error`), `gather_committed`
+/// still gives the committed weights. One that is empty (default constructed, or moved from) throws `usage_error` from every
+/// member.
 template <class Parameter, class Gradient = Parameter>
 class any_optimizer {
  public:
@@ -57,8 +59,7 @@ class any_optimizer {
     std::swap(failure_, taken.failure_);
     return *this;
   }
-  /// Leaves the world: if a round is in flight, the other ranks get an error that names this rank. Call `finish` first to leave
-  /// in peace.
+  /// Leaves. Call `finish` first to leave in peace: otherwise whoever waits for this rank gets an error that names it.
   ~any_optimizer() { delete engine_; }
 
   /// Whether it is one at all.
@@ -91,11 +92,11 @@ class any_optimizer {
   }
 
   /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks into the
-  /// report's `mean_loss`. Returns a report when a round has ended: then the spans have moved. Blocks only where the pace demands
-  /// it.
+  /// report's `mean_loss`, and decides nothing: it may be NaN. Throws `usage_error` on a weight that is negative, infinite or
+  /// NaN. Returns a report when a round has ended: then the spans have moved. Blocks only where the pace demands it.
   std::optional<round_report> accumulated(double weight, double loss_sum = 0) {
     demand_running("accumulated");
-    if (!(weight >= 0 && weight <= DBL_MAX)) {
+    if (!(is_finite(weight) && weight >= 0)) {
       throw usage_error(engine_->place(), text("accumulated got a weight of ", weight),
                         text("Pass the number of samples of the micro-batch, 0 or more"));
     }
@@ -110,9 +111,9 @@ class any_optimizer {
   }
 
   /// Writes the weights committed so far, the round in flight included, to `out` (`layout().size()` elements). Collective;
-  /// blocks.
+  /// blocks. Works after an error that all ranks have thrown alike, too.
   void gather_committed(std::span<Parameter> out) {
-    demand_running("gather_committed");
+    if (state_ != state::failed || !engine().in_step()) demand_running("gather_committed");
     if (out.size() != layout().size()) {
       throw usage_error(engine_->place(),
                         text("gather_committed got room for ", out.size(), " parameters, the layout has ", layout().size()),
@@ -144,7 +145,8 @@ class any_optimizer {
   [[nodiscard]] memory_table memory() const { return engine().memory(); }
   [[nodiscard]] parameter_layout const& layout() const { return engine().layout(); }
 
-  /// 64-bit hash of this rank's masters and slots; a prediction leaves it unchanged. Waits for the round in flight.
+  /// 64-bit hash of this rank's masters and slots and of the updates committed; a prediction leaves it unchanged. Waits for the
+  /// round in flight.
   [[nodiscard]] std::uint64_t state_digest() {
     demand_running("state_digest");
     return guarded([&] { return engine_->state_digest(); });
@@ -181,11 +183,18 @@ class any_optimizer {
   decltype(auto) guarded(Action&& action) {
     try {
       return action();
+    } catch (std::exception const& e) {
+      fail(e.what());
+      throw;
     } catch (...) {
-      failure_ = std::current_exception();
-      if (state_ == state::running) state_ = state::failed;
+      fail("an exception that is no std::exception");
       throw;
     }
+  }
+  void fail(char const* reason) noexcept {
+    engine_->leave(reason);
+    failure_ = std::current_exception();
+    if (state_ == state::running) state_ = state::failed;
   }
 
   // Owned. A plain pointer, because <memory> would cost whoever includes this header more than all the rest of it.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "acco/opaque.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -31,7 +32,7 @@ class bfloat16 {
 
  private:
   [[nodiscard]] static constexpr std::uint16_t round_to_nearest_even(float value) noexcept {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const auto bits = opaque(std::bit_cast<std::uint32_t>(value));
     if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);  // quiet the NaN
     return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U);
   }

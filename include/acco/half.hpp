@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "acco/opaque.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -27,7 +28,7 @@ class half {
   constexpr operator float() const noexcept {  // NOLINT(google-explicit-constructor): widening loses nothing
     const std::uint32_t sign = (bits_ & 0x8000U) << 16U;
     const std::uint32_t magnitude = bits_ & 0x7fffU;
-    if (magnitude >= 0x7c00U) return std::bit_cast<float>(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13U));
+    if (magnitude >= 0x7c00U) return std::bit_cast<float>(opaque(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13U)));
     if (magnitude >= 0x400U) return std::bit_cast<float>(sign | ((magnitude << 13U) + 0x38000000U));
     const float small = static_cast<float>(magnitude) * 0x1p-24F;  // zero and subnormals, exactly
     return sign != 0 ? -small : small;
@@ -36,7 +37,7 @@ class half {
 
  private:
   [[nodiscard]] static constexpr std::uint16_t round_to_nearest_even(float value) noexcept {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const auto bits = opaque(std::bit_cast<std::uint32_t>(value));
     const auto sign = static_cast<std::uint16_t>((bits >> 16U) & 0x8000U);
     const std::uint32_t magnitude = bits & 0x7fffffffU;
     std::uint32_t result = 0;

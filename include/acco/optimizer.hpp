@@ -10,12 +10,12 @@
 #include "acco/collective/backend.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
-#include "acco/rule/update_rule.hpp"
-#include "acco/schedule/round.hpp"
+#include "acco/round/engine.hpp"
+#include "acco/rule/check.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/storage.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// A sharded optimizer on one rank. Every rank constructs one with the same arguments and makes the same calls.
 ///
@@ -37,7 +37,7 @@ class optimizer : public any_optimizer<typename Storage::parameter_type, typenam
   static_assert(
       !measuring_pace<decltype(Schedule::pace)> || requires { Schedule::splits_steps; },
       "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
-  static_assert(!sends_encoded_gradients<Schedule> || has_all_to_all<Backend, typename Storage::queue>,
+  static_assert(!sends_encoded_gradients<Schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
   static_assert(check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
@@ -60,4 +60,4 @@ class optimizer : public any_optimizer<typename Storage::parameter_type, typenam
 template <class Schedule, class Rule, class Storage, class Backend, class... Rest>
 optimizer(Schedule, Rule, Storage, Backend, Rest...) -> optimizer<Schedule, Rule, Storage, Backend>;
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <type_traits>
 
 #include "acco/error.hpp"
+#include "acco/number/demand.hpp"
 #include "acco/schedule/learning_rate.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -19,32 +21,50 @@ enum class non_finite {
 struct options {
   double clip_norm = 0;                                      ///< largest global norm of the mean gradient; 0: no clipping
   std::function<double(double)> learning_rate = constant{};  ///< factor for the rule's learning rate, a function of the samples
-                                                             ///< committed; called when a round starts, under weight_prediction
-                                                             ///< also on the communication thread; must be the same on every rank
+                                                             ///< committed: 0 at `initialize`, then those that the training has
+                                                             ///< reached, no others. Called when a round starts, under
+                                                             ///< weight_prediction also on the communication thread; must be the
+                                                             ///< same on every rank. What it returns is checked (`rate_at`)
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
-  double deadline = 600;          ///< seconds that any rank waits for another
+  double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
-  std::size_t skip_limit = 100;  ///< updates in a row that may be skipped before an error is thrown after all
+  std::size_t skip_limit = 100;     ///< updates in a row that may be skipped before an error is thrown after all
+  std::size_t bucket_elements = 0;  ///< trainable elements that travel as one collective, over all ranks: while one bucket is
+                                    ///< under way another is updated; 0: chosen by the storage (host: 2^20 for each rank)
 
-  /// Throws `usage_error` on values that mean nothing.
-  void check() const {
-    if (!(clip_norm >= 0))
-      throw usage_error({}, text("options::clip_norm is ", clip_norm), text("Give a positive norm, or 0 for no clipping"));
-    if (!(deadline > 0))
-      throw usage_error({}, text("options::deadline is ", deadline), text("Give a positive number of seconds"));
+  /// Throws `usage_error` on values that mean nothing: numbers that are infinite, NaN or out of range, no learning rate, or one
+  /// of the library's that lacks something (a forgotten `total`). The optimizer's constructor calls it.
+  void check(error_place where = {}) const {
+    demand_not_negative("options::clip_norm", clip_norm, where);  // 0: no clipping
+    demand_positive("options::deadline", deadline, where);
     if (!learning_rate)
-      throw usage_error({}, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
+      throw usage_error(where, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
+    const auto check_if_it_is = [&]<class Rate>(std::type_identity<Rate>) {
+      if (Rate const* const rate = learning_rate.template target<Rate>()) rate->check(where);
+    };
+    check_if_it_is(std::type_identity<constant>{});
+    check_if_it_is(std::type_identity<warmup_cosine>{});
+    check_if_it_is(std::type_identity<warmup_linear>{});
   }
 
-  /// Calls visit(what, number) for everything on which ranks must agree; the learning rate is compared at a few points.
+  /// What `learning_rate` returns at `samples`. Throws `usage_error` where that is negative, infinite or NaN.
+  [[nodiscard]] double rate_at(double samples, error_place where) const {
+    const double rate = learning_rate(samples);
+    if (!(is_finite(rate) && rate >= 0)) {
+      throw usage_error(where, text("options::learning_rate returned ", rate, " at ", samples, " samples"),
+                        text("It must return a finite factor, 0 or more, for every number of samples"));
+    }
+    return rate;
+  }
+
+  /// Calls visit(what, number) for everything on which ranks must agree; of the learning rate, its first value.
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("clip_norm", clip_norm);
     visit("skip non-finite", on_non_finite == non_finite::skip);
     visit("skip_limit", skip_limit);
+    visit("bucket_elements", bucket_elements);
     visit("learning_rate(0)", learning_rate(0));
-    visit("learning_rate(1000)", learning_rate(1e3));
-    visit("learning_rate(1000000)", learning_rate(1e6));
   }
 };
 

@@ -12,6 +12,38 @@
 #define ACCO_VERSION_PATCH 0
 #define ACCO_NAMESPACE acco::inline v0_1
 
+// Files of one program may be compiled with different -m flags. A linker takes one of several inline functions of a name, so what
+// computes has the flags in its name: else a file for every processor could get another file's AVX-512. Everything that loops
+// over numbers, and whatever is made of it, lives in ACCO_SIMD_NAMESPACE; what a trainer passes from file to file (errors,
+// layouts, options, rules, schedules, reports, any_optimizer) in ACCO_NAMESPACE, the same type whatever the flags. docs/attach.md
+// has the limits of this.
+#if defined(__AVX512F__)
+#define ACCO_TARGET_VECTORS avx512
+#elif defined(__AVX2__)
+#define ACCO_TARGET_VECTORS avx2
+#elif defined(__AVX__)
+#define ACCO_TARGET_VECTORS avx
+#elif defined(__SSE4_1__)
+#define ACCO_TARGET_VECTORS sse4
+#elif defined(__ARM_FEATURE_SVE)
+#define ACCO_TARGET_VECTORS sve
+#else
+#define ACCO_TARGET_VECTORS least
+#endif
+#if defined(__FMA__)
+#define ACCO_TARGET_FMA _fma
+#else
+#define ACCO_TARGET_FMA
+#endif
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#define ACCO_TARGET_MATH _fast_math
+#else
+#define ACCO_TARGET_MATH
+#endif
+#define ACCO_TARGET_JOIN(vectors, fma, math) for_##vectors##fma##math
+#define ACCO_TARGET_NAME(vectors, fma, math) ACCO_TARGET_JOIN(vectors, fma, math)
+#define ACCO_SIMD_NAMESPACE ACCO_NAMESPACE::inline ACCO_TARGET_NAME(ACCO_TARGET_VECTORS, ACCO_TARGET_FMA, ACCO_TARGET_MATH)
+
 namespace ACCO_NAMESPACE {
 
 /// The version of these headers, as numbers.

@@ -22,6 +22,16 @@ struct no_plan {
 struct no_pace {
   acco::round_plan plan(std::size_t) const { return {}; }
 };
+struct never_repeats {
+  acco::fixed_pace pace;
+  constexpr acco::round_plan plan(std::size_t round) const {
+    return {.parameters = round < 30 ? acco::update::predict : acco::update::commit};
+  }
+};
+struct never_commits {
+  acco::fixed_pace pace;
+  constexpr acco::round_plan plan(std::size_t) const { return {.parameters = acco::update::predict}; }
+};
 struct nothing {};
 
 struct only_rank {
@@ -39,6 +49,17 @@ struct no_gather : only_rank {
 struct no_scatter : only_rank {
   template <class T>
   void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
+};
+
+struct complete : no_gather {
+  template <class T>
+  void all_gather(acco::host_queue&, acco::sharded<T const>, acco::replicated<T>) {}
+};
+struct trait_without_member : complete {
+  static constexpr acco::backend_traits traits{.passes = true};
+};
+struct member_without_trait : complete {
+  void abandon(std::string_view) const {}
 };
 
 template <class Schedule = acco::synchronous<>, class Rule = acco::sgd, class Storage = layout_of_one,
@@ -62,6 +83,18 @@ void use() {
 #endif
 #if defined(SCHEDULE_WITHOUT_PACE)  // expect: the schedule lacks a data member `pace`
   training<no_pace> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(SCHEDULE_WITHOUT_PERIOD)  // expect: the schedule's rounds do not repeat
+  training<never_repeats> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(SCHEDULE_THAT_NEVER_COMMITS)  // expect: no round of the schedule's period commits
+  training<never_commits> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(TRAIT_WITHOUT_MEMBER)  // expect: the backend's traits declare `passes`, and it lacks `all_to_all(
+  training<acco::synchronous<>, acco::sgd, layout_of_one, trait_without_member> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(MEMBER_WITHOUT_TRAIT)  // expect: and its traits do not declare `tells_departures`
+  training<acco::synchronous<>, acco::sgd, layout_of_one, member_without_trait> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_RANK)  // expect: the backend lacks `rank() const` and `size() const` returning int
   training<acco::synchronous<>, acco::sgd, layout_of_one, nothing> wrong{{}, {}, {}, {}, 1};
@@ -109,12 +142,11 @@ void use() {
 #endif
 #if defined(PARTIAL_GRADIENT_TO_RULE)  // expect: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it
                                        // sharded
-  acco::host_queue queue;
-  float gradient[1] = {}, out[1] = {};
+  float gradient[1] = {};
   const double scale = 1;
   const bool wanted = true;
   acco::sharded_state<layout_of_one, acco::sgd> state({}, acco::parameter_layout(1), acco::partition(1, 1), 0);
-  state.apply(acco::update::commit, queue, &wanted, acco::partial<float const>(gradient), &scale, acco::sharded<float>(out));
+  state.begin(acco::partial<float const>(gradient), &wanted, &scale);
 #endif
 #if defined(TASK_THAT_OWNS)  // expect: a task captures pointers, views and numbers only
   acco::host_queue queue;

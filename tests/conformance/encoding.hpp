@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <acco/encoding/coding.hpp>
+#include <acco/storage/coding.hpp>
 
 #include "support/problem.hpp"
 
@@ -47,7 +47,7 @@ void round_trip(Encoding const& e, double bound) {
     CHECK(wrong == 0);
 
     // the same as a difference against what every rank holds, in two runs with a gap between them
-    const acco::trainable_run runs[2] = {{0, 2, count / 2, 0}, {count / 2, count / 2 + 9, count - count / 2, 0}};
+    const acco::trainable_run runs[2] = {{0, 2, count / 2}, {count / 2, count / 2 + 9, count - count / 2}};
     std::vector<T> held(count + 9), target(count), arrived(count);
     for (std::size_t i = 0; i < held.size(); ++i) held[i] = T(static_cast<float>(problem::unit(i + 3)));
     const auto in_use = [&](std::size_t i) { return held[i < count / 2 ? i + 2 : i + 9]; };

@@ -8,9 +8,8 @@
 
 #include <doctest/doctest.h>
 
-#include <acco/storage/elementwise.hpp>
-
 #include "support/reference.hpp"
+#include "support/update_arrays.hpp"
 
 namespace conformance {
 
@@ -18,10 +17,10 @@ namespace conformance {
 struct host_memory {
   template <class T>
   using array = std::vector<T>;
-  template <class Rule, acco::update kind, class Arguments>
+  template <class Rule, acco::update kind, class Master, class Sum, class Parameter>
   static void apply(acco::rule_constants<Rule> const& now, acco::rule_constants<Rule> const& next, double scale,
-                    Arguments const& arguments) {
-    acco::elementwise::apply<Rule, kind>(now, next, scale, arguments);
+                    acco::update_table<Rule, Master, Sum> const& arrays, Parameter* out, std::size_t count) {
+    update_now<Rule, kind>(now, next, scale, arrays, out, count);
   }
 };
 
@@ -39,8 +38,7 @@ void rule_matches_textbook(Rule const& rule, double tolerance) {
       master[i] = static_cast<Master>(2 * problem::unit(i) - 1);
       p[i] = static_cast<double>(master[i]);
     }
-    acco::elementwise::update_arguments<Master, Sum, Parameter, slots> arguments{
-        master.data(), {}, gradient.data(), out.data(), count};
+    acco::update_table<Rule, Master, Sum> arguments{master.data(), {}, gradient.data()};
     for (std::size_t k = 0; k < slots; ++k) arguments.slots[k] = slot[k].data();
     constexpr double scale = 0.25;
     for (std::uint64_t t = 1; t <= 5; ++t) {
@@ -52,7 +50,7 @@ void rule_matches_textbook(Rule const& rule, double tolerance) {
 
       kept = master;
       const auto slots_kept = slot;
-      Memory::template apply<Rule, acco::update::predict>(now, next, scale, arguments);
+      Memory::template apply<Rule, acco::update::predict>(now, next, scale, arguments, out.data(), count);
       CHECK(master == kept);
       CHECK(slot == slots_kept);
       const auto predicted = out;
@@ -64,7 +62,7 @@ void rule_matches_textbook(Rule const& rule, double tolerance) {
         auto a = arguments;
         a.master = m.data();
         for (std::size_t k = 0; k < slots; ++k) a.slots[k] = sl[k].data();
-        Memory::template apply<Rule, acco::update::commit_and_predict>(now, next, scale, a);
+        Memory::template apply<Rule, acco::update::commit_and_predict>(now, next, scale, a, out.data(), count);
         ahead = m;
         for (std::size_t i = 0; i < count; ++i) {
           double q = p[i], state[2] = {s[2 * i], s[2 * i + 1]};
@@ -73,7 +71,7 @@ void rule_matches_textbook(Rule const& rule, double tolerance) {
           CHECK(std::abs(static_cast<double>(out[i]) - q) <= tolerance * 2 + (sizeof(Parameter) == 2 ? 8e-3 * std::abs(q) : 0));
         }
       }
-      Memory::template apply<Rule, acco::update::commit>(now, next, scale, arguments);
+      Memory::template apply<Rule, acco::update::commit>(now, next, scale, arguments, out.data(), count);
       CHECK(ahead == master);
       for (std::size_t i = 0; i < count; ++i) {
         double state[2] = {s[2 * i], s[2 * i + 1]};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every schedule must satisfy, compared with the unsharded double-precision reference. tests/schedule/exact.cpp
+// What every schedule must satisfy, compared with the unsharded double-precision reference. tests/round/exact.cpp
 // instantiates it for all schedules, conformance/cases.hpp for other worlds.
 #pragma once
 
@@ -17,17 +17,17 @@ namespace conformance {
 template <class World>
 using exact = typename worlds::storage_of<World>::template type<double>;
 
-/// Groups, an interior frozen tensor, sizes that nothing divides.
+/// Groups, an interior frozen tensor, sizes that nothing divides; every one of up to seven ranks owns a part.
 inline acco::parameter_layout mixed_layout(bool frozen = true) {
   acco::parameter_layout layout;
   const auto no_decay = layout.add_group({.weight_decay = 0.0});
   const auto fast = layout.add_group({.learning_rate_scale = 2.5, .weight_decay = 0.3});
   const auto still = layout.add_group({.frozen = true});
-  layout.add("first", {3, 2})
-      .add("bias", {2}, no_decay)
-      .add("stem", {5}, frozen ? still : 0)
+  layout.add("first", {31, 7})
+      .add("bias", {61}, no_decay)
+      .add("stem", {53}, frozen ? still : 0)
       .add("fast", {1}, fast)
-      .add("last", {7});
+      .add("last", {241});
   return layout;
 }
 
@@ -64,10 +64,10 @@ inline void same_norms(library::outcome const& got, reference::outcome const& ex
 /// Compares one run with the reference; `make` makes the schedule from (first, second).
 template <class Storage, class World = worlds::threads, class Make, class Rule>
 void compare(reference::algorithm kind, Make make, Rule const& rule, acco::parameter_layout const& layout, reference::setting s,
-             double tolerance = 1e-12) {
+             double tolerance = 1e-12, acco::options const& options = {}) {
   const auto train = [&] {
     return library::train<Storage>(World{}, make(static_cast<unsigned>(s.first), static_cast<unsigned>(s.second)), rule, layout,
-                                   s);
+                                   s, options);
   };
   agree(train, reference::train(kind, rule, layout, s), World::name, layout.size(), s, tolerance);
 }
@@ -91,13 +91,21 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
 
   SUBCASE("every number of ranks and parameters: one, fewer than ranks, not divisible, divisible") {
     for (const int ranks : {1, 2, 3, 4, 7}) {
-      for (const std::size_t count : {1U, 2U, 5U, 12U, 41U}) {
+      for (const std::size_t count : {1U, 2U, 65U, 448U, 601U}) {
         if (ranks <= most) check(adamw, acco::parameter_layout(count), setting(ranks, 9));
       }
     }
   }
+  SUBCASE("in buckets: of one share of 64 elements and more, whole and cut") {
+    for (const std::size_t bucket : {1U, 300U, 512U}) {
+      auto s = setting(std::min(3, most), 9, 2, 1);
+      s.clip_norm = bucket == 300 ? 0.7 : 0;
+      compare<exact<World>, World>(kind, make, adamw, acco::parameter_layout(1001), s, tolerance, {.bucket_elements = bucket});
+      compare<exact<World>, World>(kind, make, adamw, mixed_layout(), s, tolerance, {.bucket_elements = bucket});
+    }
+  }
   SUBCASE("every rule and kind of weight decay") {
-    const acco::parameter_layout layout(11);
+    const acco::parameter_layout layout(311);
     check(momentum, layout, setting(3, 8));
     check(acco::sgd{.learning_rate = 0.05, .momentum = 0.8, .nesterov = true}, layout, setting(3, 8));
     check(acco::sgd{.learning_rate = 0.05, .momentum = 0.5, .weight_decay = 0.2, .weight_decay_kind = acco::decay::classic},
@@ -105,18 +113,18 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
     if constexpr (every_type) check(acco::lion{.learning_rate = 0.01, .weight_decay = 0.1}, layout, setting(3, 8));
   }
   SUBCASE("several micro-batches a round, and uneven parts") {
-    check(adamw, acco::parameter_layout(13), setting(2, 12, 3, 3));
-    check(adamw, acco::parameter_layout(13), setting(3, 17, 3, 1));
-    check(adamw, acco::parameter_layout(13), setting(2, 16, 1, 4));
+    check(adamw, acco::parameter_layout(213), setting(2, 12, 3, 3));
+    check(adamw, acco::parameter_layout(213), setting(3, 17, 3, 1));
+    check(adamw, acco::parameter_layout(213), setting(2, 16, 1, 4));
   }
   SUBCASE("ranks with different numbers of micro-batches, also none") {
     auto s = setting(3, 9, 2, 2);
     s.micro_batches = {9, 0, 4};
-    check(adamw, acco::parameter_layout(10), s);
+    check(adamw, acco::parameter_layout(310), s);
     s.micro_batches = {1, 7, 12};
-    check(momentum, acco::parameter_layout(10), s);
+    check(momentum, acco::parameter_layout(310), s);
     s.micro_batches = {0, 0, 0};
-    check(momentum, acco::parameter_layout(10), s);
+    check(momentum, acco::parameter_layout(310), s);
   }
   SUBCASE("groups with their own weight decay and learning rate, frozen tensors, clipping, a learning rate over samples") {
     auto s = setting(3, 10);
@@ -140,6 +148,11 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
       compare<exact<worlds::mock_random>, worlds::mock_random>(kind, make, adamw, mixed_layout(), s, tolerance);
       compare<exact<worlds::decorated>, worlds::decorated>(kind, make, adamw, mixed_layout(), s, tolerance);
       compare<exact<worlds::plain>, worlds::plain>(kind, make, adamw, mixed_layout(), s, tolerance);
+      const acco::options buckets{.bucket_elements = 200};
+      compare<exact<worlds::mock_late>, worlds::mock_late>(kind, make, adamw, mixed_layout(), s, tolerance, buckets);
+      compare<exact<worlds::mock_random>, worlds::mock_random>(kind, make, adamw, mixed_layout(), s, tolerance, buckets);
+      compare<exact<worlds::decorated>, worlds::decorated>(kind, make, adamw, mixed_layout(), s, tolerance, buckets);
+      compare<exact<worlds::plain>, worlds::plain>(kind, make, adamw, mixed_layout(), s, tolerance, buckets);
     }
   SUBCASE("other types, within their rounding") {
     using acco::bfloat16;
@@ -173,7 +186,7 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
         auto s = setting(4, 9, 2, 1);
         s.clip_norm = clip;
         const auto run = [&](auto world) {
-          return library::train<acco::host_storage<float>>(world, make(2, 1), adamw, acco::parameter_layout(45), s);
+          return library::train<acco::host_storage<float>>(world, make(2, 1), adamw, acco::parameter_layout(745), s);
         };
         const auto here = run(World{});
         const auto threads = run(worlds::threads{});

@@ -28,9 +28,9 @@ void trainer_suite() {
   SUBCASE("report->committed follows the schedule's table, and parameters() then holds the committed weights") {
     World::run(2, [](auto world) {
       acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1},
-                               typename worlds::storage_of<World>::template type<double>{}, world, 6};
-      training.initialize(std::vector<double>(6, 1.0));
-      std::vector<double> committed(6);
+                               typename worlds::storage_of<World>::template type<double>{}, world, 206};
+      training.initialize(std::vector<double>(206, 1.0));
+      std::vector<double> committed(206);
       std::size_t commits = 0;
       for (int m = 0; m < 12; ++m) {
         add_parameters_as_gradients<World>(training);
@@ -59,8 +59,8 @@ void trainer_suite() {
   SUBCASE("a prediction leaves state_digest unchanged, a commit changes it") {
     World::run(3, [](auto world) {
       acco::optimizer training{acco::two_phase{}, acco::adamw{}, typename worlds::storage_of<World>::template type<float>{},
-                               world, 9};
-      training.initialize(std::vector<float>(9, 1.0F));
+                               world, 190};  // every rank owns some of them
+      training.initialize(std::vector<float>(190, 1.0F));
       std::uint64_t before = training.state_digest();
       for (int m = 0; m < 10; ++m) {
         add_parameters_as_gradients<World>(training);

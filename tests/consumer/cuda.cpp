@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include <acco/acco.hpp>
-#include <acco/storage/cuda.hpp>
+#include <acco/cuda.hpp>
 
 int main() {
   using storage = acco::cuda_storage<acco::bfloat16>;

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include <acco/acco.hpp>
-#include <acco/collective/gloo.hpp>
+#include <acco/gloo.hpp>
 
 int main() {
   return acco::gloo_backend::run([](acco::gloo_backend const& world) { std::printf("rank %d\n", world.rank()); });

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include <acco/acco.hpp>
-#include <acco/collective/mpi.hpp>
+#include <acco/mpi.hpp>
 
 int main(int count, char** words) {
   return acco::mpi_backend::run(count, words, [](acco::mpi_backend const& world) { std::printf("rank %d\n", world.rank()); });

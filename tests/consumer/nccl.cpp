@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include <acco/acco.hpp>
-#include <acco/collective/nccl.hpp>
+#include <acco/nccl.hpp>
 
 int main() {
   const acco::nccl_options options{.deadline = 60};

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <acco/acco.hpp>
-#include <acco/collective/threads_cuda.hpp>
+#include <acco/cuda/threads.hpp>
 
 namespace worlds {
 

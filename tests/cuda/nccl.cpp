@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <acco/collective/nccl.hpp>
+#include <acco/cuda/nccl.hpp>
 
 TEST_CASE("a rank outside of the group, an identifier that did not come") {
   const auto nothing = [](std::string const&) { return std::vector<std::string>(2); };

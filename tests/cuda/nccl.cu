@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <acco/acco.hpp>
-#include <acco/collective/nccl.hpp>
-#include <acco/storage/cuda.hpp>
+#include <acco/cuda/nccl.hpp>
+#include <acco/cuda/storage.hpp>
 
 #include "cuda/cuda_world.hpp"
 
@@ -56,8 +56,17 @@ TEST_CASE("the works of a round can be captured into a CUDA graph and run again"
   n.apply = true;
   n.scale = 1;
   *constants.as<acco::adamw::constants>() = acco::adamw{.learning_rate = 0.1, .weight_decay = 0}.prepare({}, {});
-  const acco::elementwise::update_arguments<float, float, float, 2> arguments{
-      master.as<float>(), {first.as<float>(), second.as<float>()}, gradient.as<float>(), out.as<float>(), count};
+  auto blocks = memory.allocate(sizeof(acco::update_block), 0);
+  storage::settle();
+  *blocks.as<acco::update_block>() = {0, count, 0};
+  const acco::update_table<acco::adamw, float, float> table{master.as<float>(),
+                                                            {first.as<float>(), second.as<float>()},
+                                                            gradient.as<float>(),
+                                                            constants.as<acco::adamw::constants>(),
+                                                            nullptr,
+                                                            &n.apply,
+                                                            &n.scale,
+                                                            blocks.as<acco::update_block>()};
 
   acco::cuda_queue queue(stream.get());
   cudaGraph_t graph = nullptr;
@@ -65,8 +74,7 @@ TEST_CASE("the works of a round can be captured into a CUDA graph and run again"
   queue.issue([](cudaStream_t on) {
     acco::check_cuda(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   });
-  storage::apply<acco::adamw, acco::update::commit>(queue, &n.apply, constants.as<acco::adamw::constants>(), nullptr, &n.scale,
-                                                    &arguments);
+  storage::apply<acco::adamw, acco::update::commit>(queue, &table, 0, 1, out.as<float>());
   acco::solo_backend{}.all_gather(queue, acco::sharded<float const>({out.as<float>(), count}),
                                   acco::replicated<float>({out.as<float>(), count}));
   queue.issue([&graph](cudaStream_t on) { acco::check_cuda(cudaStreamEndCapture(on, &graph), "cudaStreamEndCapture"); });

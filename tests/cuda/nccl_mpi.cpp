@@ -2,7 +2,7 @@
 // One process of an MPI job asks NCCL for a world: it gets one where there is a GPU, and NCCL's reason where there is none.
 #include <cstdio>
 
-#include <acco/collective/nccl_mpi.hpp>
+#include <acco/cuda/nccl_mpi.hpp>
 
 int main(int count, char** words) {
   MPI_Init(&count, &words);

@@ -51,16 +51,22 @@ struct managed {
 struct device_memory {
   template <class T>
   using array = worlds::managed_array<T>;
-  template <class Rule, acco::update kind, class Master, class Sum, class Parameter, std::size_t slots>
+  template <class Rule, acco::update kind, class Master, class Sum, class Parameter>
   static void apply(acco::rule_constants<Rule> const& now, acco::rule_constants<Rule> const& next, double scale,
-                    acco::elementwise::update_arguments<Master, Sum, Parameter, slots> const& arguments) {
+                    acco::update_table<Rule, Master, Sum> arrays, Parameter* out, std::size_t count) {
     acco::cuda_queue queue(nullptr);
     array<acco::round_numbers> numbers(1);
     numbers[0].apply = true;
     numbers[0].scale = scale;
     const array<acco::rule_constants<Rule>> constants{now, next};
-    acco::cuda_storage<Parameter, Sum, Master>::template apply<Rule, kind>(queue, &numbers[0].apply, &constants[0], &constants[1],
-                                                                           &numbers[0].scale, &arguments);
+    array<acco::update_block> blocks(0);
+    for (acco::update_block const& each : blocks_of(count)) blocks.push_back(each);
+    arrays.now = &constants[0];
+    arrays.next = &constants[1];
+    arrays.wanted = &numbers[0].apply;
+    arrays.scale = &numbers[0].scale;
+    arrays.blocks = blocks.data();
+    acco::cuda_storage<Parameter, Sum, Master>::template apply<Rule, kind>(queue, &arrays, 0, blocks.size(), out);
     queue.wait();
   }
 };
@@ -164,7 +170,7 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       for (unsigned k = 0; k < 4; ++k) numbers.data[k] = k % 2 == 0 ? 0 : ~0ULL;
       std::fill_n(here.data, slices * bytes, std::byte{});
       const acco::coding::refused bad{numbers.data, numbers.data + 1}, host_bad{numbers.data + 2, numbers.data + 3};
-      storage::encode_now(queue, e, static_cast<T const*>(from.data), slices, count, there.data, bad);
+      storage::encode_now(queue, e, static_cast<T const*>(from.data), 0, slices, count, there.data, bad);
       settle();
       for (std::size_t k = 0; k < slices; ++k)
         acco::coding::encode_values(e, static_cast<T const*>(from.data) + k * count, k * count, count, here.data + k * bytes,
@@ -185,7 +191,7 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
             host_added.data, count, add);
         CHECK(std::equal(added.data, added.data + count, host_added.data));
       }
-      const acco::trainable_run runs[2] = {{0, 1, count / 2, 0}, {count / 2, count / 2 + 1, slices * count - count / 2, 0}};
+      const acco::trainable_run runs[2] = {{0, 1, count / 2}, {count / 2, count / 2 + 1, slices * count - count / 2}};
       managed<T> held(slices * count + 1);
       for (std::size_t i = 0; i <= slices * count; ++i) held.data[i] = T(static_cast<float>(i % 97) * 0.01F);
       const acco::trainable_view<T> view{held.data, runs, 2};
@@ -193,7 +199,7 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       queue.wait();
       acco::coding::encode_difference(e, static_cast<T const*>(from.data), view, 1, count, here.data, host_bad);
       CHECK(std::equal(there.data, there.data + bytes, here.data));
-      storage::decode_onto(queue, e, there.data, view, count, 2 * count - 1, out.data);
+      storage::decode_onto(queue, e, there.data, view, 0, count, 2 * count - 1, out.data);
       queue.wait();
       for (std::size_t i = 0; i < 2 * count - 1; i += count)
         acco::coding::decode_onto(e, static_cast<std::byte const*>(here.data) + i / count * bytes, view, i,
@@ -207,6 +213,46 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
   with(float{});
   with(acco::bfloat16{});
   with(double{});
+}
+
+TEST_CASE("one launch updates every element once with the constants of its group, wherever blocks begin and however arrays lie") {
+  using storage = acco::cuda_storage<acco::bfloat16>;
+  for (const std::size_t shift : {0U, 1U}) {  // arrays that do not begin at 16 bytes are worked on one by one
+    constexpr std::size_t count = 9001;
+    managed<float> master(count, shift), slot(count, shift), gradient(count, shift);
+    managed<acco::bfloat16> out(count, shift);
+    managed<acco::update_block> blocks(200);
+    managed<acco::sgd::constants> constants(3);
+    managed<bool> wanted(1);
+    managed<double> scale(1);
+    std::size_t used = 0, at = 0;
+    std::vector<double> expected(count);
+    for (std::uint32_t k = 0; at < count; ++k) {  // lengths that are no multiples of anything
+      const std::size_t length = std::min<std::size_t>(count - at, k % 9 == 8 ? 1999 : 1 + k % 7);
+      blocks.data[used++] = {at, static_cast<std::uint32_t>(length), k % 3};
+      for (std::size_t i = 0; i < length; ++i) expected[at + i] = static_cast<double>(k % 3) + 1;
+      at += length;
+    }
+    REQUIRE(used < 200);
+    for (std::size_t g = 0; g < 3; ++g)
+      constants.data[g] =
+          acco::sgd{.learning_rate = 1, .momentum = 0}.prepare({}, {.learning_rate_scale = static_cast<double>(g + 1)});
+    std::fill_n(master.data, count, 0.0F);
+    std::fill_n(slot.data, count, 0.0F);
+    std::fill_n(gradient.data, count, -2.0F);
+    *wanted.data = true;
+    *scale.data = 0.5;
+    const acco::update_table<acco::sgd, float, float> table{master.data,    {slot.data}, gradient.data, constants.data,
+                                                            constants.data, wanted.data, scale.data,    blocks.data};
+    acco::cuda_queue queue(nullptr);
+    storage::apply<acco::sgd, acco::update::commit>(queue, &table, 0, 3, out.data);  // in two launches, as for two buckets
+    storage::apply<acco::sgd, acco::update::commit>(queue, &table, 3, used, out.data);
+    queue.wait();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i)
+      wrong += static_cast<double>(master.data[i]) == expected[i] && static_cast<double>(out.data[i]) == expected[i] ? 0U : 1U;
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("what is not finite is counted where it is wanted, and cleared where it is wanted") {

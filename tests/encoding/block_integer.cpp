@@ -29,7 +29,7 @@ TEST_CASE_TEMPLATE("the packed loops do what the arithmetic of one number says, 
     std::byte bytes[Encoding::block_bytes];
     Encoding().encode(values, bytes);
     Encoding().decode(bytes, decoded);
-    const float scale = arithmetic::scale(std::bit_cast<std::int32_t>(largest));
+    const float scale = std::bit_cast<float>(arithmetic::scale_bits(std::bit_cast<std::int32_t>(largest)));
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const std::int32_t code = scale > 0 ? arithmetic::code(values[i], scale) : 0;

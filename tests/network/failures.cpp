@@ -88,7 +88,8 @@ class process {
 bool running(std::string const& mark) {
   for (auto const& entry : fs::directory_iterator("/proc")) {
     std::ifstream words(entry.path() / "cmdline");
-    const std::string line(std::istreambuf_iterator<char>(words), {});
+    std::string line;
+    std::getline(words, line);  // a process may end while it is read: then there are no words, where an iterator would throw
     if (!line.empty() && line.find(mark) != std::string::npos) return true;
   }
   return false;

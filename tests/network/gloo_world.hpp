@@ -6,7 +6,7 @@
 
 #include <gloo/rendezvous/hash_store.h>
 
-#include <acco/collective/gloo.hpp>
+#include <acco/network/gloo.hpp>
 
 #include "support/worlds.hpp"
 

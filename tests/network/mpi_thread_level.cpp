@@ -5,7 +5,7 @@
 #include <string>
 
 #include <acco/acco.hpp>
-#include <acco/collective/mpi.hpp>
+#include <acco/network/mpi.hpp>
 
 int main(int count, char** words) {
   const auto message = [](acco::mpi_options const& options) {

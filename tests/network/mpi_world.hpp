@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <acco/collective/mpi.hpp>
+#include <acco/network/mpi.hpp>
 
 #include "support/worlds.hpp"
 

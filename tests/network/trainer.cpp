@@ -12,10 +12,10 @@
 #include <acco/acco.hpp>
 
 #ifdef ACCO_OVER_MPI
-#include <acco/collective/mpi.hpp>
+#include <acco/network/mpi.hpp>
 using network = acco::mpi_transport;
 #else
-#include <acco/collective/gloo.hpp>
+#include <acco/network/gloo.hpp>
 using network = acco::gloo_transport;
 #endif
 
@@ -103,15 +103,16 @@ int main(int count, char** words) {
   static constexpr std::size_t piece = 8192;
 #ifdef ACCO_OVER_MPI
   return acco::mpi_backend::run(count, words, [](acco::mpi_backend const&) {
-    choose(acco::exchange_backend<mortal>(
-        std::make_shared<acco::exchange<mortal>>(piece, piece, MPI_COMM_WORLD, acco::mpi_options{})));
+    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(
+        piece, piece, std::make_shared<acco::connections<mortal>>(MPI_COMM_WORLD, acco::mpi_options{}))));
   });
 #else
   (void)count;
   (void)words;
   try {
     auto context = acco::gloo_backend::context_from_environment({.deadline = number("DEADLINE", 3)});
-    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(piece, piece, std::move(context))));
+    choose(acco::exchange_backend<mortal>(
+        std::make_shared<acco::exchange<mortal>>(piece, piece, std::make_shared<acco::connections<mortal>>(std::move(context)))));
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

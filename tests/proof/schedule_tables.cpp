@@ -38,6 +38,39 @@ static_assert(acco::two_phase{.commit = acco::block_int8{}}.plan(1) ==
               commit);  // the estimate is exact: its half is kept reduced
 static_assert(acco::begins_step(coarse, 0) && !acco::begins_step(coarse, 1) && acco::begins_step(coarse, 2));
 
+// Everything that is derived from a table is derived from one period of it.
+static_assert(acco::period_of(acco::two_phase{}).period == 2 && acco::period_of(acco::delayed{}).period == 1);
+template <std::size_t Rounds>
+struct repeats {  // says nothing of its period
+  acco::fixed_pace pace = {};
+  [[nodiscard]] constexpr round_plan plan(std::size_t round) const { return round % Rounds == 0 ? estimate : commit; }
+};
+static_assert(acco::period_of(repeats<3>{}).period == 3 && acco::period_of(repeats<16>{}).period == 16);
+static_assert(acco::period_of(repeats<17>{}).period == 0);
+struct warms_up {
+  acco::fixed_pace pace = {};
+  static constexpr std::size_t warm_up_rounds = 20, period = 2;
+  [[nodiscard]] constexpr round_plan plan(std::size_t round) const {
+    return round < warm_up_rounds ? delayed_round : round % 2 == 0 ? estimate : commit;
+  }
+};
+static_assert(acco::period_of(warms_up{}).stands_for(19) == 19 && acco::period_of(warms_up{}).stands_for(1001) == 21);
+constexpr acco::schedule_flaw flaw(round_plan first, round_plan second) {
+  return acco::flaw_of([=](std::size_t round) { return round % 2 == 0 ? first : second; }, {.warm_up = 0, .period = 2});
+}
+using acco::schedule_flaw;
+static_assert(flaw(estimate, commit) == schedule_flaw::none && flaw(coarse_estimate, whole_commit) == schedule_flaw::none);
+static_assert(flaw(commit, estimate) == schedule_flaw::first_round);
+static_assert(flaw(estimate, estimate) == schedule_flaw::never_commits);
+static_assert(flaw(delayed_round, commit) == schedule_flaw::step_begins_with_kept);
+static_assert(flaw(delayed_round, synchronous_round) == schedule_flaw::mixed_waits);
+static_assert(flaw(coarse_estimate, commit) == schedule_flaw::kept_twice);
+static_assert(flaw({carried::fresh, update::predict, computation::waits, step_part::first, true},
+                   {carried::fresh, update::commit, computation::waits, step_part::second}) ==
+              schedule_flaw::keeps_while_waiting);
+static_assert(flaw({carried::fresh, update::commit, computation::continues, step_part::first, true}, whole_commit) ==
+              schedule_flaw::keeps_and_commits);
+
 static_assert(!acco::commits(estimate) && acco::commits(commit) && acco::commits(prediction_round));
 static_assert(!acco::shows_committed(estimate) && acco::shows_committed(commit) && !acco::shows_committed(prediction_round));
 

@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <acco/number/real.hpp>
 #include <acco/rule/adamw.hpp>
-#include <acco/rule/real.hpp>
 #include <acco/rule/update_rule.hpp>
 #include <acco/storage/elementwise.hpp>
+
+#include "support/update_arrays.hpp"
 
 namespace {
 struct poorest {  // satisfies the concept with nothing to spare
@@ -50,11 +52,11 @@ static_assert(!acco::update_rule<int>);
 TEST_CASE("a rule without slots, and one that branches") {
   std::vector<float> p(37, 4.0F), g(37, 1.0F), out(37), slot(37, 0.0F);
   for (std::size_t i = 0; i < g.size(); i += 2) g[i] = -3;
-  const acco::elementwise::update_arguments<float, float, float, 0> without_slots{p.data(), {}, g.data(), out.data(), 37};
-  acco::elementwise::apply<poorest, acco::update::commit>({0.5}, {0.5}, 2.0, without_slots);
+  update_now<poorest, acco::update::commit>({0.5}, {0.5}, 2.0, acco::update_table<poorest, float, float>{p.data(), {}, g.data()},
+                                            out.data(), 37);
   for (std::size_t i = 0; i < 37; ++i) CHECK(out[i] == (i % 2 == 0 ? 7.0F : 3.0F));
-  const acco::elementwise::update_arguments<float, float, float, 1> with_slot{p.data(), {slot.data()}, g.data(), out.data(), 37};
-  acco::elementwise::apply<branching, acco::update::commit>({}, {}, 1.0, with_slot);
+  update_now<branching, acco::update::commit>(
+      {}, {}, 1.0, acco::update_table<branching, float, float>{p.data(), {slot.data()}, g.data()}, out.data(), 37);
   for (std::size_t i = 0; i < 37; ++i) {
     CHECK(out[i] == (i % 2 == 0 ? 9.0F : 2.0F));
     CHECK(slot[i] == (i % 2 == 0 ? 3.0F : 1.0F));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <string_view>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -54,6 +56,69 @@ TEST_CASE_TEMPLATE("all ranks find the split that hides most, keep it, and repor
     CHECK(firsts[rank] == firsts[0]);
     CHECK(firsts[rank] > 4);  // most of the computation goes where the commit is
     CHECK(changes[rank] == 1);
+  }
+}
+
+namespace {
+/// Rounds of a chosen length, by what they are for.
+struct takes {
+  double estimate, commit;
+  template <class Backend>
+  void before(acco::host_queue&, Backend const&, acco::collective_call) const {}
+  template <class Backend>
+  void after(acco::host_queue& queue, Backend const&, acco::collective_call call) const {
+    if (call.operation != acco::collective::all_gather) return;
+    queue.enqueue([&queue, of = *this] {
+      const double seconds = std::string_view(queue.place.phase) == "estimate" ? of.estimate : of.commit;
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    });
+  }
+};
+/// Tells what it was told.
+struct listening_pace : acco::auto_pace {
+  acco::pace_seconds* told = nullptr;
+  void measured(acco::pace_seconds const& now) {
+    *told = now;
+    acco::auto_pace::measured(now);
+  }
+};
+}  // namespace
+
+TEST_CASE("the pace is told how long micro-batches and rounds take, and splits a step where that is best") {
+  struct load {
+    double estimate, commit;
+    unsigned least, most;  // of the second part; one beside the best is nearly as good
+  };
+  constexpr double micro_batch = 0.010;
+  for (const load each : {load{0.040, 0.040, 3, 5}, load{0.020, 0.060, 2, 3}, load{0.002, 0.070, 1, 1}}) {
+    CAPTURE(each.estimate);
+    unsigned found = 0;
+    acco::pace_seconds told;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      const acco::decorated_backend slow(world, takes{each.estimate, each.commit});
+      listening_pace pace;
+      pace.micro_batches = 8;
+      acco::pace_seconds heard;
+      pace.told = &heard;
+      acco::optimizer training{acco::two_phase{.pace = pace}, acco::sgd{}, acco::host_storage<float>{}, slow, 200};
+      training.initialize(std::vector<float>(200, 1.0F));
+      unsigned second = 0;
+      for (int m = 0; m < 8 * 9; ++m) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(micro_batch));
+        if (const auto report = training.accumulated(1)) second = report->second;
+      }
+      training.finish();
+      if (world.rank() == 0) {
+        found = second;
+        told = heard;
+      }
+    });
+    CHECK(told.micro_batch >= micro_batch);
+    CHECK(told.micro_batch < 5 * micro_batch);  // a machine may be busy
+    CHECK(told.estimate >= each.estimate);
+    CHECK(told.commit >= each.commit);
+    CHECK(found >= each.least);
+    CHECK(found <= each.most);
   }
 }
 

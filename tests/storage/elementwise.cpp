@@ -9,6 +9,7 @@
 #include <acco/storage/elementwise.hpp>
 
 #include "support/problem.hpp"
+#include "support/update_arrays.hpp"
 
 using acco::bfloat16;
 
@@ -98,17 +99,13 @@ TEST_CASE("an element's update does not depend on where it lies: cut anywhere, t
   for (float& v : second) v *= v;
   auto pieces_master = master, pieces_first = first, pieces_second = second;
   std::vector<float> out(100), pieces_out(100);
-  using arguments = acco::elementwise::update_arguments<float, float, float, 2>;
-  const auto update = [&](arguments const& a) {
-    acco::elementwise::apply<acco::adamw, acco::update::commit>(constants, constants, 0.1, a);
+  const auto update = [&](acco::update_table<acco::adamw, float, float> const& arrays, float* to, std::size_t count) {
+    update_now<acco::adamw, acco::update::commit>(constants, constants, 0.1, arrays, to, count);
   };
-  update({master.data(), {first.data(), second.data()}, gradient.data(), out.data(), 100});
+  update({master.data(), {first.data(), second.data()}, gradient.data()}, out.data(), 100);
   for (std::size_t i = 0; i < 100; i += 7) {
-    update({pieces_master.data() + i,
-            {pieces_first.data() + i, pieces_second.data() + i},
-            gradient.data() + i,
-            pieces_out.data() + i,
-            std::min<std::size_t>(7, 100 - i)});
+    update({pieces_master.data() + i, {pieces_first.data() + i, pieces_second.data() + i}, gradient.data() + i},
+           pieces_out.data() + i, std::min<std::size_t>(7, 100 - i));
   }
   CHECK(master == pieces_master);
   CHECK(first == pieces_first);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -97,4 +100,95 @@ TEST_CASE("destruction drops what has not begun") {
     go.notify_one();
   }
   CHECK(ran >= 1);
+}
+
+TEST_CASE("lanes run beside each other, each in order; a mark orders them") {
+  acco::host_queue queue;
+  queue.reserve(200, true);
+  std::vector<int> network, update;
+  std::atomic<int> step = 0;
+  for (int k = 0; k < 50; ++k) {  // neither lane could do this alone: each waits for the other in the middle of a task
+    queue.on(acco::lane::network);
+    queue.enqueue([&, k] {
+      network.push_back(k);
+      while (step.load() < 2 * k) std::this_thread::yield();
+      step.store(2 * k + 1);
+    });
+    queue.on(acco::lane::update);
+    queue.enqueue([&, k] {
+      update.push_back(k);
+      while (step.load() < 2 * k + 1) std::this_thread::yield();
+      step.store(2 * k + 2);
+    });
+  }
+  queue.wait();
+  CHECK(step == 100);
+  for (int k = 0; k < 50; ++k) CHECK((network[static_cast<std::size_t>(k)] == k && update[static_cast<std::size_t>(k)] == k));
+
+  for (int round = 0; round < 20; ++round) {
+    std::vector<char> order;  // no lock: the marks are the order
+    queue.on(acco::lane::network);
+    queue.enqueue([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      order.push_back('a');
+    });
+    const auto a = queue.mark();
+    queue.on(acco::lane::update);
+    queue.after(a);
+    queue.enqueue([&] { order.push_back('b'); });
+    const auto b = queue.mark();
+    queue.on(acco::lane::network);
+    queue.after(b);
+    queue.enqueue([&] { order.push_back('c'); });
+    queue.wait();
+    CHECK(std::string(order.begin(), order.end()) == "abc");
+  }
+}
+
+TEST_CASE("what ends a round, or throws, drops the tasks of both lanes that wait for it; then the queue goes on") {
+  for (const bool overlap : {false, true}) {
+    acco::host_queue queue;
+    queue.reserve(64, overlap);
+    for (const bool throws : {false, true}) {
+      std::atomic<int> ran = 0;
+      queue.on(acco::lane::update);
+      queue.enqueue([throws] {
+        if (throws) throw std::runtime_error("broken");
+        return acco::progress::ended;
+      });
+      const auto end = queue.mark();
+      queue.enqueue([&ran] { ++ran; });
+      queue.on(acco::lane::network);
+      queue.after(end);
+      for (int k = 0; k < 5; ++k) queue.enqueue([&ran] { ++ran; });
+      if (throws) {
+        CHECK_THROWS_WITH(queue.wait(), "broken");
+        queue.recover();
+      } else {
+        queue.wait();
+      }
+      CHECK(ran == 0);
+      queue.enqueue([&ran] { ++ran; });
+      queue.wait();
+      CHECK(ran == 1);
+    }
+  }
+}
+
+TEST_CASE("a task that waits without a deadline is given up, and named") {
+  acco::host_queue queue;
+  queue.deadline = 0.05;
+  queue.place = {.rank = 3, .round = 7, .phase = "commit"};
+  std::atomic<bool> go = false;
+  queue.enqueue([&go] { go.wait(false); });
+  std::string what;
+  try {
+    queue.wait();
+  } catch (acco::deadline_error const& e) {
+    what = e.what();
+  }
+  go = true;
+  go.notify_one();
+  CHECK(what.find("rank 3, round 7, commit: a task of this rank's queue has not ended within twice the deadline of 0.05 s") !=
+        std::string::npos);
 }

@@ -41,7 +41,7 @@ template <class World, class Backend>
 auto queue_of(Backend const& backend) {
   if constexpr (requires { World::queue(backend); }) {
     return World::queue(backend);
-  } else if constexpr (requires { backend.driver(); }) {
+  } else if constexpr (acco::traits_of<Backend>.driven) {
     return acco::host_queue(backend.driver());
   } else {
     return acco::host_queue();
@@ -103,6 +103,8 @@ struct decorated {
 /// A backend whose reduce-scatter cannot add to its destination.
 class plain_backend {
  public:
+  static constexpr acco::backend_traits traits{.passes = true};
+
   explicit plain_backend(acco::threads_backend world) : world_(std::move(world)) {}
   [[nodiscard]] int rank() const { return world_.rank(); }
   [[nodiscard]] int size() const { return world_.size(); }

@@ -1,15 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concept of a collective backend: one requirement per operation, combined by name.
+// The concept of a collective backend: one requirement per operation, combined by name; and its traits, which declare what else
+// it can do.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
-#include "acco/collective/distribution.hpp"
+#include "acco/layout/distribution.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What a backend can do beside the operations that every backend has, and members go with it. A backend declares
+/// `static constexpr acco::backend_traits traits{.accumulates = true, ...}`; one without the member has none of them. Decorators
+/// pass traits and members on. A trait without its member, and a member without its trait, do not compile.
+struct backend_traits {
+  /// `reduce_scatter(queue, in, out, accumulate)` adds to its destination: saves a slice-sized buffer under `two_phase`.
+  bool accumulates = false;
+  /// `all_to_all(queue, span<std::byte const> in, span<std::byte> out)`: needed where gradients travel encoded. Both are `size()`
+  /// parts of the same length; part r of `in` goes to rank r, part r of `out` came from rank r. They do not overlap.
+  bool passes = false;
+  /// `reduce_scatter` writes sums in the gradient's own type (NCCL), not in at least fp32.
+  bool sums_in_element_type = false;
+  /// `abandon(std::string_view reason) noexcept`: this rank leaves for that reason, and the others' operations fail at once, with
+  /// an error that tells it; `retire() noexcept`: it leaves in peace, and an operation that would need it fails at once. Any
+  /// thread.
+  bool tells_departures = false;
+  /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the same order.
+  /// Each optimizer takes one: several on one world do not disturb each other.
+  bool duplicates = false;
+  /// `driver()` gives the `queue_driver` of a backend that makes progress in the thread that waits.
+  bool driven = false;
+  /// `watch()` gives what a queue of device memory asks while it waits.
+  bool watched = false;
+  /// Its operations on device memory wait for the other ranks in the thread that issues them.
+  bool meets_on_host = false;
+  /// `bytes_sent()`: what this rank has handed over so far, counted where it is handed over.
+  bool counts_bytes = false;
+  /// `buffer_bytes()`: what it allocates for messages.
+  bool allocates_messages = false;
+  /// `progress_policy()`: who moves messages while the trainer computes, in words.
+  bool names_progress = false;
+};
+
+template <class Backend>
+concept has_traits = requires {
+  { Backend::traits } -> std::convertible_to<backend_traits>;
+};
+template <class Backend>
+consteval backend_traits find_traits() {
+  if constexpr (has_traits<Backend>) {
+    return Backend::traits;
+  } else {
+    return {};
+  }
+}
+template <class Backend>
+inline constexpr backend_traits traits_of = find_traits<std::remove_cvref_t<Backend>>();
 
 template <class Backend>
 concept has_rank = requires(Backend const& backend) {
@@ -17,13 +67,9 @@ concept has_rank = requires(Backend const& backend) {
   { backend.size() } -> std::convertible_to<int>;
 };
 
-template <class Backend>
-concept sums_natively = requires { requires Backend::sums_in_element_type; };
-
-/// What a backend's reduce-scatter writes: sums in `Sum`, or, where it declares `static constexpr bool sums_in_element_type =
-/// true` (NCCL), in the gradient's own type.
+/// What a backend's reduce-scatter writes.
 template <class Backend, class Gradient, class Sum>
-using reduced_by = std::conditional_t<sums_natively<Backend>, Gradient, Sum>;
+using reduced_by = std::conditional_t<traits_of<Backend>.sums_in_element_type, Gradient, Sum>;
 
 template <class Backend, class Queue>
 concept has_all_reduce = requires(Backend& backend, Queue& queue, partial<double const> in, replicated<double> out) {
@@ -35,7 +81,6 @@ concept has_reduce_scatter = requires(Backend& backend, Queue& queue, partial<Gr
   backend.reduce_scatter(queue, in, out);
 };
 
-/// Optional: a reduce-scatter that adds to its destination saves the engine one slice-sized buffer under `two_phase`.
 template <class Backend, class Queue, class Gradient, class Sum>
 concept has_accumulating_reduce_scatter = requires(Backend& backend, Queue& queue, partial<Gradient const> in, sharded<Sum> out) {
   backend.reduce_scatter(queue, in, out, accumulate);
@@ -49,24 +94,45 @@ concept has_all_gather = requires(Backend& backend, Queue& queue, sharded<Parame
 template <class Backend, class Queue, class T>
 concept has_broadcast = requires(Backend& backend, Queue& queue, replicated<T> whole) { backend.broadcast(queue, whole, 0); };
 
-/// Needed where gradients travel encoded.
 template <class Backend, class Queue>
 concept has_all_to_all = requires(Backend& backend, Queue& queue, std::span<std::byte const> in, std::span<std::byte> out) {
   backend.all_to_all(queue, in, out);
+};
+
+template <class Backend>
+concept has_abandon = requires(Backend const& backend, std::string_view reason) { backend.abandon(reason); };
+template <class Backend>
+concept has_retire = requires(Backend const& backend) { backend.retire(); };
+template <class Backend>
+concept has_duplicate = requires(Backend const& backend) {
+  { backend.duplicate() } -> std::convertible_to<Backend>;
+};
+template <class Backend>
+concept has_driver = requires(Backend const& backend) { backend.driver(); };
+template <class Backend>
+concept has_watch = requires(Backend const& backend) { backend.watch(); };
+template <class Backend>
+concept has_bytes_sent = requires(Backend const& backend) {
+  { backend.bytes_sent() } -> std::convertible_to<std::uint64_t>;
+};
+template <class Backend>
+concept has_buffer_bytes = requires(Backend const& backend) {
+  { backend.buffer_bytes() } -> std::convertible_to<std::size_t>;
+};
+template <class Backend>
+concept has_progress_policy = requires(Backend const& backend) {
+  { backend.progress_policy() } -> std::convertible_to<char const*>;
 };
 
 /// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always) and take
 /// effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a time. When an
 /// operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers belong to it.
 ///  - `rank()`, `size()`;
-///  - `all_reduce(queue, partial<T const>, replicated<T>)`: sums; input and output must not overlap;
+///  - `all_reduce(queue, partial<T const>, replicated<T>)`: sums, the same bits on every rank; input and output must not overlap;
 ///  - `reduce_scatter(queue, partial<Gradient const>, sharded<Sum>)`: the input is `size()` slices long; summed in at least fp32;
 ///  - `all_gather(queue, sharded<T const>, replicated<T>)`: the input may be this rank's slice inside the output;
 ///  - `broadcast(queue, replicated<T>, root)` for trivially copyable T;
-///  - `all_to_all(queue, span<std::byte const> in, span<std::byte> out)`, if gradients are to travel encoded: both are `size()`
-///    parts of the same length; part r of `in` goes to rank r, part r of `out` came from rank r. They do not overlap.
-/// Optional: `abandon(reason)`, called when this rank leaves with a round in flight: the other ranks must then fail, not hang;
-/// and `driver()`, for backends whose progress the waiting thread makes itself.
+///  - what its `traits` declare. An operation gives up after `queue.deadline` seconds.
 template <class Backend, class Queue, class Gradient = float, class Sum = float, class Parameter = float>
 concept collective_backend =
     has_rank<Backend> && has_all_reduce<Backend, Queue> && has_reduce_scatter<Backend, Queue, Gradient, Sum> &&
@@ -84,7 +150,50 @@ consteval bool check_collective_backend() {
                 "acco: the backend lacks `all_gather(queue, sharded<Parameter const>, replicated<Parameter>)`");
   static_assert(has_broadcast<Backend, Queue, Parameter> && has_broadcast<Backend, Queue, char>,
                 "acco: the backend lacks `broadcast(queue, replicated<T>, int root)`");
+
+  constexpr backend_traits t = traits_of<Backend>;
+  static_assert(
+      !requires { Backend::traits; } || has_traits<Backend>,
+      "acco: the backend's `traits` is no `static constexpr acco::backend_traits`");
+  static_assert(!t.accumulates || has_accumulating_reduce_scatter<Backend, Queue, Gradient, Sum>,
+                "acco: the backend's traits declare `accumulates`, and it lacks `reduce_scatter(queue, in, out, accumulate)`");
+  static_assert(!t.passes || has_all_to_all<Backend, Queue>,
+                "acco: the backend's traits declare `passes`, and it lacks `all_to_all(queue, span<std::byte const>, "
+                "span<std::byte>)`");
+  static_assert(!t.tells_departures || (has_abandon<Backend> && has_retire<Backend>),
+                "acco: the backend's traits declare `tells_departures`, and it lacks `abandon(std::string_view) const` or "
+                "`retire() const`");
+  static_assert(!t.duplicates || has_duplicate<Backend>,
+                "acco: the backend's traits declare `duplicates`, and it lacks `duplicate() const`");
+  static_assert(!t.driven || has_driver<Backend>, "acco: the backend's traits declare `driven`, and it lacks `driver() const`");
+  static_assert(!t.watched || has_watch<Backend>, "acco: the backend's traits declare `watched`, and it lacks `watch() const`");
+  static_assert(!t.counts_bytes || has_bytes_sent<Backend>,
+                "acco: the backend's traits declare `counts_bytes`, and it lacks `bytes_sent() const`");
+  static_assert(!t.allocates_messages || has_buffer_bytes<Backend>,
+                "acco: the backend's traits declare `allocates_messages`, and it lacks `buffer_bytes() const`");
+  static_assert(!t.names_progress || has_progress_policy<Backend>,
+                "acco: the backend's traits declare `names_progress`, and it lacks `progress_policy() const`");
+
+  static_assert(t.passes || !has_all_to_all<Backend, Queue>,
+                "acco: the backend has `all_to_all`, and its traits do not declare `passes`: it would never be called");
+  static_assert(t.tells_departures || !(has_abandon<Backend> || has_retire<Backend>),
+                "acco: the backend has `abandon` or `retire`, and its traits do not declare `tells_departures`: they would never "
+                "be called");
+  static_assert(t.duplicates || !has_duplicate<Backend>,
+                "acco: the backend has `duplicate`, and its traits do not declare `duplicates`: it would never be called");
+  static_assert(t.driven || !has_driver<Backend>,
+                "acco: the backend has `driver`, and its traits do not declare `driven`: it would never be called");
+  static_assert(t.watched || !has_watch<Backend>,
+                "acco: the backend has `watch`, and its traits do not declare `watched`: it would never be called");
+  static_assert(t.counts_bytes || !has_bytes_sent<Backend>,
+                "acco: the backend has `bytes_sent`, and its traits do not declare `counts_bytes`: it would never be called");
+  static_assert(t.allocates_messages || !has_buffer_bytes<Backend>,
+                "acco: the backend has `buffer_bytes`, and its traits do not declare `allocates_messages`: it would never be "
+                "called");
+  static_assert(t.names_progress || !has_progress_policy<Backend>,
+                "acco: the backend has `progress_policy`, and its traits do not declare `names_progress`: it would never be "
+                "called");
   return true;
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

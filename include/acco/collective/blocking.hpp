@@ -5,10 +5,10 @@
 
 #include <span>
 
-#include "acco/collective/distribution.hpp"
+#include "acco/layout/distribution.hpp"
 #include "acco/storage/host_queue.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// Every rank gets the root's; collective.
 template <class Backend, class T>
@@ -24,4 +24,4 @@ void all_reduce_and_wait(host_queue& queue, Backend& backend, std::span<double c
   queue.wait();
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -3,7 +3,7 @@
 
 #include "acco/error.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// Ranks for a message: "1, 3", and the lowest of them (-1: none).
 struct named_ranks {
@@ -23,4 +23,4 @@ template <class Is>
   return found;
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

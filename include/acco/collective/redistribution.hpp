@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of legal conversions: (from, to) -> which collective, and how many bytes a rank sends for it.
-// The report, the mock's counters and the documentation all read it from here.
+// The table of legal conversions: (from, to) -> which collective, and how many bytes a rank sends for it: in a ring, which is the
+// theory and what is reported of a backend that does not count, and directly, which is what the library's own backends hand over.
 #pragma once
 
 #include <cstdint>
 
 #include "acco/version.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 enum class distribution { partial, sharded, replicated };
 enum class collective { none, reduce_scatter, all_gather, all_reduce, broadcast, all_to_all };
@@ -43,4 +43,20 @@ constexpr std::uint64_t bytes_sent(collective operation, int ranks, std::uint64_
   return 0;
 }
 
-}  // namespace ACCO_NAMESPACE
+/// Bytes that one rank hands over when every rank gives every other directly what it needs, which is how the library's own
+/// backends work: of the `brought` bytes, its part to each for a reduce-scatter and an all-to-all, all of them for the others;
+/// the root's for a broadcast.
+constexpr std::uint64_t bytes_handed_over(collective operation, int ranks, std::uint64_t brought, bool is_root) noexcept {
+  const auto others = static_cast<std::uint64_t>(ranks) - 1;
+  switch (operation) {
+    case collective::reduce_scatter:
+    case collective::all_to_all: return brought / (others + 1) * others;
+    case collective::all_gather:
+    case collective::all_reduce: return brought * others;
+    case collective::broadcast: return is_root ? brought * others : 0;
+    case collective::none: break;
+  }
+  return 0;
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE

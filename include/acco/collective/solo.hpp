@@ -6,11 +6,14 @@
 #include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// A world of one rank, for training without peers and as the baseline of everything else. On host and device memory.
 class solo_backend {
  public:
+  static constexpr backend_traits traits{
+      .accumulates = true, .passes = true, .tells_departures = true, .duplicates = true, .counts_bytes = true};
+
   [[nodiscard]] int rank() const noexcept { return 0; }
   [[nodiscard]] int size() const noexcept { return 1; }
 
@@ -36,7 +39,13 @@ class solo_backend {
   }
   template <class Queue, class T>
   void broadcast(Queue&, replicated<T>, int) const {}
+
+  /// Nobody is there to be told, to be disturbed, or to be sent anything.
+  void abandon(std::string_view) const noexcept {}
+  void retire() const noexcept {}
+  [[nodiscard]] solo_backend duplicate() const noexcept { return *this; }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return 0; }
 };
 static_assert(collective_backend<solo_backend, host_queue>);
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -2,9 +2,6 @@
 // Ranks as threads of this process. Sums in rank order, in at least fp32; waits sleep, have a deadline, and name who is missing.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -17,148 +14,83 @@
 #include <vector>
 
 #include "acco/collective/backend.hpp"
-#include "acco/collective/ranks_where.hpp"
+#include "acco/collective/meeting_point.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
-/// Where the ranks of one process meet: each brings a `post` (what it calls, and where its data lie), and goes on when all have
-/// come. The first failure is final: from then on every wait throws, and names the rank that failed.
-class meeting_point {
+/// The ranks of one process, and the channels over which they meet: a meeting point each. The k-th channel that a rank opens is
+/// the k-th of every rank. A failure concerns its channel; a rank that ends leaves them all.
+class threads_world {
  public:
-  struct post {
-    collective operation = collective::none;
-    std::size_t count = 0;    ///< elements of the whole
-    std::size_t element = 0;  ///< bytes each
-    int root = 0;
-    void const* data = nullptr;
-    void* ready =
-        nullptr;  ///< of a queue that orders other memory: when the data may be read, when this rank has read the others'
-    void* read = nullptr;
-  };
+  explicit threads_world(int ranks) : opened_(static_cast<std::size_t>(ranks), 0), left_(opened_.size()) {}
 
-  explicit meeting_point(int ranks)
-      : posts_(static_cast<std::size_t>(ranks)), came_(static_cast<std::size_t>(ranks), false), gone_(came_) {}
-
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(posts_.size()); }
-  [[nodiscard]] post const& of(int rank) const noexcept { return posts_[static_cast<std::size_t>(rank)]; }
-
-  /// Brings this rank's post and waits for the others'; throws `mismatch_error` if they call something else.
-  void arrive(int rank, post mine, error_place where, double deadline) {
-    where.rank = rank;
-    posts_[static_cast<std::size_t>(rank)] = mine;  // read by the others only after they have passed the lock below
-    wait_for_all(rank, mine.operation, where, deadline);
-    for (int peer = 0; peer < size(); ++peer) {
-      post const& other = of(peer);
-      if (other.operation == mine.operation && other.count == mine.count && other.element == mine.element &&
-          other.root == mine.root)
-        continue;
-      throw mismatch_error(
-          where,
-          text("this rank calls ", name_of(mine.operation), " of ", mine.count, " elements of ", mine.element, " bytes, rank ",
-               peer, " calls ", name_of(other.operation), " of ", other.count, " elements of ", other.element, " bytes"),
-          text("Every rank must make the same calls in the same order, one optimizer at a time"), peer);
+  [[nodiscard]] std::shared_ptr<meeting_point> open(int rank) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t index = opened_[static_cast<std::size_t>(rank)]++;
+    if (index == channels_.size()) {
+      auto fresh = std::make_shared<meeting_point>(static_cast<int>(opened_.size()));
+      for (std::size_t peer = 0; peer < left_.size(); ++peer) {
+        if (left_[peer].failed) fresh->fail(static_cast<int>(peer), left_[peer].reason.view());
+        if (left_[peer].ended) fresh->leave(static_cast<int>(peer), has_returned);
+      }
+      channels_.push_back({std::move(fresh), {}, 0});
     }
+    channel& mine = channels_[index];
+    std::shared_ptr<meeting_point> point = mine.waiting;
+    mine.open = point;
+    if (++mine.takers == opened_.size()) mine.waiting = nullptr;  // whoever uses it owns it
+    return point;
   }
-
-  /// Waits until every rank is done reading the others' data. Whoever has arrived will depart, whatever fails meanwhile: so this
-  /// wait cannot fail, and no rank frees a buffer that another one reads.
-  void depart() {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t mine = departures_;
-    if (++departed_ == size()) {
-      departed_ = 0;
-      ++departures_;
-      lock.unlock();
-      changed_.notify_all();
-      return;
-    }
-    changed_.wait(lock, [&] { return departures_ != mine; });
-  }
-
-  /// Records that a rank failed or left; wakes everyone. Only the first record counts.
-  void fail(int rank, std::string_view reason) noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      if (failed_rank_ >= 0) return;
-      failed_rank_ = rank;
-      reason_ = text(reason);
-    }
-    changed_.notify_all();
-  }
-
-  /// A rank's function has returned: whoever waits for it from now on will wait in vain, and is told so.
+  /// A rank's function has ended: in peace, or with an exception.
   void leave(int rank) noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      gone_[static_cast<std::size_t>(rank)] = true;
-    }
-    changed_.notify_all();
+    const std::lock_guard lock(mutex_);
+    left_[static_cast<std::size_t>(rank)].ended = true;
+    for_open([&](meeting_point& each) { each.leave(rank, has_returned); });
+  }
+  void fail(int rank, std::string_view reason) noexcept {
+    const std::lock_guard lock(mutex_);
+    left_[static_cast<std::size_t>(rank)] = {true, true, text(reason)};
+    for_open([&](meeting_point& each) { each.fail(rank, reason); });
   }
 
  private:
-  void wait_for_all(int rank, collective operation, error_place where, double deadline) {
-    std::unique_lock lock(mutex_);
-    if (failed_rank_ >= 0) throw_failure(where, operation);
-    const std::uint64_t mine = generation_;
-    came_[static_cast<std::size_t>(rank)] = true;
-    if (++arrived_ == size()) {
-      arrived_ = 0;
-      std::fill(came_.begin(), came_.end(), false);
-      ++generation_;
-      lock.unlock();
-      changed_.notify_all();
-      return;
+  static constexpr char const* has_returned = "has returned";
+  struct channel {
+    std::shared_ptr<meeting_point> waiting;  // for ranks that have not opened it yet
+    std::weak_ptr<meeting_point> open;
+    std::size_t takers;
+  };
+  struct departure {
+    bool ended = false, failed = false;
+    text reason;
+  };
+  template <class Visit>
+  void for_open(Visit&& visit) const noexcept {
+    for (channel const& each : channels_) {
+      if (const auto point = each.open.lock()) visit(*point);
     }
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                              std::chrono::duration<double>(std::min(deadline, 1e9)));
-    for (;;) {
-      if (generation_ != mine) return;  // complete: a later failure does not concern this wait
-      if (failed_rank_ >= 0) throw_failure(where, operation);
-      for (int peer = 0; peer < size(); ++peer) {
-        if (!gone_[static_cast<std::size_t>(peer)] || came_[static_cast<std::size_t>(peer)]) continue;
-        failed_rank_ = peer;
-        reason_ = text("it has returned and did not come to ", name_of(operation));
-        lock.unlock();
-        changed_.notify_all();
-        throw peer_error(where, text("rank ", peer, " has returned and will not come to this ", name_of(operation)),
-                         text("Let every rank process the same rounds, or call finish() on the ranks that have no more data"),
-                         peer);
-      }
-      if (changed_.wait_until(lock, until) == std::cv_status::timeout && generation_ == mine && failed_rank_ < 0) {
-        auto const [who, missing] = ranks_where(size(), [&](int peer) { return !came_[static_cast<std::size_t>(peer)]; });
-        failed_rank_ = missing;
-        reason_ = text("it did not come to ", name_of(operation), " within ", deadline, " s");
-        lock.unlock();
-        changed_.notify_all();
-        throw deadline_error(where, text("rank ", who, " did not come to ", name_of(operation), " within ", deadline, " s"),
-                             text("Check that it is alive and processes the same rounds, or raise options::deadline"), missing);
-      }
-    }
-  }
-  [[noreturn]] void throw_failure(error_place where, collective operation) const {
-    throw peer_error(where, text(name_of(operation), " is impossible because rank ", failed_rank_, " failed: ", reason_),
-                     text("Look at rank ", failed_rank_, "'s own error first"), failed_rank_);
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<post> posts_;
-  std::vector<bool> came_, gone_;
-  std::uint64_t generation_ = 0, departures_ = 0;
-  int arrived_ = 0, departed_ = 0;
-  int failed_rank_ = -1;
-  text reason_;
+  std::vector<channel> channels_;
+  std::vector<std::size_t> opened_;  // by rank
+  std::vector<departure> left_;
 };
 
 /// A handle on one rank of an in-process world; cheap to copy. All copies of one rank's handle speak for that rank. Works on host
-/// memory; on device memory with collective/threads_cuda.hpp.
+/// memory; on device memory with cuda/threads.hpp.
 class threads_backend {
  public:
-  static constexpr bool meets_on_host = true;
+  static constexpr backend_traits traits{.accumulates = true,
+                                         .passes = true,
+                                         .tells_departures = true,
+                                         .duplicates = true,
+                                         .meets_on_host = true,
+                                         .counts_bytes = true};
 
   /// Runs `function(threads_backend)` on `ranks` threads and returns when all have ended. An exception on one rank ends the waits
   /// of all others with an error that names it; `run` rethrows the exception that came first and was not such a consequence.
@@ -175,11 +107,11 @@ class threads_backend {
           const auto record = [&](std::exception_ptr& where, char const* what) {
             const std::lock_guard lock(mutex);
             if (!where) where = std::current_exception();
-            handle.point_->fail(handle.rank_, what);
+            handle.world_->fail(handle.rank_, what);
           };
           try {
             function(handle);
-            handle.point_->leave(handle.rank_);
+            handle.world_->leave(handle.rank_);
           } catch (peer_error const& e) {
             record(consequence, e.what());
           } catch (std::exception const& e) {
@@ -197,10 +129,10 @@ class threads_backend {
   /// The handles of a new world, for programs that start their threads themselves.
   [[nodiscard]] static std::vector<threads_backend> world(int ranks) {
     if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
-    const auto point = std::make_shared<meeting_point>(ranks);
+    const auto all = std::make_shared<threads_world>(ranks);
     std::vector<threads_backend> handles;
     handles.reserve(static_cast<std::size_t>(ranks));
-    for (int rank = 0; rank < ranks; ++rank) handles.push_back(threads_backend(point, rank));
+    for (int rank = 0; rank < ranks; ++rank) handles.push_back(threads_backend(all, rank));
     return handles;
   }
 
@@ -279,11 +211,17 @@ class threads_backend {
     meet(queue, *point_, rank_, whole, root);
   }
 
-  /// This rank leaves although a round is in flight: the others must not wait for it.
+  /// This rank leaves this channel: for a reason, or in peace. Another channel of the world can be used again.
   void abandon(std::string_view reason) const noexcept { point_->fail(rank_, reason); }
+  void retire() const noexcept { point_->leave(rank_, "has finished, left,"); }
+  /// The same rank, over a channel of its own. Waits for nobody.
+  [[nodiscard]] threads_backend duplicate() const { return {world_, rank_}; }
+  /// Of this channel.
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return point_->sent(rank_); }
 
  private:
-  threads_backend(std::shared_ptr<meeting_point> point, int rank) : point_(std::move(point)), rank_(rank) {}
+  threads_backend(std::shared_ptr<threads_world> all, int rank)
+      : world_(std::move(all)), point_(world_->open(rank)), rank_(rank) {}
 
   template <class Gradient, class Sum, bool add>
   void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
@@ -298,7 +236,8 @@ class threads_backend {
     queue.enqueue([point = point_.get(), &queue, operation, mine, root, work, rank = rank_] {
       point->arrive(rank, {operation, mine.size(), sizeof(T), root, mine.data()}, queue.place, queue.deadline);
       work(*point, rank);
-      point->depart();
+      point->count(rank);
+      point->depart(queue.place, queue.deadline);
     });
   }
 
@@ -309,9 +248,10 @@ class threads_backend {
         add);
   }
 
+  std::shared_ptr<threads_world> world_;
   std::shared_ptr<meeting_point> point_;
   int rank_;
 };
 static_assert(collective_backend<threads_backend, host_queue>);
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

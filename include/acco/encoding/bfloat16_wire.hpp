@@ -7,9 +7,9 @@
 
 #include "acco/bfloat16.hpp"
 #include "acco/encoding/encoding.hpp"
-#include "acco/storage/elementwise.hpp"
+#include "acco/number/convert.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// Numbers travel as bfloat16, rounded to nearest even: relative error at most 2^-8.
 struct bfloat16_wire {
@@ -30,4 +30,4 @@ struct bfloat16_wire {
 };
 static_assert(encoding<bfloat16_wire>);
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

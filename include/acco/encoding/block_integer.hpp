@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "acco/encoding/encoding.hpp"
-#include "acco/storage/pack.hpp"
+#include "acco/number/pack.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is exact, so no
 /// compiler's choice to fuse or not to fuse changes a result.
@@ -22,14 +22,18 @@ struct integer_code {
   static constexpr float rounder = 12582912.0F;           ///< 1.5 * 2^23: adding it rounds to nearest even
   static constexpr std::int32_t rounder_bits = 0x4b400000;
 
-  /// The scale of a block whose largest magnitude has these bits: the smallest number with eight significant bits such that no
-  /// code exceeds `largest`. Eight bits of the scale and at most seven of a code make an exact product. Not a number, where the
-  /// block holds what is not finite.
-  [[nodiscard]] static constexpr float scale(std::int32_t largest_magnitude) noexcept {
-    if (largest_magnitude >= infinite) return std::bit_cast<float>(std::int32_t{0x7fc00000});
+  /// The bits of the scale of a block whose largest magnitude has these bits: the smallest number with eight significant bits
+  /// such that no code exceeds `largest`. Eight bits of the scale and at most seven of a code make an exact product. Not a
+  /// number, where the block holds what is not finite: therefore bits, of which a compiler assumes nothing.
+  [[nodiscard]] static constexpr std::int32_t scale_bits(std::int32_t largest_magnitude) noexcept {
+    if (largest_magnitude >= infinite) return 0x7fc00000;
     if (largest_magnitude < negligible) return 0;
     const float exact = std::bit_cast<float>(largest_magnitude) / static_cast<float>(largest);
-    return std::bit_cast<float>((std::bit_cast<std::int32_t>(exact) + 0xffff) & ~0xffff);
+    return (std::bit_cast<std::int32_t>(exact) + 0xffff) & ~0xffff;
+  }
+  /// Whether a block with this scale has codes: it holds something, and nothing that is not finite.
+  [[nodiscard]] static constexpr bool has_codes(std::int32_t scale_bits) noexcept {
+    return scale_bits > 0 && scale_bits < infinite;
   }
   /// The code of a number; 0 < scale.
   [[nodiscard]] static constexpr std::int32_t code(float value, float scale) noexcept {
@@ -51,13 +55,14 @@ struct block_integer {
   using arithmetic = integer_code<Bits>;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    const float scale = arithmetic::scale(largest_magnitude(values));
-    std::memcpy(bytes, &scale, sizeof scale);
-    bytes += sizeof scale;
-    if (!(scale > 0)) {
-      std::memset(bytes, 0, block_bytes - sizeof scale);
+    const std::int32_t scale_bits = arithmetic::scale_bits(largest_magnitude(values));
+    std::memcpy(bytes, &scale_bits, sizeof scale_bits);
+    bytes += sizeof scale_bits;
+    if (!arithmetic::has_codes(scale_bits)) {
+      std::memset(bytes, 0, block_bytes - sizeof scale_bits);
       return;
     }
+    const auto scale = std::bit_cast<float>(scale_bits);
     for (std::size_t i = 0; i < stretch; i += lanes) {
       integers codes = codes_of(values + i, scale);
       if constexpr (Bits == 4) codes = (codes & 15) | (codes_of(values + stretch + i, scale) << 4);
@@ -130,4 +135,4 @@ struct block_int4 : block_integer<4, Block> {
 };
 static_assert(encoding<block_int8<>> && encoding<block_int4<>>);
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

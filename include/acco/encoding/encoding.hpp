@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a block of numbers travels. An encoding knows one block; cutting arrays into blocks, sums, differences, element types and
-// messages are done elsewhere (encoding/coding.hpp), so an encoding is a few lines.
+// messages are done elsewhere (storage/coding.hpp), so an encoding is a few lines.
 #pragma once
 
 #include <concepts>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <initializer_list>
 #include <span>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/update_group.hpp"
+#include "acco/number/demand.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -22,6 +24,7 @@ namespace ACCO_NAMESPACE {
 /// Group 0 exists from the start and takes everything from the rule. Elements of a frozen group have no state and no traffic.
 class parameter_layout {
  public:
+  /// A view of one tensor: valid while the layout lives, also when more tensors are added to it.
   struct tensor {
     std::string_view name;
     std::span<std::size_t const> shape;
@@ -38,14 +41,11 @@ class parameter_layout {
   /// One nameless stretch of `parameter_count` elements.
   explicit parameter_layout(std::size_t parameter_count) : parameter_layout() { add("parameters", {parameter_count}); }
 
-  /// Registers a group and returns its number, for `add`. Throws `usage_error` on a negative or non-finite factor.
+  /// Registers a group and returns its number, for `add`. Throws `usage_error` on a number that is
+  /// negative, infinite or NaN.
   std::size_t add_group(update_group group) {
-    if (!(group.learning_rate_scale >= 0) || (group.weight_decay && !(*group.weight_decay >= 0))) {
-      throw usage_error({},
-                        text("a group needs learning_rate_scale >= 0 and weight_decay >= 0, got ", group.learning_rate_scale,
-                             " and ", group.weight_decay.value_or(0)),
-                        text("Give non-negative numbers, or .frozen = true to keep a tensor unchanged"));
-    }
+    demand_not_negative("update_group::learning_rate_scale", group.learning_rate_scale);
+    if (group.weight_decay) demand_not_negative("update_group::weight_decay", *group.weight_decay);
     groups_.push_back(group);
     return groups_.size() - 1;
   }
@@ -140,7 +140,7 @@ class parameter_layout {
     return nullptr;
   }
 
-  std::vector<entry> entries_;
+  std::deque<entry> entries_;  // which does not move what it holds
   std::vector<update_group> groups_;
   std::size_t size_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainable elements of a layout, numbered without gaps, as stretches that one update treats alike.
+// The trainable elements of a layout, numbered without gaps, as the stretches that they are in the trainer's flat buffer.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace ACCO_NAMESPACE {
 
-/// A stretch of elements that one update treats alike. Trainable elements are numbered without gaps (`first`);
-/// in the trainer's flat buffer they start at `offset`.
+/// Neighbours: trainable elements are numbered without gaps (`first`); in the trainer's flat buffer they start at `offset`. Only
+/// frozen tensors end a run: a group does not change an address.
 struct trainable_run {
   std::size_t first;
   std::size_t offset;
   std::size_t count;
-  std::size_t group;
 };
 
 /// The trainable elements of a buffer in the order of the layout, by their number without gaps.
@@ -29,7 +28,7 @@ struct trainable_view {
   template <class Visitor>
   constexpr void for_stretches(std::size_t first, std::size_t count, Visitor&& visit) const {
     std::size_t at = first;
-    for (std::size_t k = 0; k < run_count && at < first + count; ++k) {
+    for (std::size_t k = run_of(first); k < run_count && at < first + count; ++k) {
       const std::size_t behind = runs[k].first + runs[k].count;
       if (at >= behind) continue;
       const std::size_t length = (behind < first + count ? behind : first + count) - at;
@@ -37,19 +36,30 @@ struct trainable_view {
       at += length;
     }
   }
+
+ private:
+  /// The run that holds an element, by halving.
+  [[nodiscard]] constexpr std::size_t run_of(std::size_t element) const {
+    std::size_t low = 0, high = run_count;
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      runs[middle].first + runs[middle].count <= element ? low = middle + 1 : high = middle;
+    }
+    return low;
+  }
 };
 
-/// The runs of a layout in its order, neighbours of one group joined, frozen tensors left out.
+/// The runs of a layout in its order, frozen tensors left out.
 [[nodiscard]] inline std::vector<trainable_run> trainable_runs(parameter_layout const& layout) {
   std::vector<trainable_run> runs;
   std::size_t first = 0;
   for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
     const parameter_layout::tensor each = layout[k];
     if (layout.groups()[each.group].frozen || each.size == 0) continue;
-    if (!runs.empty() && runs.back().group == each.group && runs.back().offset + runs.back().count == each.offset) {
+    if (!runs.empty() && runs.back().offset + runs.back().count == each.offset) {
       runs.back().count += each.size;
     } else {
-      runs.push_back({first, each.offset, each.size, each.group});
+      runs.push_back({first, each.offset, each.size});
     }
     first += each.size;
   }

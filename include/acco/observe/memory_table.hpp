@@ -11,8 +11,9 @@ namespace ACCO_NAMESPACE {
 
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
-/// max(p, g) Phi (p Phi + g Phi where p != g; nothing under `synchronous`)
-/// + (k + 1) m Phi / N + s Phi / N; where rounds travel encoded, + the encoded bytes of Phi gradients and of Phi parameters.
+/// max(p, g) Phi (p Phi + g Phi where p != g; nothing under `synchronous` where p <= g)
+/// + (k + 1) m Phi / N + s Phi / N; where rounds travel encoded, + the encoded bytes of Phi gradients, and
+/// once more of gradients or parameters, whichever are more.
 /// Bookkeeping that does not grow with the parameters is not counted.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole

@@ -34,8 +34,8 @@ struct round_report {
   unsigned first = 0, second = 0;    ///< micro-batches of the parts of the coming step, at least, by the pace
   double compute_seconds = 0;        ///< the trainer's own time since the boundary before
   double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
-  double exposed_seconds = 0;        ///< what the trainer had to wait, or to encode: not hidden
-  std::uint64_t bytes_sent = 0;      ///< by this rank (collective/redistribution.hpp)
+  double exposed_seconds = 0;        ///< of the trainer's thread in the engine: waiting, clearing, copying, encoding
+  std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
   char const* progress = "";         ///< who moved the messages meanwhile (network backends), in words
   time_interval computing;           ///< when the trainer computed since the boundary before
   time_interval communicating;       ///< when the round was in flight

@@ -2,7 +2,8 @@
 // AdamW: Adam with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101, algorithm 2).
 #pragma once
 
-#include "acco/rule/real.hpp"
+#include "acco/number/demand.hpp"
+#include "acco/number/real.hpp"
 #include "acco/rule/update_rule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -22,7 +23,7 @@ struct adamw {
     double beta1, beta2, keep, step_size, second_moment_scale, epsilon;
   };
 
-  [[nodiscard]] constants prepare(update_step const& step, update_group const& group) const {
+  [[nodiscard, gnu::always_inline]] constants prepare(update_step const& step, update_group const& group) const {
     const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
     const double correction1 = 1 - __builtin_pow(beta1, static_cast<double>(step.count));
     const double correction2 = 1 - __builtin_pow(beta2, static_cast<double>(step.count));
@@ -41,6 +42,15 @@ struct adamw {
     parameter = parameter * Real(c.keep) - Real(c.step_size) * first / denominator;
   }
 
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, betas lie in [0, 1), epsilon is
+  /// positive (with 0, a parameter whose gradients are all 0 becomes NaN). The optimizer's constructor calls it.
+  void check(error_place where = {}) const {
+    demand_not_negative("adamw::learning_rate", learning_rate, where);
+    demand_share("adamw::beta1", beta1, where);
+    demand_share("adamw::beta2", beta2, where);
+    demand_positive("adamw::epsilon", epsilon, where);
+    demand_not_negative("adamw::weight_decay", weight_decay, where);
+  }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("learning_rate", learning_rate);

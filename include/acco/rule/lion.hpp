@@ -2,7 +2,8 @@
 // Lion: the sign of an interpolated momentum (Chen et al., arXiv 2302.06675, algorithm 2), with decoupled weight decay.
 #pragma once
 
-#include "acco/rule/real.hpp"
+#include "acco/number/demand.hpp"
+#include "acco/number/real.hpp"
 #include "acco/rule/update_rule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -21,7 +22,7 @@ struct lion {
     double beta1, beta2, keep, rate;
   };
 
-  [[nodiscard]] constexpr constants prepare(update_step const& step, update_group const& group) const {
+  [[nodiscard, gnu::always_inline]] constexpr constants prepare(update_step const& step, update_group const& group) const {
     const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
     return {beta1, beta2, 1 - rate * group.weight_decay.value_or(weight_decay), rate};
   }
@@ -33,6 +34,14 @@ struct lion {
     parameter = parameter * Real(c.keep) - Real(c.rate) * direction;
   }
 
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and betas lie in [0, 1). The
+  /// optimizer's constructor calls it.
+  void check(error_place where = {}) const {
+    demand_not_negative("lion::learning_rate", learning_rate, where);
+    demand_share("lion::beta1", beta1, where);
+    demand_share("lion::beta2", beta2, where);
+    demand_not_negative("lion::weight_decay", weight_decay, where);
+  }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("learning_rate", learning_rate);

@@ -2,7 +2,8 @@
 // Stochastic gradient descent with momentum, Nesterov's variant, and either kind of weight decay.
 #pragma once
 
-#include "acco/rule/real.hpp"
+#include "acco/number/demand.hpp"
+#include "acco/number/real.hpp"
 #include "acco/rule/update_rule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -26,7 +27,7 @@ struct sgd {
     double momentum, keep, coupled_decay, rate_of_gradient, rate_of_momentum;
   };
 
-  [[nodiscard]] constexpr constants prepare(update_step const& step, update_group const& group) const {
+  [[nodiscard, gnu::always_inline]] constexpr constants prepare(update_step const& step, update_group const& group) const {
     const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
     const double strength = group.weight_decay.value_or(weight_decay);
     const bool decoupled = weight_decay_kind == decay::decoupled;
@@ -41,6 +42,13 @@ struct sgd {
     parameter = parameter * Real(c.keep) - (Real(c.rate_of_gradient) * total + Real(c.rate_of_momentum) * slots[0]);
   }
 
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and momentum lies in [0, 1). The
+  /// optimizer's constructor calls it.
+  void check(error_place where = {}) const {
+    demand_not_negative("sgd::learning_rate", learning_rate, where);
+    demand_share("sgd::momentum", momentum, where);
+    demand_not_negative("sgd::weight_decay", weight_decay, where);
+  }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("learning_rate", learning_rate);

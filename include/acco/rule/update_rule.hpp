@@ -48,29 +48,12 @@ concept has_apply = requires(float& parameter, std::array<float, Rule::slot_coun
 ///  - `prepare(update_step, update_group) const`: the trivially copyable constants of a step, computed once per step and group;
 ///  - `template <class Real> static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots,
 ///  constants const&)`:
-///    the update of one element. `Real` is float, double or a SIMD pack: build constants with `Real(x)`, use rule/real.hpp, do
+///    the update of one element. `Real` is float, double or a SIMD pack: build constants with `Real(x)`, use number/real.hpp, do
 ///    not branch on values. A rule that must branch declares `static constexpr bool scalar_only = true`.
-/// Optional: `static constexpr char const* name` and `describe(visit)`, so that ranks with other hyperparameters are found at
-/// `initialize`.
+/// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found at
+/// `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error` on
+/// hyperparameters that mean nothing (number/demand.hpp).
 template <class Rule>
 concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && has_apply<Rule>;
-
-/// The same requirements one by one, so that each failure is one sentence. Use as the first line of a class:
-/// `check_update_rule<Rule>();`
-template <class Rule>
-consteval bool check_update_rule() {
-  static_assert(has_slot_count<Rule>, "acco: the update rule lacks `static constexpr std::size_t slot_count`");
-  if constexpr (has_slot_count<Rule>) {
-    static_assert(
-        has_prepare<Rule>,
-        "acco: the update rule lacks `prepare(update_step, update_group) const` returning trivially copyable constants");
-    if constexpr (has_prepare<Rule>) {
-      static_assert(has_apply<Rule>,
-                    "acco: the update rule lacks `static void apply(Real& parameter, Real gradient, std::array<Real, "
-                    "slot_count>& slots, constants const&)`");
-    }
-  }
-  return true;
-}
 
 }  // namespace ACCO_NAMESPACE

@@ -75,12 +75,91 @@ concept has_plan = requires(Schedule const& schedule, std::size_t round) {
 template <class Schedule>
 concept has_pace = requires(Schedule const& schedule) { requires pace<std::remove_cvref_t<decltype(schedule.pace)>>; };
 
-/// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Round 0 must be
-/// `fresh`, and either all rounds wait or none does (the engine asks round 0). A step begins after a
-/// commit. Optional: `static constexpr char const* name`; data members `estimate` and `commit`, which say how the rounds
-/// that do not, and that do commit travel (encoding/encoding.hpp).
+/// A schedule's rounds repeat: first come `warm_up` rounds, then every `period` rounds are alike.
+struct schedule_period {
+  std::size_t warm_up = 0, period = 0;
+  /// The round of the first period, or of the warm-up, that stands for a round.
+  [[nodiscard]] constexpr std::size_t stands_for(std::size_t round) const noexcept {
+    return round < warm_up ? round : warm_up + (round - warm_up) % period;
+  }
+  [[nodiscard]] constexpr std::size_t rounds() const noexcept { return warm_up + period; }
+};
+/// What the schedule declares, or the shortest period in which its first 64 rounds repeat; 0: they do not, or of none up to 16.
+template <class Schedule>
+[[nodiscard]] constexpr schedule_period period_of(Schedule const& schedule) {
+  schedule_period found;
+  if constexpr (requires { Schedule::warm_up_rounds; }) found.warm_up = Schedule::warm_up_rounds;
+  if constexpr (requires { Schedule::period; }) {
+    found.period = Schedule::period;
+  } else {
+    for (std::size_t period = 1; period <= 16 && found.period == 0; ++period) {
+      bool repeats = true;
+      for (std::size_t round = found.warm_up; repeats && round < found.warm_up + 64 - period; ++round)
+        repeats = schedule.plan(round) == schedule.plan(round + period);
+      if (repeats) found.period = period;
+    }
+  }
+  return found;
+}
+
+/// Why the engine cannot run a table of rounds.
+enum class schedule_flaw {
+  none,
+  no_period,
+  first_round,
+  step_begins_with_kept,
+  mixed_waits,
+  keeps_while_waiting,
+  keeps_and_commits,
+  kept_twice,
+  never_commits
+};
+[[nodiscard]] constexpr char const* words_of(schedule_flaw flaw) noexcept {
+  switch (flaw) {
+    case schedule_flaw::none: break;
+    case schedule_flaw::no_period:
+      return "its rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)";
+    case schedule_flaw::first_round: return "round 0 carries kept gradients, and nothing was kept before it";
+    case schedule_flaw::step_begins_with_kept: return "a round after a commit carries kept gradients, which the commit has used";
+    case schedule_flaw::mixed_waits: return "the computation waits for some rounds and not for others";
+    case schedule_flaw::keeps_while_waiting: return "the computation waits for a round that keeps its gradients";
+    case schedule_flaw::keeps_and_commits:
+      return "a round that commits keeps its gradients, so the next step would use them again";
+    case schedule_flaw::kept_twice: return "a round adds gradients to reduced ones that the accumulator has kept too";
+    case schedule_flaw::never_commits: return "no round of its period commits";
+  }
+  return "";
+}
+/// plan(round) is its table.
+template <class Plan>
+[[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds) {
+  if (rounds.period == 0) return schedule_flaw::no_period;
+  if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
+  bool ever_commits = false;
+  for (std::size_t round = 0; round < rounds.rounds(); ++round) {
+    const round_plan now = plan(round), next = plan(rounds.stands_for(round + 1));
+    if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
+    if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
+    if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
+    if (commits(now) && next.gradients != carried::fresh) return schedule_flaw::step_begins_with_kept;
+    if (now.keeps && next.gradients != carried::fresh) return schedule_flaw::kept_twice;
+    ever_commits = ever_commits || (round >= rounds.warm_up && commits(now));
+  }
+  return ever_commits ? schedule_flaw::none : schedule_flaw::never_commits;
+}
+
+/// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Its rounds repeat
+/// every `static constexpr std::size_t period` rounds (without it, the shortest that is seen), after
+/// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a commit; either
+/// all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional: `static constexpr char
+/// const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and that do commit travel
+/// (encoding/encoding.hpp).
 template <class Schedule>
 concept schedule = has_plan<Schedule> && has_pace<Schedule>;
+
+/// The table of a schedule whose plan does not depend on how it was made.
+template <class Schedule>
+concept has_constant_plan = requires { typename std::bool_constant<(Schedule{}.plan(0), true)>; };
 
 /// The same, one sentence each.
 template <class Schedule>
@@ -89,6 +168,25 @@ consteval bool check_schedule() {
   static_assert(
       has_pace<Schedule>,
       "acco: the schedule lacks a data member `pace` with `minimum(step_part)` and `maximum(step_part)` returning unsigned");
+  if constexpr (has_plan<Schedule> && has_constant_plan<Schedule>) {
+    constexpr schedule_flaw flaw = flaw_of([](std::size_t round) { return Schedule{}.plan(round); }, period_of(Schedule{}));
+    static_assert(
+        flaw != schedule_flaw::no_period,
+        "acco: the schedule's rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)");
+    static_assert(flaw != schedule_flaw::first_round,
+                  "acco: the schedule's round 0 carries kept gradients, and nothing was kept before it");
+    static_assert(flaw != schedule_flaw::step_begins_with_kept,
+                  "acco: a round of the schedule after a commit carries kept gradients, which the commit has used");
+    static_assert(flaw != schedule_flaw::mixed_waits,
+                  "acco: under the schedule the computation waits for some rounds and not for others");
+    static_assert(flaw != schedule_flaw::keeps_while_waiting,
+                  "acco: under the schedule the computation waits for a round that keeps its gradients");
+    static_assert(flaw != schedule_flaw::keeps_and_commits,
+                  "acco: a round of the schedule that commits keeps its gradients, so the next step would use them again");
+    static_assert(flaw != schedule_flaw::kept_twice,
+                  "acco: a round of the schedule adds gradients to reduced ones that the accumulator has kept too");
+    static_assert(flaw != schedule_flaw::never_commits, "acco: no round of the schedule's period commits");
+  }
   return true;
 }
 

@@ -3,6 +3,8 @@
 // suffice.
 #pragma once
 
+#include <cstddef>
+
 #include "acco/schedule/schedule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -13,6 +15,7 @@ struct synchronous {
   Commit commit = {};  ///< how rounds travel
   fixed_pace pace = {};
 
+  static constexpr std::size_t period = 1;
   static constexpr char const* name = "synchronous";
   [[nodiscard]] constexpr round_plan plan(std::size_t) const noexcept { return {.meanwhile = computation::waits}; }
 };

@@ -3,6 +3,7 @@
 // the commit.
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 
 #include "acco/schedule/schedule.hpp"
@@ -22,6 +23,7 @@ struct two_phase {
   Commit commit = {};      ///< how commit rounds travel
   Pace pace = {};
 
+  static constexpr std::size_t period = 2;
   static constexpr char const* name = "two_phase";
   static constexpr bool splits_steps = true;
   [[nodiscard]] constexpr round_plan plan(std::size_t round) const noexcept {

@@ -2,6 +2,8 @@
 // The delayed update with weight prediction (ACCO-WP in arXiv 2406.02613; SAPipe's option 2, NeurIPS 2022).
 #pragma once
 
+#include <cstddef>
+
 #include "acco/schedule/schedule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -13,6 +15,7 @@ struct weight_prediction {
   Commit commit = {};  ///< how rounds travel
   Pace pace = {};
 
+  static constexpr std::size_t period = 1;
   static constexpr char const* name = "weight_prediction";
   [[nodiscard]] constexpr round_plan plan(std::size_t) const noexcept { return {.parameters = update::commit_and_predict}; }
 };

@@ -1,73 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over host arrays, written once over packs. The remainder goes through a padded pack, so that every element sees the same
-// instructions wherever it lies: results do not depend on how a buffer was cut.
+// Loops over host arrays of a rank: sums over ranks, squares, the update.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <type_traits>
 
+#include "acco/number/convert.hpp"
+#include "acco/number/finite_arrays.hpp"
+#include "acco/number/pack.hpp"
 #include "acco/rule/update_rule.hpp"
-#include "acco/storage/pack.hpp"
+#include "acco/storage/update_table.hpp"
 
-namespace ACCO_NAMESPACE::elementwise {
-
-/// Calls body(index, n) for stretches of `lanes` elements, the last one with n < lanes when they do not divide.
-template <std::size_t lanes, class Body>
-inline void for_packs(std::size_t count, Body&& body) {
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) body(i, std::integral_constant<std::size_t, lanes>{});
-  if (i < count) body(i, count - i);
-}
-
-template <class Pack, class U, class N>
-[[nodiscard]] inline Pack load(U const* from, N n) {
-  if constexpr (std::is_same_v<N, std::integral_constant<std::size_t, Pack::lanes>>) {
-    return Pack::load(from);
-  } else {
-    U padded[Pack::lanes] = {};
-    std::copy_n(from, n, padded);
-    return Pack::load(padded);
-  }
-}
-
-template <class Pack, class U, class N>
-inline void store(Pack const& value, U* to, N n) {
-  if constexpr (std::is_same_v<N, std::integral_constant<std::size_t, Pack::lanes>>) {
-    value.store(to);
-  } else {
-    U padded[Pack::lanes];
-    value.store(padded);
-    std::copy_n(padded, n, to);
-  }
-}
-
-/// The type in which two element types are combined: double if either is double, else float.
-template <class A, class B>
-using wider = std::conditional_t<std::is_same_v<A, double> || std::is_same_v<B, double>, double, float>;
-
-/// to[i] = from[i], converted.
-template <class From, class To>
-inline void convert(From const* from, To* to, std::size_t count) {
-  if constexpr (std::is_same_v<From, To>) {
-    if (count != 0) std::memcpy(static_cast<void*>(to), from, count * sizeof(To));
-  } else {
-    using numbers = pack<wider<From, To>>;
-    for_packs<numbers::lanes>(count, [&](std::size_t i, auto n) { store(load<numbers>(from + i, n), to + i, n); });
-  }
-}
-
-/// to[i] += from[i], computed in the wider type.
-template <class From, class To>
-inline void add(From const* from, To* to, std::size_t count) {
-  using numbers = pack<wider<From, To>>;
-  for_packs<numbers::lanes>(
-      count, [&](std::size_t i, auto n) { store(load<numbers>(to + i, n) + load<numbers>(from + i, n), to + i, n); });
-}
+namespace ACCO_SIMD_NAMESPACE::elementwise {
 
 /// out = (or +=) the sum of `sources` arrays in their order: ((s0 + s1) + s2) + ... in at least fp32; source(k) is the k-th
 /// array. Works on cache-sized pieces, so that memory is passed once.
@@ -111,57 +57,19 @@ template <class From>
   return total;
 }
 
-/// `before` plus the sum of squares, block by block: an array that is cut after whole blocks gives the same bits as the whole.
+/// The sum of squares, block by block.
 template <class From>
-[[nodiscard]] inline double sum_of_squares(From const* from, std::size_t count, double before = 0) {
+[[nodiscard]] inline double sum_of_squares(From const* from, std::size_t count) {
+  double before = 0;
   for (std::size_t i = 0; i < count; i += square_block) before += squares_of_block(from + i, std::min(square_block, count - i));
   return before;
 }
 
-/// Whether none of `count` numbers is infinite or not a number.
-template <std::size_t count>
-[[nodiscard]] inline bool all_finite(float const* from) {
-  using integers = pack<float>::vector_of<std::int32_t>::type;
-  constexpr std::size_t lanes = pack<float>::lanes;
-  constexpr std::int32_t infinite = 0x7f800000;
-  integers bad{};
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    integers bits;
-    std::memcpy(&bits, from + i, sizeof bits);
-    bad |= (bits & infinite) == infinite;
-  }
-  bool finite = true;
-  for (std::size_t k = 0; k < lanes; ++k) finite = finite && bad[k] == 0;
-  for (; i < count; ++i) finite = finite && std::isfinite(from[i]);
-  return finite;
-}
-
-/// How many elements are infinite or not a number; `first` becomes the index of the first of them.
-template <class From>
-[[nodiscard]] inline std::size_t count_non_finite(From const* from, std::size_t count, std::size_t& first) {
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!std::isfinite(static_cast<double>(from[i])) && found++ == 0) first = i;
-  }
-  return found;
-}
-
-/// The slices of one rank that a rule works on.
-template <class Master, class Sum, class Parameter, std::size_t Slots>
-struct update_arguments {
-  Master* master;
-  std::array<Master*, Slots> slots;
-  Sum const* gradient;  ///< the reduced sum; multiplied by `scale` before the rule sees it
-  Parameter* out;       ///< what the ranks will get
-  std::size_t count;
-};
-
-/// One pass over memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only, commit also master
-/// and slots, commit_and_predict commits and writes the prediction of the step after (constants `next`) to `out`.
+/// One pass over a block's memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only, commit also
+/// master and slots, commit_and_predict commits and writes the prediction of the step after (constants `next`) to `out`, which is
+/// indexed like the slice.
 template <class Rule, update kind, class Master, class Sum, class Parameter>
-inline void apply(rule_constants<Rule> const& now, rule_constants<Rule> const& next, double scale,
-                  update_arguments<Master, Sum, Parameter, Rule::slot_count> const& a) {
+inline void apply(update_table<Rule, Master, Sum> const& a, update_block const& block, Parameter* out) {
   constexpr std::size_t slot_count = Rule::slot_count;
   constexpr bool scalar_only = requires { requires Rule::scalar_only; };
   using numbers = pack<Master, scalar_only ? 1 : simd_bytes / sizeof(Master)>;
@@ -178,22 +86,27 @@ inline void apply(rule_constants<Rule> const& now, rule_constants<Rule> const& n
       Rule::apply(parameter, gradient, slots, constants);
     }
   };
-  const auto constants_now = now;  // local copies: no store below can alias them
-  const auto constants_next = next;
-  const numbers factor(scale);
-  for_packs<numbers::lanes>(a.count, [&](std::size_t i, auto n) {
-    auto parameter = load<numbers>(a.master + i, n);
-    const auto gradient = load<numbers>(a.gradient + i, n) * factor;
+  const auto constants_now = a.now[block.group];  // local copies: no store below can alias them
+  const auto constants_next = a.next[block.group];
+  const numbers factor(*a.scale);
+  Master* const master = a.master + block.begin;
+  Sum const* const gradients = a.gradient + block.begin;
+  Parameter* const to = out + block.begin;
+  std::array<Master*, slot_count> slot;
+  for (std::size_t k = 0; k < slot_count; ++k) slot[k] = a.slots[k] + block.begin;
+  for_packs<numbers::lanes>(block.count, [&](std::size_t i, auto n) {
+    auto parameter = load<numbers>(master + i, n);
+    const auto gradient = load<numbers>(gradients + i, n) * factor;
     std::array<numbers, slot_count> slots;
-    for (std::size_t k = 0; k < slot_count; ++k) slots[k] = load<numbers>(a.slots[k] + i, n);
+    for (std::size_t k = 0; k < slot_count; ++k) slots[k] = load<numbers>(slot[k] + i, n);
     run(parameter, gradient, slots, constants_now);
     if constexpr (kind != update::predict) {
-      store(parameter, a.master + i, n);
-      for (std::size_t k = 0; k < slot_count; ++k) store(slots[k], a.slots[k] + i, n);
+      store(parameter, master + i, n);
+      for (std::size_t k = 0; k < slot_count; ++k) store(slots[k], slot[k] + i, n);
     }
     if constexpr (kind == update::commit_and_predict) run(parameter, gradient, slots, constants_next);
-    store(parameter, a.out + i, n);
+    store(parameter, to + i, n);
   });
 }
 
-}  // namespace ACCO_NAMESPACE::elementwise
+}  // namespace ACCO_SIMD_NAMESPACE::elementwise

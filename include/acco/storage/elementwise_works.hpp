@@ -8,7 +8,7 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// Enqueues to[i] = from[i], converted; nothing where they are the same memory.
 template <class From, class To>
@@ -22,4 +22,4 @@ void enqueue_add(host_queue& queue, From const* from, To* to, std::size_t count)
   queue.enqueue([=] { elementwise::add(from, to, count); });
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "acco/bfloat16.hpp"
-#include "acco/encoding/coding.hpp"
 #include "acco/half.hpp"
+#include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// A stretch of memory from a memory resource; freed with the object. Aligned to 64 bytes.
 class host_buffer {
@@ -71,7 +71,7 @@ class host_numbers {
   [[nodiscard]] T& operator[](std::size_t i) noexcept { return values_[i]; }
   [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return values_[i]; }
   /// Where works find them.
-  [[nodiscard]] T* there(std::size_t i = 0) noexcept { return &values_[i]; }
+  [[nodiscard]] T* there(std::size_t i = 0) noexcept { return values_.data() + i; }
   void upload(host_queue&) const noexcept {}
   void download(host_queue&) const noexcept {}
 
@@ -101,6 +101,9 @@ struct host_storage {
   using buffer = host_buffer;
   template <class T>
   using numbers = host_numbers<T>;
+
+  /// Elements of a rank's share of a bucket, if options::bucket_elements does not say otherwise.
+  static constexpr std::size_t usual_share = std::size_t{1} << 20U;
 
   /// Where the buffers come from; must outlive the optimizer.
   std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
@@ -139,8 +142,8 @@ struct host_storage {
     queue.enqueue([step] {
       if constexpr (std::is_void_v<decltype(step())>) {
         step();
-      } else if (!step()) {
-        throw round_stopped{};
+      } else {
+        return step() ? progress::done : progress::ended;
       }
     });
   }
@@ -168,38 +171,39 @@ struct host_storage {
     queue.enqueue([=] { *result = elementwise::sum_of_squares(slice.slice().data(), slice.slice().size()); });
   }
 
-  /// Enqueues the update of the arrays in `arguments` by `Rule` (elementwise.hpp); where *wanted is false, `out` becomes the
-  /// masters, unchanged. Everything pointed at is read when the task runs.
+  /// Enqueues the update of the blocks from `first` to before `last` by `Rule` (elementwise.hpp). `out`, indexed like the slice,
+  /// gets what the ranks will get; where nothing is wanted, the masters, unchanged.
   template <class Rule, update kind>
-  static void apply(host_queue& queue, bool const* wanted, rule_constants<Rule> const* now, rule_constants<Rule> const* next,
-                    double const* scale,
-                    elementwise::update_arguments<Master, sum_type, Parameter, Rule::slot_count> const* arguments) {
-    queue.enqueue([=] { apply_now<Rule, kind>(*wanted, *now, *next, *scale, *arguments); });
-  }
-  /// The same at once, for tasks that work in pieces.
-  template <class Rule, update kind>
-  static void apply_now(bool wanted, rule_constants<Rule> const& now, rule_constants<Rule> const& next, double scale,
-                        elementwise::update_arguments<Master, sum_type, Parameter, Rule::slot_count> const& arguments) {
-    if (wanted) {
-      elementwise::apply<Rule, kind>(now, next, scale, arguments);
-    } else {
-      elementwise::convert(arguments.master, arguments.out, arguments.count);
-    }
+  static void apply(host_queue& queue, update_table<Rule, Master, sum_type> const* table, std::size_t first, std::size_t last,
+                    Parameter* out) {
+    queue.enqueue([=] {
+      for (update_block const* block = table->blocks + first; block != table->blocks + last; ++block) {
+        if (*table->wanted) {
+          elementwise::apply<Rule, kind>(*table, *block, out);
+        } else {
+          elementwise::convert(table->master + block->begin, out + block->begin, block->count);
+        }
+      }
+    });
   }
 
-  /// Encodes `slices` slices of `count` numbers, each into `stride` bytes: at once, between the trainer's own computations, or as
-  /// a task. What is not finite is noted in `bad`.
-  template <encoding Encoding, class T>
-  static void encode_now(host_queue&, Encoding const& e, T const* from, std::size_t slices, std::size_t count, std::byte* to,
-                         coding::refused bad) {
+  /// At once: nothing has been refused yet.
+  static void forget(host_queue&, coding::refused bad) noexcept {
     *bad.found = 0;
     *bad.first = ~0ULL;
-    encode_slices(e, from, slices, count, to, bad);
+  }
+  /// Encodes `slices` slices of `count` numbers, the first of which is element `index`, one after the other: at once, between the
+  /// trainer's own computations, or as a task. What is not finite is noted in `bad`.
+  template <encoding Encoding, class T>
+  static void encode_now(host_queue&, Encoding const& e, T const* from, std::size_t index, std::size_t slices, std::size_t count,
+                         std::byte* to, coding::refused bad) {
+    for (std::size_t k = 0; k < slices; ++k)
+      coding::encode_values(e, from + k * count, index + k * count, count, to + k * encoded_size<Encoding>(count), bad);
   }
   template <encoding Encoding, class T>
-  static void encode(host_queue& queue, Encoding const& e, T const* from, std::size_t slices, std::size_t count, std::byte* to,
-                     coding::refused bad) {
-    queue.enqueue([=] { encode_slices(e, from, slices, count, to, bad); });
+  static void encode(host_queue& queue, Encoding const& e, T const* from, std::size_t index, std::size_t slices,
+                     std::size_t count, std::byte* to, coding::refused bad) {
+    queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad); });
   }
   /// Enqueues: encodes values[i] - (element index + i of the reference).
   template <encoding Encoding>
@@ -217,14 +221,14 @@ struct host_storage {
       coding::decode_sum(e, sources, source, out, count, add);
     });
   }
-  /// Enqueues out[i] = reference[i] + the decoded difference, for `total` elements in slices of `slice` elements.
+  /// Enqueues out[i] = (element index + i of the reference) + the decoded difference, for `total` elements in slices of `slice`.
   template <encoding Encoding>
   static void decode_onto(host_queue& queue, Encoding const& e, std::byte const* from, trainable_view<Parameter> reference,
-                          std::size_t slice, std::size_t total, Parameter* out) {
+                          std::size_t index, std::size_t slice, std::size_t total, Parameter* out) {
     queue.enqueue([=] {
       std::byte const* encoded = from;
       for (std::size_t i = 0; i < total; i += slice, encoded += encoded_size<Encoding>(slice))
-        coding::decode_onto(e, encoded, reference, i, std::min(slice, total - i), out + i);
+        coding::decode_onto(e, encoded, reference, index + i, std::min(slice, total - i), out + i);
     });
   }
 
@@ -238,15 +242,7 @@ struct host_storage {
   static void convert(host_queue& queue, From const* from, To* to, std::size_t count) {
     enqueue_convert(queue, from, to, count);
   }
-
- private:
-  template <encoding Encoding, class T>
-  static void encode_slices(Encoding const& e, T const* from, std::size_t slices, std::size_t count, std::byte* to,
-                            coding::refused const& bad) {
-    for (std::size_t k = 0; k < slices; ++k)
-      coding::encode_values(e, from + k * count, k * count, count, to + k * encoded_size<Encoding>(count), bad);
-  }
 };
 static_assert(storage<host_storage<float>>);
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

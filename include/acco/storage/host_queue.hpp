@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of host storage: tasks in order, run by one communication thread, or by whoever waits (a backend's driver).
+// The queue of host storage: tasks in two lanes, each in order, run by a thread a lane, or by whoever waits (a backend's driver).
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,20 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "acco/clock.hpp"
 #include "acco/error.hpp"
-#include "acco/observe/clock.hpp"
+#include "acco/storage/lane.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// A task's answer.
 enum class progress {
   done,
   pending,   ///< transfers are under way: ask again later
   advanced,  ///< transfers are under way, and some have ended since the last question: ask again sooner
+  ended,     ///< done, and no task, in either lane, is to run before the next `wait` has returned
 };
 
 /// How a backend that makes progress in the caller's thread is waited for: `wait` is called whenever the queue cannot go on by
@@ -36,31 +39,61 @@ struct queue_driver {
   void* context;
 };
 
-/// Tasks run in the order of `enqueue`, one at a time. A task that throws ends the queue: the tasks behind it are dropped, and
-/// `wait` and `rethrow` throw what it threw. `enqueue`, `wait`, `poll` belong to the one thread that owns the queue (the
-/// trainer's). Nothing is allocated after construction: a task is a trivially copyable function object of at most 96 bytes.
+/// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does not order
+/// them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and `rethrow` throw what
+/// it threw. All members but those of tasks belong to the one thread that owns the queue (the trainer's). A task is a trivially
+/// copyable function object of at most 96 bytes; `reserve` makes room, after which nothing is allocated.
 class host_queue {
  public:
-  /// Tasks run on a thread of the queue's own.
-  host_queue() : thread_([this] { work(); }) {}
+  /// Tasks run on threads of the queue's own; at first on one.
+  host_queue() : host_queue(queue_driver{}) {}
   /// Tasks run inside `wait` and `poll`, where the driver decides how long to rest whatever a task answers; with an empty driver,
-  /// on a thread of the queue's own.
+  /// on threads of the queue's own.
   explicit host_queue(queue_driver driver) : driver_(driver) {
-    if (driver_.wait == nullptr) thread_ = std::thread([this] { work(); });
+    for (lane_state& each : lanes_) each.ring.resize(usual_capacity);
+    if (driver_.wait == nullptr) start(lanes_[0]);
   }
   host_queue(host_queue const&) = delete;
   host_queue& operator=(host_queue const&) = delete;
   ~host_queue() { stop(); }
 
-  /// Appends a task: a function object returning void or `progress`.
+  /// Room for so many tasks a lane, and, if `lanes_overlap`, a thread for each lane: otherwise `on` changes nothing. Only when
+  /// idle.
+  void reserve(std::size_t tasks, bool lanes_overlap) {
+    for (lane_state& each : lanes_) {
+      const std::lock_guard lock(mutex_);
+      std::vector<slot> larger(std::max(tasks, each.ring.size()));
+      each.ring.swap(larger);
+      each.submitted = each.available = each.needs = 0;
+      each.finished.store(0, std::memory_order_release);
+      each.awaited = 0;
+    }
+    overlaps_ = lanes_overlap;
+    if (overlaps_ && driver_.wait == nullptr && !lanes_[1].thread.joinable()) start(lanes_[1]);
+    on(lane::network);
+  }
+
+  /// What is enqueued from now on goes to this lane; at first it is `network`.
+  void on(lane which) noexcept { current_ = overlaps_ ? which : lane::network; }
+  /// All that is in the current lane so far.
+  [[nodiscard]] queue_mark mark() const noexcept { return {current_, of(current_).submitted}; }
+  /// What is enqueued in the current lane from now on runs after all that the mark stands for.
+  void after(queue_mark mark) noexcept {
+    if (mark.where != current_) of(current_).needs = std::max(of(current_).needs, mark.tasks);
+  }
+
+  /// Appends a task to the current lane: a function object returning void or `progress`.
   template <class Task>
   void enqueue(Task task) {
     static_assert(std::is_trivially_copyable_v<Task> && std::is_trivially_destructible_v<Task>,
                   "acco: a task captures pointers, views and numbers only");
     static_assert(sizeof(Task) <= slot::bytes && alignof(Task) <= alignof(std::max_align_t),
                   "acco: a task holds at most 96 bytes");
-    slot& next = next_slot();
+    lane_state& mine = of(current_);
+    if (mine.submitted - mine.done() == mine.ring.size()) wait_for(mine, mine.submitted - mine.ring.size() + 1);
+    slot& next = mine.ring[mine.submitted % mine.ring.size()];
     ::new (static_cast<void*>(next.storage)) Task(task);
+    next.needs = mine.needs;
     next.run = [](void* storage) {
       Task& stored = *std::launder(static_cast<Task*>(storage));
       if constexpr (std::is_void_v<decltype(stored())>) {
@@ -70,7 +103,7 @@ class host_queue {
         return stored();
       }
     };
-    submit();
+    submit(mine);
   }
 
   /// Enqueues *to = the time, `steady_seconds()`, at which the tasks before it are done.
@@ -84,15 +117,19 @@ class host_queue {
   void before_computation() const noexcept {}
 
   /// Whether every task has ended. Never blocks.
-  [[nodiscard]] bool idle() const noexcept { return finished() == submitted_; }
+  [[nodiscard]] bool idle() const noexcept {
+    return lanes_[0].done() == lanes_[0].submitted && lanes_[1].done() == lanes_[1].submitted;
+  }
 
-  /// Blocks until every task has ended; throws what a task threw.
+  /// Blocks until every task has ended; throws what a task threw. A task that ends no deadline of its own is given up after twice
+  /// the deadline.
   void wait() {
-    wait_until(submitted_);
+    for (lane_state& each : lanes_) wait_for(each, each.submitted);
+    ended_.store(false, std::memory_order_relaxed);
     rethrow();
   }
 
-  /// Lets a driven queue go as far as it can without blocking; nothing to do when a thread runs the tasks.
+  /// Lets a driven queue go as far as it can without blocking; nothing to do when threads run the tasks.
   void poll() {
     if (driver_.poll == nullptr || idle()) return;
     advance();
@@ -114,15 +151,16 @@ class host_queue {
     failed_.store(false, std::memory_order_release);
   }
 
-  /// Drops the tasks that have not begun and ends the thread. A task that is blocked in a backend must be released there first.
+  /// Drops the tasks that have not begun and ends the threads. A task that is blocked in a backend must be released there first.
   void stop() noexcept {
-    if (!thread_.joinable()) return;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    more_.notify_one();
-    thread_.join();
+    for (lane_state& each : lanes_) {
+      each.more.notify_one();
+      if (each.thread.joinable()) each.thread.join();
+    }
   }
 
   /// Where the tasks stand, for the messages of errors; the deadline, in seconds, of any wait for another rank. Set when the
@@ -131,59 +169,83 @@ class host_queue {
   double deadline = 600;
 
  private:
-  static constexpr std::size_t capacity = 64;
+  static constexpr std::size_t usual_capacity = 64;
   struct slot {
     static constexpr std::size_t bytes = 96;
     alignas(std::max_align_t) std::byte storage[bytes];
     progress (*run)(void*);
+    std::uint64_t needs;  // tasks of the other lane that must have ended
+  };
+  struct lane_state {
+    std::vector<slot> ring;
+    std::uint64_t submitted = 0;  // the owner's count
+    std::uint64_t needs = 0;      // of the task that is enqueued next
+    std::uint64_t available = 0;  // `submitted`, as the thread sees it
+    std::uint64_t awaited = 0;    // how many finished tasks the owner waits for
+    std::atomic<std::uint64_t> finished = 0;
+    bool asleep = false;
+    std::condition_variable more;
+    std::thread thread;
+    [[nodiscard]] std::uint64_t done() const noexcept { return finished.load(std::memory_order_acquire); }
+    [[nodiscard]] slot& next() noexcept { return ring[finished.load(std::memory_order_relaxed) % ring.size()]; }
   };
 
-  [[nodiscard]] std::uint64_t finished() const noexcept { return finished_.load(std::memory_order_acquire); }
+  [[nodiscard]] lane_state& of(lane which) noexcept { return lanes_[static_cast<std::size_t>(which)]; }
+  [[nodiscard]] lane_state const& of(lane which) const noexcept { return lanes_[static_cast<std::size_t>(which)]; }
+  [[nodiscard]] lane_state& other_than(lane_state const& mine) noexcept { return lanes_[&mine == &lanes_[0] ? 1 : 0]; }
 
-  slot& next_slot() {
-    if (submitted_ - finished() == capacity) wait_until(submitted_ - capacity + 1);
-    return ring_[submitted_ % capacity];
+  void start(lane_state& mine) {
+    mine.thread = std::thread([this, &mine] { work(mine); });
   }
   /// The next slot holds a task.
-  void submit() {
-    ++submitted_;
-    if (thread_.joinable()) {
-      bool asleep = false;
-      {
-        const std::lock_guard lock(mutex_);
-        available_ = submitted_;
-        asleep = std::exchange(asleep_, false);
-      }
-      if (asleep) more_.notify_one();
-    } else {
-      available_ = submitted_;
+  void submit(lane_state& mine) {
+    ++mine.submitted;
+    if (driver_.wait != nullptr) {
+      mine.available = mine.submitted;
+      return;
     }
+    bool asleep = false;
+    {
+      const std::lock_guard lock(mutex_);
+      mine.available = mine.submitted;
+      asleep = std::exchange(mine.asleep, false);
+    }
+    if (asleep) mine.more.notify_one();
   }
 
-  progress run_next() noexcept {
-    slot& next = ring_[finished_.load(std::memory_order_relaxed) % capacity];
-    if (failed_.load(std::memory_order_relaxed)) return progress::done;
+  /// Whether the lane has a task that may run now.
+  [[nodiscard]] bool ready(lane_state& mine) noexcept {
+    return mine.available != mine.finished.load(std::memory_order_relaxed) && mine.next().needs <= other_than(mine).done();
+  }
+  progress run_next(lane_state& mine) noexcept {
+    if (failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire)) return progress::done;
+    slot& next = mine.next();
     try {
-      return next.run(next.storage);
+      const progress result = next.run(next.storage);
+      if (result != progress::ended) return result;
+      ended_.store(true, std::memory_order_release);
     } catch (...) {
-      error_ = std::current_exception();
+      const std::lock_guard lock(mutex_);
+      if (!failed_.load(std::memory_order_relaxed)) error_ = std::current_exception();
       failed_.store(true, std::memory_order_release);
-      return progress::done;
     }
+    return progress::done;
   }
 
-  void work() noexcept {
+  void work(lane_state& mine) noexcept {
+    lane_state& other = other_than(mine);
     std::unique_lock lock(mutex_);
     constexpr std::chrono::nanoseconds shortest{1000}, longest{1'000'000};
     std::chrono::nanoseconds nap = shortest;
     for (;;) {
-      while (!stopping_ && available_ == finished_.load(std::memory_order_relaxed)) {
-        asleep_ = true;
-        more_.wait(lock);
+      while (!stopping_ && !ready(mine)) {
+        mine.asleep = true;
+        mine.more.wait(lock);
       }
+      mine.asleep = false;
       if (stopping_) return;
       lock.unlock();
-      const progress result = run_next();
+      const progress result = run_next(mine);
       if (result != progress::done) {  // look again: a few times for each transfer, so that looking costs little
         std::this_thread::sleep_for(nap);
         nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 2 + shortest, longest);
@@ -192,38 +254,57 @@ class host_queue {
       }
       nap = shortest;
       lock.lock();
-      if (finished_.fetch_add(1, std::memory_order_release) + 1 == awaited_) done_.notify_one();
+      if (mine.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == mine.awaited) done_.notify_one();
+      if (other.asleep && ready(other)) other.more.notify_one();
     }
   }
 
-  /// Runs tasks in the calling thread until one is pending.
+  /// Runs tasks in the calling thread until none can go on; now one lane goes first, now the other: what orders them is `after`.
   void advance() {
-    while (!idle() && run_next() == progress::done) finished_.fetch_add(1, std::memory_order_release);
+    for (bool moved = true; moved; update_first_ = !update_first_) {
+      moved = false;
+      for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+        lane_state& each = lanes_[update_first_ ? 1 - k : k];
+        while (ready(each) && run_next(each) == progress::done) {
+          each.finished.fetch_add(1, std::memory_order_release);
+          moved = true;
+        }
+      }
+    }
   }
 
-  void wait_until(std::uint64_t count) {
-    if (finished() >= count) return;
-    if (thread_.joinable()) {
-      std::unique_lock lock(mutex_);
-      awaited_ = count;  // wakes this thread once, not after every task
-      done_.wait(lock, [&] { return finished_.load(std::memory_order_relaxed) >= count; });
+  void wait_for(lane_state& mine, std::uint64_t count) {
+    if (mine.done() >= count) return;
+    if (driver_.wait != nullptr) {
+      for (advance(); mine.done() < count; advance()) driver_.wait(driver_.context);
       return;
     }
-    for (advance(); finished() < count; advance()) driver_.wait(driver_.context);
+    std::unique_lock lock(mutex_);
+    mine.awaited = count;  // wakes this thread once, not after every task
+    for (std::uint64_t seen = all_done(); mine.done() < count;) {
+      if (done_.wait_for(lock, std::chrono::duration<double>(std::min(2 * deadline + 1, 1e9))) == std::cv_status::no_timeout)
+        continue;
+      if (mine.done() < count && all_done() == seen) throw_stuck();
+      seen = all_done();
+    }
+    mine.awaited = 0;
+  }
+  [[nodiscard]] std::uint64_t all_done() const noexcept { return lanes_[0].done() + lanes_[1].done(); }
+  [[noreturn]] void throw_stuck() const {
+    throw deadline_error(place, text("a task of this rank's queue has not ended within twice the deadline of ", deadline, " s"),
+                         text("The backend waits without a deadline: let each of its operations give up after queue.deadline "
+                              "seconds"));
   }
 
   queue_driver driver_{};
-  std::array<slot, capacity> ring_;
-  std::uint64_t submitted_ = 0;  // the owner's count
-  std::uint64_t available_ = 0;  // the same, as the thread sees it
-  std::atomic<std::uint64_t> finished_ = 0;
-  std::atomic<bool> failed_ = false;
+  bool overlaps_ = false, update_first_ = true;
+  lane current_ = lane::network;
+  std::array<lane_state, 2> lanes_;
+  std::atomic<bool> failed_ = false, ended_ = false;
   std::exception_ptr error_;
   std::mutex mutex_;
-  std::condition_variable more_, done_;
-  std::uint64_t awaited_ = 0;  // how many finished tasks the owner waits for
-  bool asleep_ = false, stopping_ = false;
-  std::thread thread_;  // last: it uses everything above
+  std::condition_variable done_;
+  bool stopping_ = false;
 };
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -6,13 +6,10 @@
 #include <cstddef>
 #include <span>
 
-#include "acco/collective/distribution.hpp"
+#include "acco/layout/distribution.hpp"
 #include "acco/rule/update_rule.hpp"
 
-namespace ACCO_NAMESPACE {
-
-/// Thrown by a step that ends its round early, where the queue runs on the host.
-struct round_stopped {};
+namespace ACCO_SIMD_NAMESPACE {
 
 template <class Storage>
 concept has_element_types = requires {
@@ -40,7 +37,7 @@ concept has_sum_of_squares = requires(typename Storage::queue& queue, sharded<ty
 ///  - between the trainer's own computations: `clear`, `copy`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `find_non_finite`, `clear_if`, `convert`, `add`, and `apply`, the
 ///  update.
-/// storage/host.hpp says what each does; storage/cuda.hpp has the same.
+/// storage/host.hpp says what each does; cuda/storage.hpp has the same.
 template <class Storage>
 concept storage = has_element_types<Storage> && has_queue<Storage> && has_buffers<Storage> && has_sum_of_squares<Storage>;
 
@@ -59,4 +56,4 @@ consteval bool check_storage() {
   return true;
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -217,11 +217,15 @@ inline cudaError_t cudaFreeHost(void* memory) {
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t on) {
-  emulated::of(on).enqueue([=] { std::memcpy(to, from, bytes); });
+  emulated::of(on).enqueue([=] {
+    if (bytes != 0) std::memcpy(to, from, bytes);  // CUDA takes null with no bytes, memcpy does not
+  });
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t on) {
-  emulated::of(on).enqueue([=] { std::memset(to, value, bytes); });
+  emulated::of(on).enqueue([=] {
+    if (bytes != 0) std::memset(to, value, bytes);
+  });
   return cudaSuccess;
 }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t on, void (*function)(void*), void* data) {

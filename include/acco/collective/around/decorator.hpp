@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The common part of decorators: any backend in, a backend out, something done before and after each collective. They stack.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "acco/collective/backend.hpp"
+#include "acco/collective/redistribution.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What a decorator is told about a collective: which, and how many bytes the whole has.
+struct collective_call {
+  collective operation;
+  std::size_t whole_bytes;
+  std::size_t elements;
+};
+
+/// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work. Traits and members of
+/// the backend are passed on.
+template <class Backend, class Around>
+class decorated_backend {
+ public:
+  static constexpr backend_traits traits = traits_of<Backend>;
+
+  decorated_backend(Backend backend, Around around) : backend_(std::move(backend)), around_(std::move(around)) {}
+
+  [[nodiscard]] int rank() const { return backend_.rank(); }
+  [[nodiscard]] int size() const { return backend_.size(); }
+
+  template <class Queue, class T>
+  void all_reduce(Queue& queue, partial<T const> in, replicated<T> out)
+    requires requires(Backend& b) { b.all_reduce(queue, in, out); }
+  {
+    around(queue, {collective::all_reduce, in.local().size_bytes(), in.local().size()},
+           [&] { backend_.all_reduce(queue, in, out); });
+  }
+  template <class Queue, class Gradient, class Sum, class... Accumulate>
+  void reduce_scatter(Queue& queue, partial<Gradient const> in, sharded<Sum> out, Accumulate... add)
+    requires requires(Backend& b) { b.reduce_scatter(queue, in, out, add...); }
+  {
+    around(queue, {collective::reduce_scatter, in.local().size_bytes(), in.local().size()},
+           [&] { backend_.reduce_scatter(queue, in, out, add...); });
+  }
+  template <class Queue, class T>
+  void all_gather(Queue& queue, sharded<T const> in, replicated<T> out)
+    requires requires(Backend& b) { b.all_gather(queue, in, out); }
+  {
+    around(queue, {collective::all_gather, out.whole().size_bytes(), out.whole().size()},
+           [&] { backend_.all_gather(queue, in, out); });
+  }
+  template <class Queue, class T>
+  void broadcast(Queue& queue, replicated<T> whole, int root)
+    requires requires(Backend& b) { b.broadcast(queue, whole, root); }
+  {
+    around(queue, {collective::broadcast, whole.whole().size_bytes(), whole.whole().size()},
+           [&] { backend_.broadcast(queue, whole, root); });
+  }
+  template <class Queue>
+  void all_to_all(Queue& queue, std::span<std::byte const> in, std::span<std::byte> out)
+    requires requires(Backend& b) { b.all_to_all(queue, in, out); }
+  {
+    around(queue, {collective::all_to_all, in.size(), in.size()}, [&] { backend_.all_to_all(queue, in, out); });
+  }
+
+  void abandon(std::string_view reason) const noexcept
+    requires(traits.tells_departures)
+  {
+    backend_.abandon(reason);
+  }
+  void retire() const noexcept
+    requires(traits.tells_departures)
+  {
+    backend_.retire();
+  }
+  [[nodiscard]] decorated_backend duplicate() const
+    requires(traits.duplicates)
+  {
+    return {backend_.duplicate(), around_};
+  }
+  [[nodiscard]] auto driver() const
+    requires(traits.driven)
+  {
+    return backend_.driver();
+  }
+  [[nodiscard]] auto watch() const
+    requires(traits.watched)
+  {
+    return backend_.watch();
+  }
+  [[nodiscard]] std::uint64_t bytes_sent() const
+    requires(traits.counts_bytes)
+  {
+    return backend_.bytes_sent();
+  }
+  [[nodiscard]] std::size_t buffer_bytes() const
+    requires(traits.allocates_messages)
+  {
+    return backend_.buffer_bytes();
+  }
+  [[nodiscard]] char const* progress_policy() const
+    requires(traits.names_progress)
+  {
+    return backend_.progress_policy();
+  }
+
+ private:
+  template <class Queue, class Call>
+  void around(Queue& queue, collective_call call, Call&& inner) {
+    around_.before(queue, backend_, call);
+    inner();
+    around_.after(queue, backend_, call);
+  }
+
+  Backend backend_;
+  Around around_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

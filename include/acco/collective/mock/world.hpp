@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// A deterministic world of ranks that take turns: transfers complete when a script says so, buffers in flight are poisoned, calls
+// and bytes are counted, and faults are injected. mock.hpp has the backend.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/mock/script.hpp"
+#include "acco/collective/mock/turns.hpp"
+#include "acco/collective/ranks_where.hpp"
+#include "acco/collective/redistribution.hpp"
+#include "acco/error.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+class mock_backend;
+
+/// The world itself: `run` executes one function per rank, and the counters stay readable afterwards.
+class mock_world {
+ public:
+  explicit mock_world(int ranks, mock_options options = {})
+      : options_(std::move(options)), ranks_(at_least_one(ranks)), turns_(ranks_.size()) {}
+
+  /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on, always in the
+  /// same order. A wait that no rank can end is an error that names who is missing. Rethrows like `threads_backend::run`. Once
+  /// per world.
+  template <class Function>
+  void run(Function&& function);
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  /// Over all channels.
+  [[nodiscard]] mock_counters const& counters(int rank) const { return ranks_[static_cast<std::size_t>(rank)].counters; }
+
+ private:
+  [[nodiscard]] static std::size_t at_least_one(int ranks) {
+    if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
+    return static_cast<std::size_t>(ranks);
+  }
+  friend class mock_backend;
+  using bytes = std::vector<unsigned char>;
+  static constexpr unsigned char poison = 0xff;  // every float, double and bfloat16 of these bytes is a NaN
+
+  struct death {};
+  struct post {
+    bool here = false;
+    collective operation = collective::none;
+    std::size_t count = 0, element = 0;
+    int root = 0;
+    bytes data;  // what the rank brought
+  };
+  struct exchange {
+    std::size_t index;  // the same on every rank: how many collectives came before
+    std::vector<post> posts;
+    int arrived = 0, done = 0;
+  };
+  /// A rank's end of a channel.
+  struct end_state {
+    std::size_t next = 0;  // index of the collective that comes next, or is under way
+    bool posted = false, lost = false;
+    std::size_t polls_left = 0;
+    char const* left = nullptr;  // how, if it left in peace
+    error_place where;           // of the collective under way
+    bytes output;                // what an accumulating operation found in its destination
+    std::uint64_t sent = 0;
+  };
+  /// Collectives of one optimizer, or of the world's own handles. The k-th channel that a rank opens is the k-th of every rank.
+  struct channel {
+    mock_world* world;
+    std::vector<end_state> ends;
+    std::vector<exchange> exchanges;  // those under way: very few
+    int failed_rank = -1;
+    text reason;
+  };
+  struct rank_state {
+    mock_counters counters;
+    std::size_t events = 0;  // collectives begun, in all channels
+    std::size_t opened = 0;  // channels
+    bool waiting = false, dead = false, ended = false, failed = false;
+    text reason;
+  };
+
+  [[nodiscard]] static exchange* find(channel& in, std::size_t index) {
+    for (exchange& each : in.exchanges) {
+      if (each.index == index) return &each;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] rank_state& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] end_state& end_of(channel& in, int rank) { return in.ends[static_cast<std::size_t>(rank)]; }
+
+  /// The next channel of a rank.
+  [[nodiscard]] channel* open(int rank) {
+    const std::size_t index = state(rank).opened++;
+    if (index == channels_.size()) {
+      channels_.push_back(std::make_unique<channel>(channel{this, std::vector<end_state>(ranks_.size()), {}, -1, text()}));
+      for (int peer = 0; peer < size(); ++peer) {
+        if (state(peer).failed) fail(*channels_.back(), peer, state(peer).reason.view());
+        if (state(peer).ended) end_of(*channels_.back(), peer).left = "has returned";
+      }
+    }
+    return channels_[index].get();
+  }
+
+  void wait(int rank) {
+    state(rank).waiting = true;
+    if (++fruitless_ > 2 * size()) {
+      for (const bool lost : {true, false}) {
+        for (auto const& each : channels_) give_up(*each, rank, lost);
+      }
+    }
+    turns_.pass(rank);
+  }
+  /// Nobody can go on: throws, where this rank's data were lost in this channel, or where it waits for others.
+  void give_up(channel& in, int rank, bool lost) {
+    end_state const& me = end_of(in, rank);
+    exchange const* const under_way = find(in, me.next);
+    if (!me.posted || under_way == nullptr || me.lost != lost) return;
+    const auto missing = [&](int peer) { return !under_way->posts[static_cast<std::size_t>(peer)].here; };
+    auto const [who, first] = ranks_where(size(), missing);
+    const char* operation = name_of(under_way->posts[static_cast<std::size_t>(rank)].operation);
+    if (lost) {
+      fail(in, rank, "its data were lost");
+      throw deadline_error(me.where, text(operation, " never completed: its data were lost"),
+                           text("Check the network between the ranks"));
+    }
+    if (first < 0) return;  // complete: nobody has looked yet
+    fail(in, first, text("it did not come to ", operation).view());
+    throw deadline_error(me.where, text("rank ", who, " did not come to ", operation, ", and no rank can go on"),
+                         text("Check that it is alive and processes the same rounds"), first);
+  }
+  void poll(int rank) {
+    state(rank).waiting = false;
+    fruitless_ = 0;  // the rank computes: that is progress
+    turns_.pass(rank);
+  }
+
+  static void fail(channel& in, int rank, std::string_view reason) {
+    if (in.failed_rank >= 0) return;
+    in.failed_rank = rank;
+    in.reason = text(reason);
+  }
+  /// A rank's function has ended, with an exception or in peace.
+  void end(int rank, bool failed, std::string_view reason = {}) {
+    rank_state& me = state(rank);
+    me.ended = !me.dead;
+    me.failed = failed;
+    me.reason = text(reason);
+    for (auto const& each : channels_) {
+      if (failed) fail(*each, rank, reason);
+      if (me.ended && end_of(*each, rank).left == nullptr) end_of(*each, rank).left = "has returned";
+    }
+  }
+
+  /// Goes on with a rank's collective; called again and again until it is done. finish(posts) writes the output.
+  template <class Finish>
+  progress step(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
+                bool adds, std::size_t element, int root, error_place where, Finish finish) {
+    end_state& me = end_of(in_channel, rank);
+    where.rank = rank;
+    me.where = where;
+    if (!me.posted) begin(in_channel, rank, operation, in, out, adds, element, root, where);
+    exchange& all = *find(in_channel, me.next);
+    if (all.arrived < size()) {
+      if (in_channel.failed_rank >= 0) throw_failure(in_channel, operation, where);
+      for (int peer = 0; peer < size(); ++peer) {
+        char const* const how = end_of(in_channel, peer).left;
+        if (how == nullptr || all.posts[static_cast<std::size_t>(peer)].here) continue;
+        fail(in_channel, peer, text("it ", how, " and did not come to ", name_of(operation)).view());
+        throw peer_error(where, text("rank ", peer, " ", how, " and will not come to this ", name_of(operation)),
+                         text("Let every rank process the same rounds, or call finish() on the ranks that have no more data"),
+                         peer);
+      }
+      return progress::pending;
+    }
+    post const& mine = all.posts[static_cast<std::size_t>(rank)];
+    for (int peer = 0; peer < size(); ++peer) {
+      post const& other = all.posts[static_cast<std::size_t>(peer)];
+      if (other.operation == mine.operation && other.count == mine.count && other.element == mine.element &&
+          other.root == mine.root)
+        continue;
+      throw mismatch_error(where,
+                           text("this rank calls ", name_of(operation), " of ", mine.count, " elements, rank ", peer, " calls ",
+                                name_of(other.operation), " of ", other.count, " elements"),
+                           text("Every rank must make the same calls in the same order"), peer);
+    }
+    if (me.lost) return progress::pending;
+    if (me.polls_left > 0 && !state(rank).waiting) {
+      --me.polls_left;
+      return progress::pending;
+    }
+    check_poison(in, where, "input");
+    check_poison(out, where, "output");
+    std::copy(mine.data.begin(), mine.data.end(), in.begin());
+    if (adds) std::copy(me.output.begin(), me.output.end(), out.begin());
+    finish(all.posts);
+    me.posted = state(rank).waiting = false;
+    fruitless_ = 0;
+    if (++all.done == size()) {
+      std::swap(all, in_channel.exchanges.back());
+      in_channel.exchanges.pop_back();
+    }
+    ++me.next;
+    return progress::done;
+  }
+  [[noreturn]] static void throw_failure(channel const& in, collective operation, error_place where) {
+    if (in.failed_rank == where.rank) {
+      throw peer_error(where, text(name_of(operation), " is impossible because this rank has left or came too late: ", in.reason),
+                       text("Look at what kept it, or at its own first error"), in.failed_rank);
+    }
+    throw peer_error(where, text(name_of(operation), " is impossible because rank ", in.failed_rank, " failed: ", in.reason),
+                     text("Look at rank ", in.failed_rank, "'s own error first"), in.failed_rank);
+  }
+
+  void begin(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
+             bool adds, std::size_t element, int root, error_place where) {
+    end_state& me = end_of(in_channel, rank);
+    rank_state& here = state(rank);
+    if (in_channel.failed_rank >= 0) throw_failure(in_channel, operation, where);
+    const mock_event event{rank, operation, here.events++, where.round};
+    const mock_fault fault = options_.fault(event);
+    if (fault == mock_fault::death) {
+      here.dead = true;
+      throw death{};
+    }
+    if (find(in_channel, me.next) == nullptr) in_channel.exchanges.push_back({me.next, std::vector<post>(ranks_.size()), 0, 0});
+    exchange& all = *find(in_channel, me.next);
+    const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
+    all.posts[static_cast<std::size_t>(rank)] = {true, operation, count, element, root, bytes(in.begin(), in.end())};
+    ++all.arrived;
+    const std::uint64_t sent = bytes_handed_over(operation, size(), in.size(), root == rank);
+    me.sent += sent;
+    ++here.counters.calls[static_cast<std::size_t>(operation)];
+    here.counters.bytes[static_cast<std::size_t>(operation)] += sent;
+    if (adds) me.output.assign(out.begin(), out.end());
+    std::fill(in.begin(), in.end(), poison);
+    std::fill(out.begin(), out.end(), poison);
+    me.posted = true;
+    here.waiting = false;
+    me.lost = fault == mock_fault::loss;
+    me.polls_left = options_.delay(event);
+    fruitless_ = 0;
+  }
+  static void check_poison(std::span<unsigned char const> buffer, error_place where, char const* which) {
+    for (std::size_t i = 0; i < buffer.size(); ++i) {
+      if (buffer[i] == poison) continue;
+      throw usage_error(
+          where, text("byte ", i, " of the ", which, " of a transfer was written while it was in flight"),
+          text("Buffers in flight belong to the round: ask for gradients() and parameters() again after each report"));
+    }
+  }
+
+  mock_options options_;
+  std::vector<rank_state> ranks_;
+  std::vector<std::unique_ptr<channel>> channels_;
+  int fruitless_ = 0;  // waits in a row that brought nobody further
+  mock_turns turns_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

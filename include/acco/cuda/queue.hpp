@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue of CUDA storage: a stream for each lane, beside the trainer's. Everything is enqueued; only `wait` waits.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "acco/clock.hpp"
+#include "acco/cuda/memory.hpp"
+#include "acco/cuda/runtime.hpp"
+#include "acco/error.hpp"
+#include "acco/storage/host_queue.hpp"
+#include "acco/storage/lane.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What a backend does while the host waits for a stream: `look` is called every few hundred microseconds, at most, and throws
+/// when a rank is missing for too long or a peer failed. Before it throws, the backend lets the stream run out.
+struct cuda_watch {
+  void (*look)(void* context, error_place const& where, double waited, double deadline) = nullptr;
+  void* context = nullptr;
+};
+
+/// Warnings, one per setting and process, about environment variables that serialise streams; null: none.
+inline void warn_of_cuda_settings(void (*warn)(char const* sentence)) {
+  static std::atomic<bool> warned_of_connections = false, warned_of_blocking = false;
+  if (warn == nullptr) return;
+  char const* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (connections != nullptr && std::string_view(connections) == "1" && !warned_of_connections.exchange(true))
+    warn("acco: CUDA_DEVICE_MAX_CONNECTIONS=1 lets streams wait for each other, so communication is not hidden. Unset it");
+  char const* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking != nullptr && *blocking != '\0' && *blocking != '0' && !warned_of_blocking.exchange(true))
+    warn("acco: CUDA_LAUNCH_BLOCKING makes the host wait for every kernel, so communication is not hidden. Unset it");
+}
+
+/// Who calls the runtime for the works of a queue.
+enum class cuda_issue {
+  at_once,  ///< the trainer's thread, which never waits for it
+  thread,   ///< a thread of the queue's own: for backends whose ranks have to meet on the host
+};
+
+/// Works of a lane run in the order in which they are enqueued, on a stream of the queue's own; `after` orders the lanes. One
+/// thread, the trainer's, calls all members; nothing is allocated after construction and `reserve`.
+class cuda_queue {
+ public:
+  /// `computation` is the trainer's stream; `priority` that of the queue's own.
+  explicit cuda_queue(cudaStream_t computation, cuda_watch watch = {}, int priority = 0, cuda_issue issue = cuda_issue::at_once)
+      : computation_(computation), watch_(watch), priority_(priority), network_(priority) {
+    anchor_.record(network_.get());
+    end_.record(network_.get());
+    check_cuda(cudaStreamSynchronize(network_.get()), "cudaStreamSynchronize");
+    anchor_time_ = steady_seconds();
+    if (issue == cuda_issue::thread) {
+      int device = 0;
+      check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+      thread_.emplace();
+      thread_->enqueue([device] { check_cuda(cudaSetDevice(device), "cudaSetDevice"); });
+    }
+  }
+  cuda_queue(cuda_queue const&) = delete;
+  cuda_queue& operator=(cuda_queue const&) = delete;
+  ~cuda_queue() { stop(); }
+
+  [[nodiscard]] cudaStream_t computation() const noexcept { return computation_; }
+
+  /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on` changes
+  /// nothing. Only when idle.
+  void reserve(std::size_t works, bool lanes_overlap) {
+    if (thread_) thread_->reserve(2 * works, false);
+    if (!lanes_overlap || update_) return;
+    update_.emplace(priority_);
+    marks_ = std::vector<cuda_event>(works);
+  }
+  /// What is enqueued from now on goes to this lane; at first it is `network`.
+  void on(lane which) noexcept { current_ = update_ ? which : lane::network; }
+  /// All that is in the current lane so far.
+  [[nodiscard]] queue_mark mark() {
+    if (!update_) return {};
+    issue([&event = marks_[marked_ % marks_.size()]](cudaStream_t stream) { event.record(stream); });
+    return {current_, marked_++};
+  }
+  /// What is enqueued in the current lane from now on runs after all that the mark, one of this round, stands for.
+  void after(queue_mark mark) {
+    if (!update_ || mark.where == current_) return;
+    issue([&event = marks_[mark.tasks % marks_.size()]](cudaStream_t stream) { event.hold(stream); });
+  }
+
+  /// Appends works: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It captures at most
+  /// 80 bytes of pointers, views and numbers.
+  template <class Call>
+  void issue(Call call) {
+    unmarked_ = true;
+    if (thread_) {
+      thread_->enqueue([call, stream = stream()] { call(stream); });
+    } else {
+      call(stream());
+    }
+  }
+
+  /// Appends a host function (cudaLaunchHostFunc): it must not call the CUDA runtime, and delays the stream by some
+  /// microseconds. What it throws, `wait` throws.
+  template <class Task>
+  void enqueue(Task task) {
+    static_assert(std::is_trivially_copyable_v<Task> && sizeof(Task) <= slot::bytes && alignof(Task) <= alignof(std::max_align_t),
+                  "acco: a task captures at most 96 bytes of pointers, views and numbers");
+    if (tasks_ == slots_.size()) wait();
+    slot& next = slots_[tasks_++];
+    ::new (static_cast<void*>(next.storage)) Task(task);
+    next.owner = this;
+    next.run = [](void* storage) { (void)(*std::launder(static_cast<Task*>(storage)))(); };
+    const auto call = [](void* which) {
+      slot& mine = *static_cast<slot*>(which);
+      if (mine.owner->failed_.load(std::memory_order_acquire)) return;
+      try {
+        mine.run(mine.storage);
+      } catch (...) {
+        mine.owner->error_ = std::current_exception();
+        mine.owner->failed_.store(true, std::memory_order_release);
+      }
+    };
+    issue([call, &next](cudaStream_t stream) { check_cuda(cudaLaunchHostFunc(stream, call, &next), "cudaLaunchHostFunc"); });
+  }
+
+  /// Enqueues *to = the time, `steady_seconds()`, at which the works before it were done; written by `wait`.
+  void stamp(double* to) {
+    if (stamped_ == stamps_.size()) wait();
+    time_stamp& next = stamps_[stamped_++];
+    next.to = to;
+    issue([&next](cudaStream_t stream) { next.event.record(stream); });
+  }
+
+  /// What is enqueued from now on runs after what the trainer has enqueued on its stream so far.
+  void after_computation() {
+    cuda_event& computed = computed_[computations_++ % computed_.size()];  // the one before may not have been waited for yet
+    computed.record(computation_);
+    issue([&computed](cudaStream_t stream) { computed.hold(stream); });
+  }
+  /// What the trainer enqueues on its stream from now on runs after the works that were waited for.
+  void before_computation() {
+    close();
+    done_.record(network_.get());
+    done_.hold(computation_);
+  }
+
+  /// Whether all works are done. Never blocks.
+  [[nodiscard]] bool idle() {
+    if (thread_ && !thread_->idle()) return false;
+    close();
+    return cudaEventQuery(end_.get()) != cudaErrorNotReady;  // an error is thrown by wait
+  }
+  /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw.
+  void wait() {
+    if (thread_) thread_->wait();
+    close();
+    constexpr double impatient = 50e-6;
+    constexpr std::chrono::microseconds longest{200};
+    std::chrono::microseconds nap{5};
+    const double from = steady_seconds();
+    bool waited = false;
+    while (!end_.passed()) {
+      waited = true;
+      const double seconds = steady_seconds() - from;
+      if (watch_.look != nullptr) watch_.look(watch_.context, place, seconds, deadline);
+      if (seconds < impatient) continue;
+      std::this_thread::sleep_for(nap);
+      nap = std::min(nap * 2, longest);
+    }
+    tasks_ = 0;
+    write_stamps(waited ? std::optional(steady_seconds()) : std::nullopt);
+    rethrow();
+  }
+  void poll() const noexcept {}
+
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire) || (thread_ && thread_->failed()); }
+  void rethrow() {
+    if (thread_) thread_->rethrow();
+    if (!failed()) return;
+    const std::exception_ptr thrown = error_;
+    std::rethrow_exception(thrown);
+  }
+  void recover() noexcept {
+    error_ = nullptr;
+    failed_.store(false, std::memory_order_release);
+    if (thread_) thread_->recover();
+  }
+  /// Waits until the stream has run out; a backend that gave up has let it.
+  void stop() noexcept {
+    if (thread_) thread_->stop();
+    if (update_) (void)cudaStreamSynchronize(update_->get());
+    (void)cudaStreamSynchronize(network_.get());
+  }
+
+  /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked for.
+  [[nodiscard]] void* scratch(std::size_t bytes, cuda_memory_resource* resource = default_cuda_memory()) {
+    if (bytes > scratch_.bytes()) {
+      scratch_ = {};
+      scratch_ = cuda_buffer(resource, stream(), bytes);
+    }
+    return scratch_.as<std::byte>();
+  }
+
+  /// Where the works stand, for messages; the deadline, in seconds, of any wait for another rank.
+  error_place place{};
+  double deadline = 600;
+
+ private:
+  struct slot {
+    static constexpr std::size_t bytes = 96;
+    alignas(std::max_align_t) std::byte storage[bytes];
+    void (*run)(void*);
+    cuda_queue* owner;
+  };
+  struct time_stamp {
+    cuda_event event{true};
+    double* to = nullptr;
+  };
+
+  [[nodiscard]] cudaStream_t stream() const noexcept { return current_ == lane::update ? update_->get() : network_.get(); }
+  /// The end of all works so far.
+  void close() {
+    if (!std::exchange(unmarked_, false)) return;
+    if (update_) {
+      end_.record(update_->get());
+      end_.hold(network_.get());
+    }
+    end_.record(network_.get());
+  }
+  /// Times are those of the GPU's clock since the last stamp; where the host has just seen the end, its clock is right again.
+  void write_stamps(std::optional<double> now) {
+    if (stamped_ == 0) return;
+    cuda_event const& last = stamps_[stamped_ - 1].event;
+    const auto since = [](cuda_event const& from, cuda_event const& to) {
+      float milliseconds = 0;
+      check_cuda(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "cudaEventElapsedTime");
+      return static_cast<double>(milliseconds) * 1e-3;
+    };
+    const double end = now ? *now : anchor_time_ + since(anchor_, last);
+    for (std::size_t k = 0; k < stamped_; ++k) *stamps_[k].to = end - since(stamps_[k].event, last);
+    anchor_time_ = end;
+    std::swap(anchor_, stamps_[stamped_ - 1].event);
+    stamped_ = 0;
+  }
+
+  cudaStream_t computation_;
+  cuda_watch watch_;
+  int priority_;
+  cuda_stream network_;
+  std::optional<cuda_stream> update_;
+  lane current_ = lane::network;
+  std::vector<cuda_event> marks_;
+  std::size_t marked_ = 0;
+  std::array<cuda_event, 4> computed_;  // a round's start, and what a collective of the trainer's own asks for meanwhile
+  std::size_t computations_ = 0;
+  cuda_event done_, end_;
+  bool unmarked_ = false;  // works were enqueued since `end_` was recorded
+  cuda_event anchor_{true};
+  double anchor_time_ = 0;
+  std::array<time_stamp, 8> stamps_;
+  std::size_t stamped_ = 0;
+  std::array<slot, 64> slots_;
+  std::size_t tasks_ = 0;
+  cuda_buffer scratch_;
+  std::exception_ptr error_;
+  std::atomic<bool> failed_ = false;
+  std::optional<host_queue> thread_;  // last: its tasks use everything above
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters, gradients and optimizer state in the memory of an NVIDIA GPU (component `cuda`). Any compiler can include this;
+// what launches kernels is instantiated by nvcc (or clang) with -std=c++20 --expt-relaxed-constexpr, which acco::cuda carries.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "acco/bfloat16.hpp"
+#include "acco/collective/backend.hpp"
+#include "acco/cuda/memory.hpp"
+#include "acco/cuda/queue.hpp"
+#include "acco/cuda/runtime.hpp"
+#include "acco/half.hpp"
+#include "acco/layout/distribution.hpp"
+#include "acco/storage/coding.hpp"
+#include "acco/storage/elementwise.hpp"
+#include "acco/storage/storage.hpp"
+#if defined(__CUDACC__)
+#include "acco/cuda/coding.cuh"
+#include "acco/cuda/kernels.cuh"
+#endif
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// A few numbers that the trainer's thread and kernels both use: pinned host memory, and a copy on the device.
+template <class T>
+class cuda_numbers {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  cuda_numbers() = default;
+  template <class Storage>
+  cuda_numbers(Storage const& storage, std::size_t count)
+      : count_(count), here_(count * sizeof(T)), there_(storage.memory, storage.computation, count * sizeof(T)) {
+    for (std::size_t i = 0; i < count; ++i) here_.template as<T>()[i] = T{};
+    check_cuda(cudaMemcpyAsync(there_.template as<T>(), here_.template as<T>(), count * sizeof(T), cudaMemcpyHostToDevice,
+                               storage.computation),
+               "cudaMemcpyAsync");
+  }
+  [[nodiscard]] T& operator[](std::size_t i) noexcept { return here_.template as<T>()[i]; }
+  [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return here_.template as<T>()[i]; }
+  /// Where kernels find them.
+  [[nodiscard]] T* there(std::size_t i = 0) noexcept { return there_.template as<T>() + i; }
+  void upload(cuda_queue& queue) const {
+    queue.issue([to = there_.template as<T>(), from = here_.template as<T>(), bytes = count_ * sizeof(T)](cudaStream_t stream) {
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+    });
+  }
+  void download(cuda_queue& queue) const {
+    queue.issue([to = here_.template as<T>(), from = there_.template as<T>(), bytes = count_ * sizeof(T)](cudaStream_t stream) {
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+    });
+  }
+
+ private:
+  std::size_t count_ = 0;
+  pinned_buffer here_;
+  cuda_buffer there_;
+};
+
+template <class T>
+concept cuda_element =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, half>;
+
+/// Device memory with a communication stream. `parameters()` and `gradients()` are device pointers; the trainer computes on
+/// `computation` and never has to synchronise with acco: the order between the two streams is kept by events. Types as in
+/// `host_storage`; bfloat16 and half have the bits of __nv_bfloat16 and __half.
+template <class Parameter, class Gradient = Parameter,
+          class Master = std::conditional_t<std::is_same_v<Parameter, double>, double, float>>
+struct cuda_storage {
+  static_assert(cuda_element<Parameter>, "acco: cuda_storage's Parameter must be float, double, acco::bfloat16 or acco::half");
+  static_assert(cuda_element<Gradient>, "acco: cuda_storage's Gradient must be float, double, acco::bfloat16 or acco::half");
+  static_assert(scalar_real<Master>, "acco: cuda_storage's Master must be float or double: a 16-bit master loses small updates");
+
+  using parameter_type = Parameter;
+  using gradient_type = Gradient;
+  using master_type = Master;
+  using sum_type = elementwise::wider<Gradient, Master>;
+  using queue = cuda_queue;
+  using buffer = cuda_buffer;
+  template <class T>
+  using numbers = cuda_numbers<T>;
+
+  /// Elements of a rank's share of a bucket, if options::bucket_elements does not say otherwise.
+  static constexpr std::size_t usual_share = std::size_t{1} << 24U;
+
+  /// The trainer's stream: gradients are ready, and parameters in use, in its order. Must outlive the optimizer.
+  cudaStream_t computation = nullptr;
+  /// Where device memory comes from; must outlive the optimizer.
+  cuda_memory_resource* memory = default_cuda_memory();
+  /// Priority of the communication stream, as in cudaStreamCreateWithPriority.
+  int priority = 0;
+  /// Told once of settings that defeat overlap; null: never.
+  void (*warn)(char const* sentence) = [](char const* sentence) { std::fprintf(stderr, "%s\n", sentence); };
+
+  template <class Backend>
+  [[nodiscard]] cuda_queue make_queue(Backend& backend) const {
+    warn_of_cuda_settings(warn);
+    cuda_watch watch;
+    cuda_issue issue = cuda_issue::at_once;
+    if constexpr (traits_of<Backend>.watched) watch = backend.watch();
+    if constexpr (traits_of<Backend>.meets_on_host) issue = cuda_issue::thread;
+    return cuda_queue(computation, watch, priority, issue);
+  }
+
+  [[nodiscard]] static constexpr std::size_t allocation_size(std::size_t bytes, std::size_t) noexcept {
+    return (bytes + cuda_buffer::alignment - 1) / cuda_buffer::alignment * cuda_buffer::alignment;
+  }
+  [[nodiscard]] cuda_buffer allocate(std::size_t bytes, std::size_t stagger) const {
+    return {memory, computation, allocation_size(bytes, stagger)};
+  }
+
+  /// On the trainer's stream: to[i] = 0.
+  template <class T>
+  static void clear(cuda_queue& queue, T* to, std::size_t count) {
+    if (count != 0) check_cuda(cudaMemsetAsync(to, 0, count * sizeof(T), queue.computation()), "cudaMemsetAsync", queue.place);
+  }
+  /// On the trainer's stream: to[i] = from[i], on either side of the bus.
+  template <class T>
+  static void copy(cuda_queue& queue, T const* from, T* to, std::size_t count) {
+    if (count == 0) return;
+    check_cuda(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, queue.computation()), "cudaMemcpyAsync",
+               queue.place);
+  }
+  /// Waits for the queue, and calls visit(elements, index of the first, how many) on copies in host memory.
+  template <class T, class Visitor>
+  static void visit_on_host(cuda_queue& queue, T const* from, std::size_t count, Visitor&& visit) {
+    queue.wait();
+    constexpr std::size_t block = std::size_t{1} << 20U;
+    std::vector<T> copy(std::min(block, count));
+    for (std::size_t i = 0; i < count; i += block) {
+      const std::size_t n = std::min(block, count - i);
+      check_cuda(cudaMemcpyAsync(copy.data(), from + i, n * sizeof(T), cudaMemcpyDeviceToHost, queue.computation()),
+                 "cudaMemcpyAsync");
+      check_cuda(cudaStreamSynchronize(queue.computation()), "cudaStreamSynchronize");
+      visit(copy.data(), i, n);
+    }
+  }
+
+#if defined(__CUDACC__)
+  /// Enqueues a step of a round, for one thread. (One that wants to end the round cannot: what it decides is
+  /// looked at later.)
+  template <class Step>
+  static void run(cuda_queue& queue, Step step) {
+    queue.issue([step](cudaStream_t stream) {
+      cudaLaunchConfig_t shape{};
+      shape.gridDim = dim3(1);
+      shape.blockDim = dim3(1);
+      shape.stream = stream;
+      check_cuda(cudaLaunchKernelEx(&shape, cuda_kernels::one_step<Step>, step), "cudaLaunchKernelEx");
+    });
+  }
+  /// Enqueues to[i] = 0 where *wanted.
+  template <class T>
+  static void clear_if(cuda_queue& queue, bool const* wanted, T* to, std::size_t count) {
+    queue.issue([=](cudaStream_t stream) { cuda_kernels::launch_if(stream, wanted, count, cuda_kernels::clear_body<T>{to}); });
+  }
+  /// Enqueues, where *wanted: how many elements are infinite or not a number, and the index of the first of them.
+  template <class T>
+  static void find_non_finite(cuda_queue& queue, bool const* wanted, T const* from, std::size_t count, unsigned long long* found,
+                              unsigned long long* first) {
+    queue.issue([=](cudaStream_t stream) {
+      cuda_kernels::launch_if(stream, wanted, count, cuda_kernels::find_body<T>{from, found, first});
+    });
+  }
+  /// Enqueues *result = the sum of the squares of the slice (CUB: the same bits in every run on one kind of GPU).
+  static void sum_of_squares(cuda_queue& queue, sharded<sum_type const> slice, double* result) {
+    const auto reduce = [from = slice.slice().data(), count = slice.slice().size(), result](void* scratch, std::size_t& bytes,
+                                                                                            cudaStream_t stream) {
+      check_cuda(cub::DeviceReduce::TransformReduce(scratch, bytes, from, result, count, cuda_kernels::plus{},
+                                                    cuda_kernels::square{}, 0.0, stream),
+                 "cub::DeviceReduce::TransformReduce");
+    };
+    std::size_t bytes = 0;
+    reduce(nullptr, bytes, nullptr);
+    queue.issue([reduce, bytes, scratch = queue.scratch(bytes)](cudaStream_t stream) {
+      std::size_t enough = bytes;
+      reduce(scratch, enough, stream);
+    });
+  }
+  /// Enqueues the update of the blocks from `first` to before `last`, in one launch. `out`, indexed like the slice, gets what the
+  /// ranks will get. What the table's pointers show is read by the kernel.
+  template <class Rule, update kind>
+  static void apply(cuda_queue& queue, update_table<Rule, Master, sum_type> const* table, std::size_t first, std::size_t last,
+                    Parameter* out) {
+    queue.issue([=](cudaStream_t stream) {
+      static_assert(Rule::slot_count <= 4, "acco: cuda_storage takes rules of at most four slots");
+      constexpr std::size_t lanes = cuda_kernels::lanes_of<Master, sum_type, Parameter>;
+      const cuda_kernels::update_body<Rule, kind, Master, sum_type, Parameter> body{*table, out};
+      std::array<void const*, 3 + Rule::slot_count> arrays{table->master, table->gradient, out};
+      std::copy(table->slots.begin(), table->slots.end(), arrays.begin() + 3);
+      cuda_kernels::launch_table<lanes>(stream, table->blocks + first, last - first, body, arrays);
+    });
+  }
+  /// As in host_storage; at once means on the trainer's stream.
+  static void forget(cuda_queue& queue, coding::refused bad) {
+    check_cuda(cudaMemsetAsync(bad.found, 0, sizeof *bad.found, queue.computation()), "cudaMemsetAsync", queue.place);
+    check_cuda(cudaMemsetAsync(bad.first, 0xff, sizeof *bad.first, queue.computation()), "cudaMemsetAsync", queue.place);
+  }
+  template <encoding Encoding, class T>
+  static void encode_now(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices,
+                         std::size_t count, std::byte* to, coding::refused bad) {
+    encode_slices<Encoding>(queue.computation(), from, index, slices, count, to, bad);
+  }
+  template <encoding Encoding, class T>
+  static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices, std::size_t count,
+                     std::byte* to, coding::refused bad) {
+    queue.issue([=](cudaStream_t stream) { encode_slices<Encoding>(stream, from, index, slices, count, to, bad); });
+  }
+  template <encoding Encoding>
+  static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
+                                std::size_t index, std::size_t count, std::byte* to, coding::refused bad) {
+    queue.issue([=](cudaStream_t stream) {
+      constexpr std::size_t block = Encoding::block_size;
+      const std::size_t blocks = (count + block - 1) / block;
+      using body = cuda_kernels::encode_body<Encoding, cuda_kernels::difference_source<Parameter>>;
+      cuda_kernels::launch_blocks(stream, blocks,
+                                  body{{values, cuda_kernels::device_view<Parameter>(reference), index}, count, blocks, to, bad});
+    });
+  }
+  template <encoding Encoding>
+  static void decode_sum(cuda_queue& queue, Encoding const&, std::byte const* from, int sources, sum_type* out, std::size_t count,
+                         bool add) {
+    queue.issue([=](cudaStream_t stream) {
+      constexpr std::size_t block = Encoding::block_size;
+      cuda_kernels::launch_blocks(
+          stream, (count + block - 1) / block,
+          cuda_kernels::decode_sum_body<Encoding, sum_type>{from, encoded_size<Encoding>(count), sources, out, count, add});
+    });
+  }
+  template <encoding Encoding>
+  static void decode_onto(cuda_queue& queue, Encoding const&, std::byte const* from, trainable_view<Parameter> reference,
+                          std::size_t index, std::size_t slice, std::size_t total, Parameter* out) {
+    queue.issue([=](cudaStream_t stream) {
+      if (total == 0) return;
+      constexpr std::size_t block = Encoding::block_size;
+      const std::size_t blocks = (slice + block - 1) / block;
+      cuda_kernels::launch_blocks(stream, (total + slice - 1) / slice * blocks,
+                                  cuda_kernels::decode_onto_body<Encoding, Parameter>{
+                                      from, cuda_kernels::device_view<Parameter>(reference), index, slice, blocks, total, out});
+    });
+  }
+
+  /// Enqueues to[i] += from[i].
+  template <class From, class To>
+  static void add(cuda_queue& queue, From const* from, To* to, std::size_t count) {
+    over<cuda_kernels::lanes_of<From, To>>(queue, count, cuda_kernels::convert_body<From, To, true>{from, to}, from, to);
+  }
+  /// Enqueues to[i] = from[i], converted.
+  template <class From, class To>
+  static void convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {
+    over<cuda_kernels::lanes_of<From, To>>(queue, count, cuda_kernels::convert_body<From, To, false>{from, to}, from, to);
+  }
+
+ private:
+  template <encoding Encoding, class T>
+  static void encode_slices(cudaStream_t stream, T const* from, std::size_t index, std::size_t slices, std::size_t count,
+                            std::byte* to, coding::refused const& bad) {
+    constexpr std::size_t block = Encoding::block_size;
+    const std::size_t blocks = (count + block - 1) / block;
+    using body = cuda_kernels::encode_body<Encoding, cuda_kernels::values_source<T>>;
+    cuda_kernels::launch_blocks(stream, slices * blocks, body{{from, index}, count, blocks, to, bad});
+  }
+  template <std::size_t Lanes, class Body, class... Addresses>
+  static void over(cuda_queue& queue, std::size_t count, Body const& body, Addresses... addresses) {
+    queue.issue([=](cudaStream_t stream) {
+      cuda_kernels::launch<Lanes>(stream, count, body, std::array<void const*, sizeof...(Addresses)>{addresses...});
+    });
+  }
+#else
+  /// Declared for every compiler; the definition needs nvcc.
+  static void sum_of_squares(cuda_queue& queue, sharded<sum_type const> slice, double* result);
+#endif
+};
+static_assert(storage<cuda_storage<float>>);
+
+#if defined(__CUDACC__)
+/// Elementwise works for backends (storage/elementwise_works.hpp).
+template <class From, class To>
+void enqueue_convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {
+  if (static_cast<void const*>(from) == static_cast<void*>(to) || count == 0) return;
+  if constexpr (std::is_same_v<From, To>) {
+    queue.issue([=](cudaStream_t stream) {
+      check_cuda(cudaMemcpyAsync(to, from, count * sizeof(To), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    });
+  } else {
+    cuda_storage<float>::convert(queue, from, to, count);
+  }
+}
+template <class From, class To>
+void enqueue_add(cuda_queue& queue, From const* from, To* to, std::size_t count) {
+  cuda_storage<float>::add(queue, from, to, count);
+}
+#endif
+
+/// Collectives of a few numbers in host memory that return when they are done: they pass through the device.
+template <class Backend, class T>
+void broadcast_and_wait(cuda_queue& queue, Backend& backend, std::span<T> whole, int root) {
+  if (whole.empty()) return;
+  const cuda_buffer there(default_cuda_memory(), queue.computation(), whole.size_bytes());
+  cuda_storage<float>::copy(queue, whole.data(), there.as<T>(), whole.size());
+  queue.after_computation();
+  backend.broadcast(queue, replicated<T>({there.as<T>(), whole.size()}), root);
+  queue.wait();
+  queue.before_computation();
+  cuda_storage<float>::copy(queue, there.as<T>(), whole.data(), whole.size());
+  check_cuda(cudaStreamSynchronize(queue.computation()), "cudaStreamSynchronize", queue.place);
+}
+template <class Backend>
+void all_reduce_and_wait(cuda_queue& queue, Backend& backend, std::span<double const> in, std::span<double> out) {
+  if (in.empty()) return;
+  const cuda_buffer there(default_cuda_memory(), queue.computation(), 2 * in.size_bytes());
+  double* const sums = there.as<double>() + in.size();
+  cuda_storage<float>::copy(queue, in.data(), there.as<double>(), in.size());
+  queue.after_computation();
+  backend.all_reduce(queue, partial<double const>({there.as<double>(), in.size()}), replicated<double>({sums, in.size()}));
+  queue.wait();
+  queue.before_computation();
+  cuda_storage<float>::copy(queue, static_cast<double const*>(sums), out.data(), out.size());
+  check_cuda(cudaStreamSynchronize(queue.computation()), "cudaStreamSynchronize", queue.place);
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections of one rank to all others, shared by its channels; and who has left.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "acco/error.hpp"
+#include "acco/network/message_transport.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// A failure of one channel ends them all: its messages may still be under way. The first one is final: it is told to all other
+/// ranks, with its cause. Any thread.
+template <class Transport>
+class connections {
+ public:
+  /// What a rank that left has said.
+  struct farewell_heard {
+    int from, blamed;
+    text reason;
+  };
+
+  template <class... Arguments>
+  explicit connections(Arguments&&... arguments) : transport_(std::forward<Arguments>(arguments)...) {
+    const auto ranks = static_cast<std::size_t>(size());
+    farewells_.resize(ranks);
+    incoming_.reserve(ranks);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      incoming_.push_back(
+          {transport_.receive(peer, farewell_label, &farewells_[static_cast<std::size_t>(peer)], sizeof(farewell)), peer});
+    }
+  }
+  connections(connections const&) = delete;
+  connections& operator=(connections const&) = delete;
+  ~connections() {  // the others hear of it before messages are given up
+    if (std::uncaught_exceptions() > 0) abandon("an exception left its training loop");
+  }
+
+  [[nodiscard]] int rank() const noexcept { return transport_.rank(); }
+  [[nodiscard]] int size() const noexcept { return transport_.size(); }
+  [[nodiscard]] Transport& transport() noexcept { return transport_; }
+
+  /// The number of a new channel: the k-th that a rank opens is the k-th of every rank.
+  [[nodiscard]] std::uint32_t open() {
+    const std::uint32_t mine = channels_++;
+    if (mine < message_channels) return mine;
+    throw usage_error({.rank = rank()}, text("this is channel ", mine + 1, " over the same connections"),
+                      text("They carry ", message_channels, ", one for each optimizer and duplicate(): make a new backend"));
+  }
+
+  /// Whether this rank has left.
+  [[nodiscard]] bool left() const noexcept { return left_.load(std::memory_order_acquire); }
+  /// Why.
+  [[nodiscard]] text reason() const {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+
+  /// What another rank that left has said, if one has; does not wait, where the transport does not.
+  [[nodiscard]] std::optional<farewell_heard> hear() {
+    const std::lock_guard lock(mutex_);
+    for (incoming& each : incoming_) {
+      if (each.heard || transport_.complete(each.request, 0.1) == delivery::done) return heard(each);
+    }
+    return std::nullopt;
+  }
+  /// The same of a rank whose connection is lost; waits a tenth of a second for it.
+  [[nodiscard]] std::optional<farewell_heard> hear(int from) {
+    const std::lock_guard lock(mutex_);
+    for (incoming& each : incoming_) {
+      if (each.peer != from) continue;
+      try {
+        if (each.heard || transport_.complete(each.request, 0.1) == delivery::done) return heard(each);
+      } catch (delivery_failure const&) {  // it said nothing
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Tells the other ranks that this one ends, and why; then ends all connections. Later calls do nothing.
+  void abandon(std::string_view reason, int blamed = -1) noexcept {
+    try {
+      {
+        const std::lock_guard lock(mutex_);
+        if (left()) return;
+        reason_ = text(reason);
+        left_.store(true, std::memory_order_release);
+      }
+      farewell mine{blamed < 0 ? rank() : blamed, {}};
+      const std::size_t length = std::min(reason.size(), sizeof mine.reason - 1);
+      std::memcpy(mine.reason, reason.data(), length);
+      transport_.leave(farewell_label, &mine, sizeof mine);
+    } catch (...) {  // they will learn it from the closed connection, or at their deadline
+    }
+  }
+
+ private:
+  struct farewell {
+    std::int32_t blamed = -1;
+    char reason[508] = {};
+  };
+  struct incoming {
+    typename Transport::request request;
+    int peer;
+    bool heard = false;
+  };
+  static constexpr message_label farewell_label{0xffffffff, collective::none, 0, 0};
+
+  farewell_heard heard(incoming& from) {
+    from.heard = true;
+    farewell const& word = farewells_[static_cast<std::size_t>(from.peer)];
+    const std::string_view reason(word.reason, strnlen(word.reason, sizeof word.reason));
+    return {from.peer, word.blamed >= 0 && word.blamed < size() ? word.blamed : from.peer, text(reason)};
+  }
+
+  Transport transport_;
+  std::atomic<std::uint32_t> channels_ = 0;
+  mutable std::mutex mutex_;
+  std::atomic<bool> left_ = false;
+  text reason_;
+  std::vector<farewell> farewells_;
+  std::vector<incoming> incoming_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

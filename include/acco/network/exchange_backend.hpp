@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective backend over an exchange: each operation is one task, which is asked again until its messages have arrived.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "acco/collective/backend.hpp"
+#include "acco/network/exchange.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What `mpi_backend` and `gloo_backend` are made of.
+template <class Transport>
+class exchange_backend {
+ public:
+  static constexpr backend_traits traits{.accumulates = true,
+                                         .passes = true,
+                                         .tells_departures = true,
+                                         .duplicates = true,
+                                         .counts_bytes = true,
+                                         .allocates_messages = true};
+
+  explicit exchange_backend(std::shared_ptr<exchange<Transport>> group) : group_(std::move(group)) {}
+
+  [[nodiscard]] int rank() const noexcept { return group_->rank(); }
+  [[nodiscard]] int size() const noexcept { return group_->size(); }
+
+  template <class T>
+  void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
+    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_reduce(queue, in.local(), out.whole()); });
+  }
+  template <class Gradient, class Sum>
+  void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
+    reduce_scatter_into<false>(queue, in, out);
+  }
+  template <class Gradient, class Sum>
+  void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out, accumulate_t) const {
+    reduce_scatter_into<true>(queue, in, out);
+  }
+  template <class T>
+  void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
+    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_gather(queue, in.slice(), out.whole()); });
+  }
+  void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_to_all(queue, in, out); });
+  }
+  template <class T>
+  void broadcast(host_queue& queue, replicated<T> whole, int root) const {
+    queue.enqueue([group = group_.get(), &queue, whole, root] {
+      return group->broadcast(queue, std::as_writable_bytes(whole.whole()), root);
+    });
+  }
+
+  /// This rank leaves for a reason: all channels over the same connections end with it, on every rank.
+  void abandon(std::string_view reason) const noexcept { group_->abandon(reason); }
+  /// In peace: who still waits for it learns it when this process closes its connections, or at the deadline.
+  void retire() const noexcept {}
+  /// The same ranks over the same connections, with operations of its own.
+  [[nodiscard]] exchange_backend duplicate() const {
+    return exchange_backend(std::make_shared<exchange<Transport>>(*group_, std::in_place));
+  }
+  /// Of this channel.
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_->bytes_sent(); }
+
+  /// What the backend itself allocated for messages.
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return group_->buffer_bytes(); }
+
+ protected:
+  [[nodiscard]] exchange<Transport>& group() const noexcept { return *group_; }
+
+ private:
+  template <bool add, class Gradient, class Sum>
+  void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
+    queue.enqueue([group = group_.get(), &queue, in, out] { return group->reduce_scatter(queue, in.local(), out.slice(), add); });
+  }
+
+  std::shared_ptr<exchange<Transport>> group_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <system_error>
+
+#include "acco/error.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Which rank this process is, of how many.
+struct rank_of {
+  int rank = 0;
+  int size = 1;
+};
+
+/// The environment that launchers set, under the names of torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and a name for
+/// the run that is the same on all its ranks.
+struct launch_environment : rank_of {
+  std::string address;
+  std::uint16_t port = 0;
+  /// The first of these that is set: ACCO_RUN_ID, TORCHELASTIC_RUN_ID (unless it is "none", torchrun's default), the job's number
+  /// from SLURM (SLURM_HET_JOB_ID or SLURM_JOB_ID, with SLURM_RESTART_COUNT where the job was requeued), PBS (PBS_JOBID), LSF
+  /// (LSB_JOBID with LSB_JOBINDEX) or Flux (FLUX_JOB_ID). Empty if there is none.
+  std::string run{};
+
+  /// Reads it. Throws `usage_error` that names what is missing or no number.
+  [[nodiscard]] static launch_environment read() {
+    launch_environment found;
+    found.size = number("WORLD_SIZE", 1, 1 << 20);
+    found.rank = number("RANK", 0, found.size - 1);
+    found.address = word("MASTER_ADDR");
+    found.port = static_cast<std::uint16_t>(number("MASTER_PORT", 1, 65535));
+    found.run = run_name();
+    return found;
+  }
+
+ private:
+  static std::string optional(char const* name) {
+    char const* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  }
+  static std::string run_name() {
+    if (std::string given = optional("ACCO_RUN_ID"); !given.empty()) return given;
+    if (std::string given = optional("TORCHELASTIC_RUN_ID"); !given.empty() && given != "none") return given;
+    std::string slurm = optional("SLURM_HET_JOB_ID");  // steps of one job differ in SLURM_JOB_ID where it is heterogeneous
+    if (slurm.empty()) slurm = optional("SLURM_JOB_ID");
+    if (!slurm.empty()) {
+      const std::string restarts = optional("SLURM_RESTART_COUNT");
+      return restarts.empty() || restarts == "0" ? slurm : slurm + "." + restarts;
+    }
+    if (std::string given = optional("PBS_JOBID"); !given.empty()) return given;
+    if (const std::string given = optional("LSB_JOBID"); !given.empty()) {
+      const std::string index = optional("LSB_JOBINDEX");
+      return given + (index.empty() || index == "0" ? "" : "[" + index + "]");
+    }
+    return optional("FLUX_JOB_ID");
+  }
+  static std::string word(char const* name) {
+    char const* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') {
+      throw usage_error(
+          {}, text("the environment variable ", name, " is not set"),
+          text("Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every process, or start with a launcher that does"));
+    }
+    return value;
+  }
+  static int number(char const* name, int least, int most) {
+    const std::string value = word(name);
+    int read = 0;
+    auto const [end, code] = std::from_chars(value.data(), value.data() + value.size(), read);
+    if (code != std::errc() || end != value.data() + value.size() || read < least || read > most) {
+      throw usage_error({}, text("the environment variable ", name, " is '", value, "'"),
+                        text("It must be a number from ", least, " to ", most));
+    }
+    return read;
+  }
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's connections to the others: messages that belong together, the deadline of a wait, and the end of it all: whoever
+// fails tells the others why.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "acco/clock.hpp"
+#include "acco/collective/ranks_where.hpp"
+#include "acco/collective/redistribution.hpp"
+#include "acco/error.hpp"
+#include "acco/function_view.hpp"
+#include "acco/network/connections.hpp"
+#include "acco/network/message_transport.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// One channel over a rank's connections. One thread at a time calls all members but `abandon` and `sent`. The first failure is
+/// final: it is told to all other ranks, with its cause.
+template <class Transport>
+class message_group {
+  struct transfer {
+    typename Transport::request request;
+    int peer;
+    bool incoming = true;
+  };
+
+ public:
+  /// Messages that belong together, completed in order.
+  struct channel {
+    std::vector<transfer> transfers;
+    std::size_t settled = 0;
+  };
+
+  explicit message_group(std::shared_ptr<connections<Transport>> all) : all_(std::move(all)), channel_(all_->open()) {}
+  message_group(message_group const&) = delete;
+  message_group& operator=(message_group const&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return all_->rank(); }
+  [[nodiscard]] int size() const noexcept { return all_->size(); }
+  [[nodiscard]] std::shared_ptr<connections<Transport>> const& shared() const noexcept { return all_; }
+  /// Bytes that were handed to the transport.
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
+
+  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew.
+  [[nodiscard]] message_label next_operation(collective operation) noexcept {
+    since_ = 0;
+    return {next_sequence_++, operation, 0, channel_};
+  }
+  /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
+  void reserve(channel& in, std::size_t messages, std::size_t bytes) const {
+    in.transfers.reserve(messages * (bytes / Transport::largest_message + 1));
+  }
+
+  /// Calls visit(to, from) for all other ranks, in an order in which no rank is everybody's first.
+  template <class Visit>
+  void for_peers(Visit&& visit) const {
+    for (int step = 1; step < size(); ++step) visit((rank() + step) % size(), (rank() + size() - step) % size());
+  }
+
+  /// Starts one message in each direction.
+  void start(channel& into, message_label label, int from, int to, void* arriving, void const* leaving, std::size_t bytes) {
+    receive(into, label, from, arriving, bytes);
+    send(into, label, to, leaving, bytes);
+  }
+  /// In parts where it is longer than the transport can carry.
+  void receive(channel& into, message_label label, int from, void* to, std::size_t bytes) {
+    busy_peer_ = from;
+    for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
+      const std::size_t part = std::min(bytes - at, Transport::largest_message);
+      into.transfers.push_back({transport().receive(from, label, static_cast<std::byte*>(to) + at, part), from, true});
+    }
+  }
+  void send(channel& into, message_label label, int to, void const* from, std::size_t bytes) {
+    busy_peer_ = to;
+    sent_.fetch_add(bytes, std::memory_order_relaxed);
+    for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
+      const std::size_t part = std::min(bytes - at, Transport::largest_message);
+      into.transfers.push_back({transport().send(to, label, static_cast<std::byte const*>(from) + at, part), to, false});
+    }
+  }
+
+  /// What to tell the queue.
+  progress answer(bool done) noexcept {
+    const bool moved = std::exchange(moved_, false);
+    return done ? progress::done : moved ? progress::advanced : progress::pending;
+  }
+
+  /// Completes the channel's messages in order: whether none is left. The deadline runs.
+  bool settle(host_queue const& queue, channel& of, collective operation) {
+    while (of.settled < of.transfers.size()) {
+      transfer& next = of.transfers[of.settled];
+      busy_peer_ = next.peer;
+      const delivery how_far = transport().complete(next.request, queue.deadline);
+      if (how_far == delivery::done) {
+        since_ = 0;
+        moved_ = true;
+        ++of.settled;
+        continue;
+      }
+      if (how_far == delivery::pending) {
+        const double at = steady_seconds();
+        since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);  // time in which nobody asked does not count
+        asked_ = at;
+        if (at - since_ < queue.deadline) {
+          hear_farewells(queue, operation, at);
+          return false;
+        }
+      }
+      throw_expired(queue, of, operation);
+    }
+    of.transfers.clear();
+    of.settled = 0;
+    return true;
+  }
+
+  /// Runs part of an operation; translates what goes wrong, and tells the other ranks.
+  void guarded(host_queue const& queue, collective operation, function_view<void()> work) {
+    if (all_->left()) throw_left(queue, operation);
+    try {
+      try {
+        work();
+      } catch (delivery_failure const& failure) {
+        if (all_->left()) throw_left(queue, operation);
+        if (const auto word = all_->hear(busy_peer_)) throw_farewell(queue, operation, *word);
+        abandon(text("it lost the connection to rank ", busy_peer_).view(), busy_peer_);
+        throw peer_error(
+            queue.place,
+            text(name_of(operation), " failed: the connection to rank ", busy_peer_, " is lost (", failure.reason, ")"),
+            text("Rank ", busy_peer_, " was killed or ended, or its host or network is down: look at its own output first"),
+            busy_peer_);
+      }
+    } catch (error const& e) {
+      abandon(e.what(), e.peer());
+      throw;
+    } catch (std::exception const& e) {
+      abandon(e.what());
+      throw;
+    }
+  }
+  /// Tells the other ranks that this one ends, and why; then ends all connections. Any thread; later calls do nothing.
+  void abandon(std::string_view reason, int blamed = -1) noexcept { all_->abandon(reason, blamed); }
+
+ private:
+  [[nodiscard]] Transport& transport() noexcept { return all_->transport(); }
+
+  [[noreturn]] void throw_expired(host_queue const& queue, channel& of, collective operation) {
+    const int first = of.transfers[of.settled].peer;
+    abandon(text("rank ", first, " did not come to ", name_of(operation), " within ", queue.deadline, " s").view(), first);
+    std::vector<bool> missing(static_cast<std::size_t>(size()), false);
+    missing[static_cast<std::size_t>(first)] = true;
+    for (std::size_t k = of.settled + 1; k < of.transfers.size(); ++k) {
+      transfer& each = of.transfers[k];
+      if (each.incoming && !transport().arrived(each.request)) missing[static_cast<std::size_t>(each.peer)] = true;
+    }
+    auto const [who, lowest] = ranks_where(size(), [&](int peer) { return missing[static_cast<std::size_t>(peer)]; });
+    throw deadline_error(
+        queue.place, text("rank ", who, " did not come to ", name_of(operation), " within ", queue.deadline, " s"),
+        text("Check that it is alive, that the network between the ranks carries data, and that it makes the same "
+             "calls (acco::debug finds the first that differs); or raise options::deadline"),
+        lowest);
+  }
+
+  /// Whether another rank has told that it ends; looked at every few milliseconds.
+  void hear_farewells(host_queue const& queue, collective operation, double at) {
+    if (at - heard_ < 0.0005 * size()) return;
+    heard_ = at;
+    if (const auto word = all_->hear()) throw_farewell(queue, operation, *word);
+  }
+  [[noreturn]] static void throw_farewell(host_queue const& queue, collective operation,
+                                          typename connections<Transport>::farewell_heard const& word) {
+    throw peer_error(queue.place,
+                     word.blamed == word.from
+                         ? text(name_of(operation), " is impossible because rank ", word.from, " failed: ", word.reason)
+                         : text(name_of(operation), " is impossible: rank ", word.from, " tells that ", word.reason),
+                     text("Look at rank ", word.blamed, "'s own error first"), word.blamed);
+  }
+  [[noreturn]] void throw_left(host_queue const& queue, collective operation) const {
+    throw peer_error(queue.place,
+                     text(name_of(operation), " is impossible because this rank has left the group (", all_->reason(), ")"),
+                     text("Look at this rank's first error. These connections cannot be used again: make a new backend"), rank());
+  }
+
+  std::shared_ptr<connections<Transport>> all_;
+  std::uint32_t channel_;
+  std::uint32_t next_sequence_ = 0;
+  std::atomic<std::uint64_t> sent_ = 0;
+  bool moved_ = false;  // messages have been completed since the queue was last told
+  double since_ = 0;    // when the wait for another rank began; 0: no wait
+  double asked_ = 0;    // when the transport was last asked
+  double heard_ = 0;    // when farewells were last looked for
+  int busy_peer_ = -1;  // whose message is being worked at
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

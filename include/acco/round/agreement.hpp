@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that were constructed differently are found before the first round; the message shows both sides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "acco/bfloat16.hpp"
+#include "acco/collective/backend.hpp"
+#include "acco/collective/blocking.hpp"
+#include "acco/error.hpp"
+#include "acco/half.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// The name of a type in messages.
+template <class T>
+std::string name_of_type() {
+  if constexpr (std::is_same_v<T, float>) {
+    return "float";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "double";
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return "bfloat16";
+  } else if constexpr (std::is_same_v<T, half>) {
+    return "half";
+  } else if constexpr (requires { std::string_view(T::name); }) {
+    return T::name;
+  } else {
+    const std::string_view whole = __PRETTY_FUNCTION__;
+    const std::size_t begin = whole.find("T = ") + 4;
+    return std::string(whole.substr(begin, whole.find_first_of(";]", begin) - begin));
+  }
+}
+
+/// Lines "what = value" about how a rank was constructed.
+class description {
+ public:
+  void add(std::string_view what, std::string_view value) { lines_.append(what).append(" = ").append(value).append("\n"); }
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void add(std::string_view what, Number value) {
+    if constexpr (std::is_same_v<Number, bool>) {
+      add(what, std::string_view(value ? "yes" : "no"));
+    } else {
+      add(what, text(value).view());
+    }
+  }
+  /// Adds what an object tells of itself.
+  template <class Object>
+  void add_all(std::string_view prefix, Object const& object) {
+    if constexpr (requires { object.describe([](std::string_view, auto) {}); }) {
+      object.describe([&](std::string_view what, auto value) { add(std::string(prefix).append(what), value); });
+    }
+  }
+  [[nodiscard]] std::string const& lines() const noexcept { return lines_; }
+
+ private:
+  std::string lines_;
+};
+
+/// The first line in which two descriptions differ, in the words of both.
+inline text first_difference(std::string_view a, std::string_view b, int rank_a, int rank_b) {
+  const auto line = [](std::string_view& rest) {
+    const std::size_t end = rest.find('\n');
+    const std::string_view first = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    return first;
+  };
+  while (!a.empty() || !b.empty()) {
+    const std::string_view from_a = line(a);
+    const std::string_view from_b = line(b);
+    if (from_a != from_b) return text("rank ", rank_a, " has '", from_a, "', rank ", rank_b, " has '", from_b, "'");
+  }
+  return text("no difference");
+}
+
+/// Compares every rank's description with rank 0's; on any difference every rank throws `mismatch_error` with both sides of the
+/// first one. Collective; blocks.
+template <class Queue, class Backend>
+void agree(Queue& queue, Backend& backend, std::string const& mine, error_place where) {
+  const auto text_of = [&](int root) {
+    std::vector<double> length(1, static_cast<double>(mine.size()));
+    broadcast_and_wait(queue, backend, std::span<double>(length), root);
+    std::vector<char> characters(static_cast<std::size_t>(length[0]));
+    if (backend.rank() == root) characters.assign(mine.begin(), mine.end());
+    broadcast_and_wait(queue, backend, std::span<char>(characters), root);
+    return std::string(characters.begin(), characters.end());
+  };
+  const std::string first = text_of(0);
+  std::vector<double> differs(static_cast<std::size_t>(backend.size()), 0.0);
+  std::vector<double> all(differs.size(), 0.0);
+  differs[static_cast<std::size_t>(backend.rank())] = mine == first ? 0 : 1;
+  all_reduce_and_wait(queue, backend, std::span<double const>(differs), std::span<double>(all));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == 0) continue;
+    const int odd = static_cast<int>(rank);
+    const std::string theirs = text_of(odd);
+    throw mismatch_error(where, text("the ranks were constructed differently: ", first_difference(first, theirs, 0, odd)),
+                         text("Give every rank the same parameter layout, types, rule, schedule and options"),
+                         backend.rank() == odd ? 0 : odd);
+  }
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE

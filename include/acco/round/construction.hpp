@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer was constructed from, in words: everything on which all ranks must agree (compared by
+// round/agreement.hpp).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/options.hpp"
+#include "acco/round/agreement.hpp"
+#include "acco/schedule/schedule.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+template <class Gradients, class Parameters>
+void describe_wire(description& d, std::string const& of, coded<Gradients, Parameters> const& wire) {
+  const auto name = [](auto const& each) {
+    using type = std::remove_cvref_t<decltype(each)>;
+    if constexpr (encoding<type>) {
+      return text(type::name, ", blocks of ", type::block_size, " in ", type::block_bytes, " bytes");
+    } else {
+      return text(type::name);
+    }
+  };
+  d.add(of + " gradients", name(wire.gradients).view());
+  d.add(of + " parameters", name(wire.parameters).view());
+  d.add(of + " exact_every", wire.exact_every);
+}
+
+template <class Schedule>
+void describe_schedule(description& d, Schedule const& schedule) {
+  d.add("schedule", name_of_type<Schedule>());
+  const schedule_period rounds = period_of(schedule);
+  d.add("warm_up_rounds", rounds.warm_up);
+  d.add("period", rounds.period);
+  for (std::size_t round = 0; round < rounds.rounds(); ++round) {  // schedules of one name may still have different tables
+    const round_plan plan = schedule.plan(round);
+    d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
+                       static_cast<int>(plan.part), static_cast<int>(plan.keeps))
+                      .view());
+  }
+  d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule.pace)>>());
+  for (const step_part part : {step_part::first, step_part::second}) {
+    d.add(part == step_part::first ? "pace.first" : "pace.second",
+          text(schedule.pace.minimum(part), " to ", schedule.pace.maximum(part)).view());
+  }
+  describe_wire(d, "estimate", estimate_wire(schedule));
+  describe_wire(d, "commit", commit_wire(schedule));
+}
+
+/// `rule`, after its own check of its hyperparameters, where it has one: `check(error_place) const` or `check() const`, which
+/// throws `usage_error`.
+template <class Rule>
+[[nodiscard]] Rule checked_rule(Rule rule, int rank) {
+  if constexpr (requires { std::as_const(rule).check(error_place{.rank = rank}); }) {
+    std::as_const(rule).check(error_place{.rank = rank});
+  } else if constexpr (requires { std::as_const(rule).check(); }) {
+    std::as_const(rule).check();
+  }
+  return rule;
+}
+
+/// Everything but the schedule.
+template <class Storage, class Rule>
+void describe_construction(description& d, Rule const& rule, options const& chosen, parameter_layout const& layout) {
+  d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
+  d.add("parameters", layout.size());
+  d.add("parameter type", name_of_type<typename Storage::parameter_type>());
+  d.add("gradient type", name_of_type<typename Storage::gradient_type>());
+  d.add("master type", name_of_type<typename Storage::master_type>());
+  d.add("rule", name_of_type<Rule>());
+  d.add_all("rule.", rule);
+  d.add_all("options.", chosen);
+  d.add_all("layout: ", layout);
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a round decides, from numbers that are summed over ranks and therefore the same everywhere: whether there is anything to
+// do, whether to update, by how much to clip. Pure functions of a few numbers: run by a task of the host's queue, or by a kernel.
+#pragma once
+
+#include <cstddef>
+
+#include "acco/number/finite.hpp"
+#include "acco/round/gradient_norm.hpp"
+#include "acco/version.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What the ranks sum before anything else.
+struct round_counts {
+  double weight = 0;     ///< of the samples that the round carries
+  double loss_sum = 0;   ///< over the same samples
+  double finishing = 0;  ///< ranks that have no more data
+  // summed for paces that measure:
+  double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
+};
+inline constexpr std::size_t round_count_numbers = 3, measuring_round_count_numbers = sizeof(round_counts) / sizeof(double);
+
+/// The small numbers of the round in flight; they live where the works of a round can read and write them.
+struct round_numbers {
+  round_counts mine, all;
+  double squares_mine = 0, squares_all = 0;
+  double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
+  double norm = 0, clip = 1, scale = 0;
+  bool apply = false;                       ///< whether the update happens
+  bool skip = false;                        ///< left out because the gradients are not finite
+  bool not_finite = false;                  ///< the same, where that is an error
+  bool nothing = false;                     ///< every rank is finishing, and nothing was carried or kept
+  unsigned long long found = 0, first = 0;  ///< elements of this rank's addend that are not finite, and the first of them
+  unsigned long long diverged = 0, diverged_first = 0;  ///< the same of its slice's change of parameters, where that is encoded
+  double diverged_mine = 0, diverged_all = 0;           ///< how many, summed over ranks
+};
+
+/// After the counts are summed.
+constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
+  n.step_weight = n.all.weight + (fresh ? 0 : n.step_weight);
+  n.nothing = n.all.finishing == static_cast<double>(ranks) && n.step_weight == 0;
+}
+
+/// Without a norm: updates where there is any weight.
+constexpr void decide_without_norm(round_numbers& n, double clip = 1) {
+  n.apply = n.step_weight > 0;
+  n.skip = false;
+  n.not_finite = false;
+  n.clip = clip;
+  if (n.apply) n.scale = n.clip / n.step_weight;
+}
+
+/// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs nothing: the
+/// round after would add to it.
+constexpr void decide(round_numbers& n, double clip_norm, bool raises) {
+  n.norm = n.step_weight > 0 ? gradient_norm(n.squares_all, n.step_weight) : 0;
+  const bool finite = is_finite(n.squares_all) && is_finite(n.norm);
+  decide_without_norm(n, finite ? clip_scale(n.norm, clip_norm) : 1);
+  if (finite) return;
+  n.apply = false;
+  n.skip = !raises;
+  n.not_finite = raises;
+  n.step_weight = 0;
+}
+
+// The same as steps of a round: whoever runs them, a task or a kernel, calls them once. One that returns false ends the round,
+// where that is possible.
+
+struct begin_step {
+  round_numbers* n;
+  round_counts mine;
+  bool searched;  ///< `found` and `first` are known already
+  constexpr void operator()() const {
+    n->mine = mine;
+    n->apply = n->skip = n->not_finite = n->nothing = false;
+    if (!searched) {
+      n->found = 0;
+      n->first = ~0ULL;
+    }
+    n->diverged = 0;
+    n->diverged_first = ~0ULL;
+    n->diverged_all = 0;
+  }
+};
+/// This rank's squares, of all its buckets.
+struct add_squares {
+  round_numbers* n;
+  double const* squares;
+  std::size_t count;
+  constexpr void operator()() const {
+    n->squares_mine = 0;
+    for (std::size_t k = 0; k < count; ++k) n->squares_mine += squares[k];
+  }
+};
+struct weigh_step {
+  round_numbers* n;
+  int ranks;
+  bool fresh;
+  constexpr bool operator()() const {
+    weigh(*n, ranks, fresh);
+    return !n->nothing;
+  }
+};
+struct decide_step {
+  round_numbers* n;
+  double clip_norm;
+  bool raises;
+  constexpr void operator()() const { decide(*n, clip_norm, raises); }
+};
+struct tell_diverged {
+  round_numbers* n;
+  constexpr void operator()() const { n->diverged_mine = static_cast<double>(n->diverged); }
+};
+struct stop_if_not_finite {
+  round_numbers* n;
+  constexpr bool operator()() const { return !n->not_finite; }
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: what the trainer does becomes parts of steps and rounds. It branches on the plan; the schedule's type is behind an
+// interface.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "acco/clock.hpp"
+#include "acco/observe/round_report.hpp"
+#include "acco/options.hpp"
+#include "acco/round/agreement.hpp"
+#include "acco/round/construction.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/membership.hpp"
+#include "acco/round/schedule_in_use.hpp"
+#include "acco/round/training_engine.hpp"
+#include "acco/round/works.hpp"
+#include "acco/schedule/schedule.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// One rank's rounds. At most one is in flight; `works_` owns what belongs to it. All members are called by the trainer's thread.
+template <class Rule, class Storage, class Backend>
+class round_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+
+  using works_type = round_works<Rule, Storage, Backend>;
+
+  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round.
+  round_engine(std::unique_ptr<schedule_in_use<works_type>> schedule, Rule rule, Storage storage, Backend backend,
+               parameter_layout layout, options chosen)
+      : schedule_(std::move(schedule)),
+        rule_(checked_rule(std::move(rule), backend.rank())),
+        layout_(std::move(layout)),
+        options_(checked(std::move(chosen), *schedule_, layout_, backend.rank())),
+        waits_(schedule_->plan(0).meanwhile == computation::waits),
+        shares_(layout_.trainable_size(), backend.size(), bucket_elements(backend.size())),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses),
+        works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
+               keeps_reduced(*schedule_)) {
+    schedule_->add_wires(works_);
+  }
+  round_engine(round_engine const&) = delete;
+  round_engine& operator=(round_engine const&) = delete;
+  ~round_engine() override {
+    part_.end(in_flight_);
+    queue().stop();
+  }
+
+  [[nodiscard]] memory_table memory() const noexcept override {
+    memory_table table;
+    accumulator_.count(table);
+    works_.count(table);
+    return table;
+  }
+
+  /// Compares the ranks' construction, allocates, and gives every rank the parameters of rank 0. Collective; blocks.
+  void initialize(std::span<parameter_type const> values) override {
+    queue().place.phase = "initialize";
+    part_.join();
+    description construction;
+    schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
+    describe_construction<Storage>(construction, rule_, options_, layout_);
+    part_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
+    accumulator_.allocate(works_.storage(), queue());
+    works_.allocate();
+    accumulator_.set_parameters(queue(), values);
+    queue().after_computation();
+    backend().broadcast(queue(), replicated<parameter_type>(accumulator_.parameters()), 0);
+    accumulator_.for_slice(backend().rank(), accumulator_.parameters().data(),
+                           [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+                             works_.state().set_masters(queue(), offset, from, count);
+                           });
+    queue().wait();
+    queue().before_computation();
+    boundary_ = steady_seconds();
+  }
+
+  [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
+  [[nodiscard]] double samples() const noexcept override { return samples_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept override { return steps_; }
+  [[nodiscard]] round_totals const& totals() const noexcept override { return sums_; }
+  [[nodiscard]] parameter_layout const& layout() const noexcept override { return layout_; }
+  [[nodiscard]] error_place place() const noexcept override {
+    return {works_.backend().rank(), static_cast<std::int64_t>(next_round_), ""};
+  }
+
+  /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
+  std::optional<round_report> accumulated(double weight, double loss_sum) override {
+    throw_put_off();
+    part_.take_part();
+    queue().poll();
+    mine_.weight += weight;
+    mine_.loss_sum += loss_sum;
+    ++micro_batches_;
+    const step_part part = schedule_->plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
+    if (micro_batches_ < schedule_->minimum(part)) return std::nullopt;
+    if (micro_batches_ < schedule_->maximum(part) && in_flight_ && !queue().idle()) return std::nullopt;
+    return end_part();
+  }
+
+  void poll() override { queue().poll(); }
+
+  /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
+  /// Collective; blocks.
+  void finish() override {
+    throw_put_off();
+    part_.take_part();
+    computed_ = {boundary_, steady_seconds()};
+    if (in_flight_) land();
+    mine_.finishing = 1;
+    for (;;) {
+      const round_plan plan = schedule_->plan(next_round_);
+      start();
+      if (!land()) break;  // nobody had anything left
+      if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
+    }
+    mine_ = {};
+    while (!begins_step(*schedule_, next_round_)) ++next_round_;
+    if (!showing_masters_) {
+      auto unused = accumulator_.launch(queue(), true);
+      queue().after_computation();
+      works_.gather_masters(unused.parameters());
+      queue().before_computation();
+      accumulator_.land(queue(), std::move(unused));
+      showing_masters_ = true;
+    }
+    quiet_ = true;
+    part_.finish();
+    boundary_ = steady_seconds();
+  }
+
+  /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
+  /// Collective; blocks.
+  void gather_committed(std::span<parameter_type> out) override {
+    settle();
+    auto const whole = works_.storage().allocate(shares_.padded_size() * sizeof(parameter_type), 0);
+    auto* const gathered = whole.template as<parameter_type>();
+    queue().after_computation();
+    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}));
+    auto const in_use = accumulator_.parameters();
+    queue().before_computation();
+    if (out.data() != in_use.data()) Storage::copy(queue(), in_use.data(), out.data(), in_use.size());  // the frozen elements
+    accumulator_.scatter(queue(), gathered, out);
+    queue().after_computation();
+    queue().wait();
+  }
+
+  /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
+  void sum_over_ranks(std::span<double> numbers) override {
+    settle();
+    works_.sum_over_ranks(numbers);
+  }
+
+  [[nodiscard]] std::uint64_t state_digest() override {
+    settle();
+    const bool committed = in_flight_ && works_.numbers().apply && commits(works_.plan());
+    return works_.state().digest(queue(), steps_ + (committed ? 1 : 0));
+  }
+
+  void leave(std::string_view reason) noexcept override { part_.leave(reason); }
+  [[nodiscard]] bool in_step() const noexcept override { return part_.in_step(); }
+
+ private:
+  static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
+    chosen.check({.rank = rank});
+    if (layout.trainable_size() == 0) {
+      throw usage_error({.rank = rank}, text("the layout has ", layout.size(), " parameters and none of them is trainable"),
+                        text("Give a positive parameter count, or a layout with a group that is not frozen"));
+    }
+    const schedule_flaw flaw = flaw_of([&schedule](std::size_t round) { return schedule.plan(round); }, schedule.period());
+    if (flaw != schedule_flaw::none)
+      throw usage_error({.rank = rank}, text("the schedule cannot be run: ", words_of(flaw)),
+                        text("docs/extending.md says what a table may hold"));
+    for (const step_part part : {step_part::first, step_part::second}) {
+      const unsigned least = schedule.minimum(part), most = schedule.maximum(part);
+      if (least == 0 || most < least) {
+        throw usage_error(
+            {.rank = rank}, text("the pace asks for ", least, " to ", most, " micro-batches a round"),
+            text("A round needs at least one micro-batch, and at_most not below at_least; auto_pace splits two or more"));
+      }
+    }
+    return chosen;
+  }
+  /// Whether some round adds to the slice that the round before it reduced.
+  static bool keeps_reduced(schedule_in_use<works_type> const& schedule) {
+    for (std::size_t round = 0; round < schedule.period().rounds(); ++round) {
+      if (schedule.plan(round).gradients == carried::kept_and_fresh) return true;
+    }
+    return false;
+  }
+  /// The plan of a round; throws where a schedule does not keep to the period that everything else was derived from.
+  [[nodiscard]] round_plan plan_of(std::size_t round) const {
+    const round_plan plan = schedule_->plan(round);
+    const schedule_period rounds = schedule_->period();
+    if (plan == schedule_->plan(rounds.stands_for(round))) return plan;
+    throw usage_error({works_.backend().rank(), static_cast<std::int64_t>(round), ""},
+                      text("the schedule's plan of this round is not that of round ", rounds.stands_for(round),
+                           ", though its period is ", rounds.period, " after ", rounds.warm_up, " rounds"),
+                      text("Declare `static constexpr std::size_t period` and `warm_up_rounds` in the schedule"));
+  }
+  /// Trainable elements of a bucket, over all ranks.
+  [[nodiscard]] std::size_t bucket_elements(int ranks) const noexcept {
+    if (options_.bucket_elements != 0) return options_.bucket_elements;
+    return Storage::usual_share * static_cast<std::size_t>(ranks);
+  }
+  [[nodiscard]] typename Storage::queue& queue() noexcept { return works_.queue(); }
+  [[nodiscard]] Backend& backend() noexcept { return works_.backend(); }
+  [[nodiscard]] char const* progress_policy() const noexcept {
+    if constexpr (traits_of<Backend>.names_progress) {
+      return works_.backend().progress_policy();
+    } else {
+      return "";
+    }
+  }
+  /// A boundary: lands the round in flight and launches the next one.
+  std::optional<round_report> end_part() {
+    computed_ = {boundary_, steady_seconds()};
+    part_seconds_ = computed_.seconds();
+    std::optional<round_report> report;
+    if (in_flight_) report = land();
+    if (report) {
+      try {
+        start();
+      } catch (...) {  // what has landed is reported; the next call throws
+        put_off();
+      }
+    } else {
+      start();
+    }
+    if (waits_) report = land();
+    boundary_ = steady_seconds();
+    return report;
+  }
+
+  /// Keeps the exception that is being handled for the next call; the other ranks hear of it now.
+  void put_off() noexcept {
+    put_off_ = std::current_exception();
+    try {
+      throw;
+    } catch (std::exception const& e) {
+      leave(e.what());
+    } catch (...) {
+      leave("an exception that is no std::exception");
+    }
+  }
+  void throw_put_off() const {
+    if (put_off_) std::rethrow_exception(put_off_);
+  }
+  void start() {
+    const double from = steady_seconds();
+    const round_plan plan = plan_of(next_round_);
+    queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), label_of(plan)};
+    rate_ = options_.rate_at(samples_, queue().place);
+    works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
+    quiet_ = false;
+    round_counts carried = mine_;
+    if (plan.keeps) {
+      schedule_->encode_kept(works_);
+    } else {
+      mine_ = {.finishing = mine_.finishing};
+    }
+    const bool measures = schedule_->measures();
+    if (measures && micro_batches_ != 0) {
+      carried.micro_batch_seconds = part_seconds_ / static_cast<double>(micro_batches_);
+      carried.estimate_seconds = seconds_of_[0];
+      carried.commit_seconds = seconds_of_[1];
+    }
+    carried_micro_batches_ = std::exchange(micro_batches_, 0);
+    in_flight_ = true;
+
+    works_.begin(carried, measures ? measuring_round_count_numbers : round_count_numbers, {steps_, samples_, rate_});
+    sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
+    works_.end();
+    starting_seconds_ = steady_seconds() - from;
+  }
+  /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
+  /// does, or will when it lands the round.
+  void settle() {
+    throw_put_off();
+    if (!in_flight_) {
+      queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), ""};
+      return;
+    }
+    queue().wait();
+    if (!works_.numbers().nothing) raise();
+  }
+  /// Throws what the round has found, on every rank alike. No parameter has changed; the round is over.
+  void raise() {
+    if (!works_.numbers().not_finite && works_.numbers().diverged_all == 0) return;
+    in_flight_ = false;
+    part_.together([&] { works_.raise_non_finite(); });
+  }
+  /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
+  /// rank.
+  std::optional<round_report> land() {
+    const double from = steady_seconds();
+    queue().wait();
+    queue().before_computation();
+    round_numbers const& n = works_.numbers();
+    const round_plan plan = works_.plan();
+    if (n.nothing) {
+      in_flight_ = false;
+      (void)works_.take_flight();
+      accumulator_.drop(queue());
+      return std::nullopt;
+    }
+    raise();
+    in_flight_ = false;
+    accumulator_.land(queue(), works_.take_flight());
+    showing_committed_ = shows_committed(plan);
+    showing_masters_ = showing_committed_ && !sends_differences_;
+    if (n.apply && commits(plan)) {
+      ++steps_;
+      samples_ += n.step_weight;
+    }
+    skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
+    seconds_of_[commits(plan) ? 1 : 0] = works_.times().seconds();
+    if (schedule_->measures() && !commits(plan) && n.all.finishing == 0) {
+      const auto ranks = static_cast<double>(backend().size());
+      schedule_->measured({n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
+    }
+    const round_report report = describe_round(steady_seconds() - from + starting_seconds_);
+    sums_.add(report);
+    computed_.begin = computed_.end;  // counted once, also when several rounds end at one boundary
+    ++next_round_;
+    if (skipped_in_a_row_ > options_.skip_limit) {
+      part_.together([this] {
+        throw non_finite_error(
+            queue().place, text(skipped_in_a_row_, " updates in a row were skipped because of gradients that are not finite"),
+            text("The model has diverged: start again with a lower learning rate, or raise options::skip_limit"));
+      });
+    }
+    return report;
+  }
+
+  /// `exposed`: what the trainer's thread spent in the engine for this round, at its start and at its end.
+  [[nodiscard]] round_report describe_round(double exposed) const {
+    round_numbers const& n = works_.numbers();
+    return {.round = next_round_,
+            .plan = works_.plan(),
+            .committed = showing_committed_,
+            .skipped = n.skip,
+            .step = steps_,
+            .samples = samples_,
+            .weight = n.all.weight,
+            .mean_loss = n.all.weight > 0 ? n.all.loss_sum / n.all.weight : 0,
+            .gradient_norm = n.norm,
+            .clip_scale = n.clip,
+            .learning_rate_scale = rate_,
+            .micro_batches = carried_micro_batches_,
+            .first = schedule_->minimum(step_part::first),
+            .second = schedule_->minimum(step_part::second),
+            .compute_seconds = computed_.seconds(),
+            .communication_seconds = works_.times().seconds(),
+            .exposed_seconds = exposed,
+            .bytes_sent = works_.bytes(),
+            .progress = progress_policy(),
+            .computing = computed_,
+            .communicating = works_.times()};
+  }
+
+  std::unique_ptr<schedule_in_use<works_type>> schedule_;
+  Rule rule_;
+  parameter_layout layout_;
+  options options_;
+  bool waits_;  // whether the computation waits for rounds
+  partition shares_;
+  gradient_accumulator<Storage> accumulator_;
+
+  // The trainer's side.
+  round_counts mine_;  // of the micro-batches since the last boundary
+  std::size_t micro_batches_ = 0;
+  std::size_t next_round_ = 0;  // the round that starts next, or is in flight
+  bool in_flight_ = false;
+  bool quiet_ = true;  // the next launch must not move the trainer's spans
+  bool showing_committed_ = true;
+  bool showing_masters_ = true;  // the committed parameters exactly, not a copy that arrived as encoded differences
+  std::uint64_t steps_ = 0;      // updates committed
+  double samples_ = 0;           // weight committed
+  std::size_t skipped_in_a_row_ = 0;
+  double seconds_of_[2] = {};  // of the last estimate and commit
+  double boundary_ = 0;        // when the trainer went on computing
+  time_interval computed_;
+  double part_seconds_ = 0;  // of computation, for the micro-batches of the part that ends
+  round_totals sums_;
+  std::exception_ptr put_off_;  // thrown by the next call
+
+  // Of the round in flight, as the trainer's thread knows it.
+  bool sends_differences_ = false;  // parameters travel encoded
+  std::size_t carried_micro_batches_ = 0;
+  double starting_seconds_ = 0;  // of the trainer's thread, when the round started
+  double rate_ = 1;
+
+  works_type works_;  // its queue's threads use what is above
+  membership<Backend> part_{works_.backend()};
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

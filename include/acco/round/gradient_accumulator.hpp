@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The full-size buffers: parameters in use, gradients being accumulated, and what a round in flight owns; and how they change
+// places.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "acco/layout/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/layout/trainable_runs.hpp"
+#include "acco/observe/memory_table.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// The buffers that belong to a round in flight. Move-only: whoever holds it may touch them, nobody else.
+template <class Parameter, class Gradient>
+class round_buffers {
+ public:
+  round_buffers() = default;
+  round_buffers(Gradient* carried, Parameter* arriving, partition shares)
+      : carried_(carried), arriving_(arriving), shares_(shares) {}
+  round_buffers(round_buffers&& other) noexcept { *this = std::move(other); }
+  round_buffers& operator=(round_buffers&& other) noexcept {
+    carried_ = std::exchange(other.carried_, nullptr);
+    arriving_ = std::exchange(other.arriving_, nullptr);
+    shares_ = other.shares_;
+    return *this;
+  }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return carried_ != nullptr; }
+  /// What the round carries: this rank's addend.
+  [[nodiscard]] partial<Gradient const> gradients() const noexcept {
+    return partial<Gradient const>({carried_, shares_.padded_size()});
+  }
+  /// Where the parameters arrive. May lie in the same memory as `gradients()`: write only after the reduce-scatter.
+  [[nodiscard]] replicated<Parameter> parameters() const noexcept {
+    return replicated<Parameter>({arriving_, shares_.padded_size()});
+  }
+
+ private:
+  Gradient* carried_ = nullptr;
+  Parameter* arriving_ = nullptr;
+  partition shares_{0, 1};
+};
+
+/// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round and gives the trainer an empty
+/// accumulator; `land` brings the parameters that arrived into use, all at once: a round that fails leaves no trace in them.
+///
+/// | mode       | when                                     | the round carries | parameters arrive  | landing            | spans
+/// |
+/// |------------|------------------------------------------|-------------------|--------------------|--------------------|-------|
+/// | exchanging | the computation waits, equal sizes       | the accumulator   | in the accumulator | the two are swapped| move |
+/// | delivering | it waits; stable, or smaller parameters  | the accumulator   | in the accumulator | copied             | stay |
+/// | rotating   | it continues                             | the accumulator   | in a third buffer  | pointers rotate    | move |
+/// | copying    | stable addresses, or frozen tensors      | a copy, without   | in the copy        | copied             | stay |
+///
+/// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`). Where
+/// parameter and gradient differ in size, rotating has two pairs of buffers. A round that `keeps` (rotating, copying) leaves the
+/// accumulator as it is.
+template <class Storage>
+class gradient_accumulator {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+  using queue = typename Storage::queue;
+  using flight = round_buffers<parameter_type, gradient_type>;
+
+  gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses)
+      : shares_(shares), whole_(layout.size()), runs_(trainable_runs(layout)) {
+    const bool gaps = layout.trainable_size() != layout.size();
+    constexpr bool fits = sizeof(parameter_type) <= sizeof(gradient_type);
+    if (gaps) {
+      mode_ = mode::copying;
+    } else if (computation_waits) {
+      mode_ = same_size && !stable_addresses ? mode::exchanging : fits ? mode::delivering : mode::copying;
+    } else {
+      mode_ = stable_addresses ? mode::copying : mode::rotating;
+    }
+  }
+
+  /// Fills in this class's rows of the byte table.
+  void count(memory_table& table) const noexcept {
+    for (std::size_t k = 0; k < buffer_count; ++k) {
+      const std::size_t bytes = Storage::allocation_size(size_of(k), k);
+      (k == 0 ? table.parameters : k == 1 ? table.gradients : table.in_flight) += bytes;
+    }
+  }
+
+  /// Allocates; gradients are zero, parameters undefined until `set_parameters`.
+  void allocate(Storage const& storage, queue& q) {
+    for (std::size_t k = 0; k < buffer_count; ++k) buffers_[k] = storage.allocate(size_of(k), k);
+    parameters_ = buffers_[0].template as<parameter_type>();
+    gradients_ = buffers_[1].template as<gradient_type>();
+    arriving_ = buffers_[2].template as<parameter_type>();
+    spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
+    clear(q, gradients_);
+    if (mode_ != mode::copying) Storage::clear(q, parameters_, shares_.padded_size());
+  }
+
+  /// Parameters in use and gradients being accumulated, in the order of the layout.
+  [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, whole_}; }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, whole_}; }
+
+  /// The parameters in use, by the number of the trainable element.
+  [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept { return {parameters_, runs_.data(), runs_.size()}; }
+
+  /// Hands what was accumulated to a round; the accumulator is empty afterwards, unless it `keeps` its content, or the
+  /// computation waits: then when the round has landed. The trainer's spans move only at a boundary that is reported to it: the
+  /// first launch after a start copies instead (`quietly`).
+  [[nodiscard]] flight launch(queue& q, bool quietly, bool keeps = false) {
+    switch (mode_) {
+      case mode::exchanging:
+      case mode::delivering: return {gradients_, parameters_in(gradients_), shares_};
+      case mode::copying: {
+        auto* const carried = buffers_[2].template as<gradient_type>();
+        for (trainable_run const& run : runs_) Storage::copy(q, gradients_ + run.offset, carried + run.first, run.count);
+        Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());
+        if (!keeps) clear(q, gradients_);
+        return {carried, parameters_in(carried), shares_};
+      }
+      case mode::rotating: break;
+    }
+    if constexpr (same_size) arriving_ = parameters_in(keeps || quietly ? spare_ : gradients_);
+    if (keeps) return {gradients_, arriving_, shares_};
+    if (quietly) {
+      Storage::copy(q, gradients_, spare_, shares_.padded_size());
+    } else {
+      std::swap(gradients_, spare_);
+    }
+    clear(q, gradients_);
+    return {spare_, arriving_, shares_};
+  }
+
+  /// Brings the parameters of a completed round into use.
+  void land(queue& q, flight&& completed) {
+    const flight done = std::move(completed);
+    parameter_type* const arrived = done.parameters().whole().data();
+    switch (mode_) {
+      case mode::exchanging:
+        gradients_ = gradients_in(std::exchange(parameters_, arrived));
+        clear(q, gradients_);
+        return;
+      case mode::delivering:
+        Storage::copy(q, arrived, parameters_, whole_);
+        clear(q, gradients_);
+        return;
+      case mode::copying:
+        for (trainable_run const& run : runs_) Storage::copy(q, arrived + run.first, parameters_ + run.offset, run.count);
+        return;
+      case mode::rotating: break;
+    }
+    arriving_ = std::exchange(parameters_, arrived);
+    if constexpr (same_size) spare_ = gradients_in(arriving_);
+  }
+
+  /// Gives up a round that nobody had anything for: what it carried, and the accumulator may have kept, weighs nothing.
+  void drop(queue& q) { clear(q, gradients_); }
+
+  /// Sets the parameters in use on this rank, in the order of the layout.
+  void set_parameters(queue& q, std::span<parameter_type const> values) {
+    Storage::copy(q, values.data(), parameters_, values.size());
+  }
+
+  /// The real elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice, pointer,
+  /// count).
+  template <class Visitor>
+  void for_slice(int rank, parameter_type const* whole, Visitor&& visit) const {
+    const trainable_view<parameter_type> view{whole, runs_.data(), runs_.size()};
+    shares_.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
+      view.for_stretches(first, count,
+                         [&](parameter_type const* from, std::size_t at, std::size_t n) { visit(offset + at, from, n); });
+    });
+  }
+
+  /// Copies trainable elements, numbered without gaps, to where they lie in a buffer in the order of the layout.
+  void scatter(queue& q, parameter_type const* trainable, std::span<parameter_type> whole) const {
+    for (trainable_run const& run : runs_) Storage::copy(q, trainable + run.first, whole.data() + run.offset, run.count);
+  }
+
+  /// Where trainable element `index` lies in the order of the layout.
+  [[nodiscard]] std::size_t offset_of(std::size_t index) const noexcept {
+    const auto run = std::upper_bound(runs_.begin(), runs_.end(), index,
+                                      [](std::size_t i, trainable_run const& each) { return i < each.first + each.count; });
+    return run == runs_.end() ? whole_ : run->offset + (index - run->first);
+  }
+
+ private:
+  enum class mode { exchanging, delivering, rotating, copying };
+  static constexpr bool same_size = sizeof(parameter_type) == sizeof(gradient_type);
+  static constexpr std::size_t buffer_count = 4;  // parameters, gradients, in flight (two when their element sizes differ)
+
+  /// The memory of gradients, for the parameters that arrive when the gradients have left, and the reverse: buffers of trivially
+  /// copyable elements, aligned for both, that change their purpose from round to round.
+  [[nodiscard]] static parameter_type* parameters_in(gradient_type* memory) noexcept {
+    return reinterpret_cast<parameter_type*>(memory);
+  }
+  [[nodiscard]] static gradient_type* gradients_in(parameter_type* memory) noexcept {
+    return reinterpret_cast<gradient_type*>(memory);
+  }
+  [[nodiscard]] std::size_t size_of(std::size_t k) const noexcept {
+    const std::size_t padded = shares_.padded_size(), own = mode_ == mode::copying ? whole_ : padded;
+    if (k == 0) return own * sizeof(parameter_type);
+    if (k == 1) return own * sizeof(gradient_type);
+    if (mode_ == mode::exchanging || mode_ == mode::delivering) return 0;
+    if (mode_ == mode::copying || same_size) return k == 2 ? padded * std::max(sizeof(parameter_type), sizeof(gradient_type)) : 0;
+    return padded * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
+  }
+  void clear(queue& q, gradient_type* gradients) const {
+    Storage::clear(q, gradients, mode_ == mode::copying ? whole_ : shares_.padded_size());
+  }
+
+  partition shares_;
+  std::size_t whole_;
+  std::vector<trainable_run> runs_;
+  mode mode_;
+  typename Storage::buffer buffers_[buffer_count];
+  parameter_type* parameters_ = nullptr;  // in use
+  gradient_type* gradients_ = nullptr;    // being accumulated
+  parameter_type* arriving_ = nullptr;    // rotating: where the next round's parameters arrive
+  gradient_type* spare_ = nullptr;        // rotating: the accumulator that is not being filled
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

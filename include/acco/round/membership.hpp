@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a rank takes part in a training, and what the others hear when it does not any more.
+#pragma once
+
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "acco/collective/backend.hpp"
+#include "acco/error.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// One rank's. A rank is outside until it joins, takes part from then on, is at peace after `finish` as long as it does nothing
+/// else, and gone when it has left, once, in peace or for a reason. The trainer's thread calls all members.
+template <class Backend>
+class membership {
+ public:
+  /// `backend`, which must outlive it, becomes a channel of its own when the rank joins.
+  explicit membership(Backend& backend) noexcept : backend_(backend) {}
+  membership(membership const&) = delete;
+  membership& operator=(membership const&) = delete;
+
+  void join() {
+    if (state_ != state::outside) return;
+    if constexpr (traits_of<Backend>.duplicates) backend_ = backend_.duplicate();
+    state_ = state::taking_part;
+  }
+  void take_part() noexcept { state_ = state_ == state::at_peace ? state::taking_part : state_; }
+  void finish() noexcept { state_ = state::at_peace; }
+
+  /// Tells the others, at once, that this rank will not go on, and why. What all ranks have found together needs no telling.
+  void leave(std::string_view reason) noexcept {
+    if constexpr (traits_of<Backend>.tells_departures) {
+      try {
+        if (state_ != state::gone && !found_together_) {
+          join();  // the channel at which the others may wait
+          backend_.abandon(reason);
+        }
+      } catch (...) {  // nothing more can be done for the others
+      }
+    }
+    state_ = state::gone;
+  }
+  /// The optimizer is destroyed: after `finish` the rank leaves in peace, else for that reason.
+  void end(bool in_flight) noexcept {
+    const bool unwinding = std::uncaught_exceptions() > uncaught_;
+    if (state_ == state::at_peace) {
+      if constexpr (traits_of<Backend>.tells_departures) backend_.retire();
+    } else if (state_ == state::taking_part || (state_ == state::outside && unwinding)) {
+      leave(text("it destroyed its optimizer ", unwinding ? "because an exception left its training loop" : "without finish()",
+                 in_flight ? ", with a round in flight" : "")
+                .view());
+    }
+  }
+
+  /// What `action` throws that no other rank is to blame for, every rank throws alike.
+  template <class Action>
+  void together(Action&& action) {
+    try {
+      action();
+    } catch (peer_error const&) {
+      throw;
+    } catch (deadline_error const&) {
+      throw;
+    } catch (error const&) {
+      found_together_ = true;
+      throw;
+    }
+  }
+  /// Whether the error that ended the training was such a one: then the ranks are still in step.
+  [[nodiscard]] bool in_step() const noexcept { return found_together_; }
+
+ private:
+  enum class state { outside, taking_part, at_peace, gone };
+
+  Backend& backend_;
+  state state_ = state::outside;
+  bool found_together_ = false;
+  int uncaught_ = std::uncaught_exceptions();
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// This rank's slice of the optimizer state: master parameters and the rule's slots (ZeRO-1, arXiv 1910.02054).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "acco/layout/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/observe/memory_table.hpp"
+#include "acco/rule/update_rule.hpp"
+#include "acco/storage/update_table.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Owns masters and slots. A prediction reads them and writes only what the ranks will get: there is nothing to roll back.
+template <class Storage, class Rule>
+class sharded_state {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using master_type = typename Storage::master_type;
+  using sum_type = typename Storage::sum_type;
+  using queue = typename Storage::queue;
+  using constants = rule_constants<Rule>;
+
+  sharded_state(Rule const& rule, parameter_layout const& layout, partition shares, int rank)
+      : rule_(rule),
+        groups_(layout.groups().begin(), layout.groups().end()),
+        shares_(shares),
+        rank_(rank),
+        count_(shares.count(rank)) {
+    cut(layout);
+  }
+
+  void count(memory_table& table) const noexcept {
+    table.masters += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), 4);
+    for (std::size_t k = 0; k < Rule::slot_count; ++k)
+      table.slots += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), 5 + k);
+  }
+
+  void allocate(Storage const& storage, queue& q) {
+    now_ = {storage, groups_.size()};
+    next_ = {storage, groups_.size()};
+    blocks_ = {storage, cut_.size()};
+    for (std::size_t k = 0; k < cut_.size(); ++k) blocks_[k] = cut_[k];
+    q.after_computation();
+    blocks_.upload(q);
+    masters_ = storage.allocate(shares_.slice_size() * sizeof(master_type), 4);
+    Storage::clear(q, masters(), shares_.slice_size());
+    for (std::size_t k = 0; k < Rule::slot_count; ++k) {
+      slots_[k] = storage.allocate(shares_.slice_size() * sizeof(master_type), 5 + k);
+      Storage::clear(q, slot(k), shares_.slice_size());
+    }
+  }
+
+  /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on.
+  void set_masters(queue& q, std::size_t offset, parameter_type const* from, std::size_t count) {
+    Storage::convert(q, from, masters() + offset, count);
+  }
+
+  /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too; works that
+  /// are enqueued after the upload see them.
+  void prepare(update_step const& now) { prepare(now_, now); }
+  void prepare_next(update_step const& next) { prepare(next_, next); }
+  void upload(queue& q) { now_.upload(q); }
+  void upload_next(queue& q) { next_.upload(q); }
+
+  /// What the updates of a round read: gradients are the reduced sum and are multiplied by *scale. Constants, scale and `wanted`
+  /// are read when the tasks run.
+  void begin(sharded<sum_type const> gradients, bool const* wanted, double const* scale) {
+    table_ = {masters(), {}, gradients.slice().data(), now_.there(), next_.there(), wanted, scale, blocks_.there()};
+    for (std::size_t k = 0; k < Rule::slot_count; ++k) table_.slots[k] = slot(k);
+  }
+  template <class T, class... Rest>
+  void begin(partial<T>, Rest&&...) {
+    static_assert(!std::is_same_v<T, T>,
+                  "acco: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it sharded");
+  }
+  /// Enqueues the update of this rank's share of a bucket. `out` is the whole of what the ranks will get, where the share becomes
+  /// the new parameters, or the committed ones unchanged where *wanted turns out false.
+  void apply(update kind, queue& q, std::size_t bucket, replicated<parameter_type> out) {
+    const auto with = [&](auto constant) {
+      Storage::template apply<Rule, constant()>(q, &table_, first_[bucket], first_[bucket + 1], share_of(bucket, out));
+    };
+    switch (kind) {
+      case update::predict: return with(std::integral_constant<update, update::predict>());
+      case update::commit: return with(std::integral_constant<update, update::commit>());
+      case update::commit_and_predict: return with(std::integral_constant<update, update::commit_and_predict>());
+    }
+  }
+
+  /// Enqueues: this rank's share of a bucket = masters, converted: the committed parameters.
+  void show(queue& q, std::size_t bucket, replicated<parameter_type> out) const {
+    const std::size_t offset = shares_[bucket].offset;
+    Storage::convert(q, static_cast<master_type const*>(masters()) + offset, share_of(bucket, out) + offset, real(bucket));
+  }
+
+  /// Real elements of the slice; the rest, up to the slice's size, is padding.
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  /// Real elements of this rank's share of a bucket.
+  [[nodiscard]] std::size_t real(std::size_t bucket) const noexcept {
+    const auto b = shares_[bucket];
+    return std::min(b.share, count_ - std::min(count_, b.offset));
+  }
+
+  /// 64-bit hash of masters and slots of this rank, and of the updates committed: a rank may own nothing.
+  [[nodiscard]] std::uint64_t digest(queue& q, std::uint64_t steps) const {
+    std::uint64_t hash = 0x243f6a8885a308d3ULL + steps;
+    const auto mix = [&hash](master_type const* values, std::size_t, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, values + i, sizeof(master_type));
+        hash = (hash ^ word) * 0x9fb21c651e98df25ULL;
+        hash ^= hash >> 32U;
+      }
+    };
+    Storage::visit_on_host(q, static_cast<master_type const*>(masters()), count_, mix);
+    for (std::size_t k = 0; k < Rule::slot_count; ++k)
+      Storage::visit_on_host(q, static_cast<master_type const*>(slot(k)), count_, mix);
+    return hash;
+  }
+
+ private:
+  using constants_table = typename Storage::template numbers<constants>;
+
+  /// The slice as blocks of one group each, bucket by bucket.
+  void cut(parameter_layout const& layout) {
+    std::size_t tensor = 0, first = 0;  // a tensor, and the number of its first trainable element
+    const auto trainable = [&](std::size_t k) { return layout.groups()[layout[k].group].frozen ? 0 : layout[k].size; };
+    for (std::size_t b = 0; b < shares_.buckets(); ++b) {
+      first_.push_back(cut_.size());
+      const std::size_t offset = shares_[b].offset, begin = shares_.element(rank_, offset), end = begin + real(b);
+      for (std::size_t at = begin; at < end;) {
+        for (; at >= first + trainable(tensor); ++tensor) first += trainable(tensor);
+        const std::size_t in_slice = offset + (at - begin);
+        const std::size_t until = std::min(end, first + trainable(tensor));
+        const std::size_t group = layout[tensor].group;
+        const bool joins = cut_.size() > first_.back() && cut_.back().group == group && in_slice % update_block::most != 0;
+        const std::size_t room = update_block::most - in_slice % update_block::most;
+        const std::size_t length = std::min(until - at, room);
+        if (joins) {
+          cut_.back().count += static_cast<std::uint32_t>(length);
+        } else {
+          cut_.push_back({in_slice, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(group)});
+        }
+        at += length;
+      }
+    }
+    first_.push_back(cut_.size());
+  }
+  /// Where a share would begin if the shares of the buckets before lay in front of it: an array that is indexed like the slice.
+  [[nodiscard]] parameter_type* share_of(std::size_t bucket, replicated<parameter_type> out) const noexcept {
+    return out.whole().data() + (shares_.element(rank_, shares_[bucket].offset) - shares_[bucket].offset);
+  }
+  void prepare(constants_table& table, update_step const& step) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) table[g] = rule_.prepare(step, groups_[g]);
+  }
+  [[nodiscard]] master_type* masters() const noexcept { return masters_.template as<master_type>(); }
+  [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return slots_[k].template as<master_type>(); }
+
+  Rule rule_;
+  std::vector<update_group> groups_;
+  partition shares_;
+  int rank_;
+  std::size_t count_;
+  std::vector<update_block> cut_;
+  std::vector<std::size_t> first_;  // block of each bucket, and one behind the last
+  constants_table now_, next_;
+  typename Storage::template numbers<update_block> blocks_;
+  typename Storage::buffer masters_;
+  std::array<typename Storage::buffer, Rule::slot_count> slots_;
+  update_table<Rule, master_type, sum_type> table_{};
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The works of a round, bucket by bucket, in the two lanes of a queue:
+//
+//   network   counts | RS 0 | RS 1 | ...               | norm |        AG 0 | AG 1 | ...
+//   update             encode 0, 1, ...  squares 0, 1, ...     | update 0, update 1, ...  | decode 0, 1, ...
+//
+// What stands in one lane keeps its order; `squares b` waits for `RS b`, `AG b` for `update b`. Nothing is updated before the
+// norm of all gradients is known to be finite. RS is a reduce-scatter, or an all-to-all of encoded gradients, AG an all-gather.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/backend.hpp"
+#include "acco/collective/blocking.hpp"
+#include "acco/collective/redistribution.hpp"
+#include "acco/encoding/encoding.hpp"
+#include "acco/observe/memory_table.hpp"
+#include "acco/observe/round_report.hpp"
+#include "acco/options.hpp"
+#include "acco/round/decision.hpp"
+#include "acco/round/encoded_buffers.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/non_finite.hpp"
+#include "acco/round/sharded_state.hpp"
+#include "acco/schedule/schedule.hpp"
+#include "acco/storage/coding.hpp"
+#include "acco/storage/storage.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Where a run stands when a round starts.
+struct round_position {
+  std::uint64_t steps = 0;  ///< updates committed
+  double samples = 0;       ///< weight committed
+  double rate = 1;          ///< the learning rate's scale
+};
+
+/// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the slices they
+/// become, the numbers that decide. Between `begin` and the end of the queue's last task it belongs to the queue.
+/// The trainer's thread calls all members that are not tasks themselves.
+template <class Rule, class Storage, class Backend>
+class round_works {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+  using sum_type = typename Storage::sum_type;
+  using queue_type = typename Storage::queue;
+  using accumulator_type = gradient_accumulator<Storage>;
+  using flight_type = typename accumulator_type::flight;
+
+  /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round before.
+  round_works(Rule const& rule, Storage storage, Backend backend, parameter_layout const& layout, options const& chosen,
+              accumulator_type const& accumulator, partition shares, bool keeps_reduced)
+      : storage_(std::move(storage)),
+        backend_(std::move(backend)),
+        layout_(layout),
+        options_(chosen),
+        accumulator_(accumulator),
+        shares_(shares),
+        keeps_reduced_(keeps_reduced),
+        encoded_(shares_),
+        state_(rule, layout, shares_, backend_.rank()) {
+    queue_.deadline = options_.deadline;
+    queue_.place.rank = backend_.rank();
+  }
+  round_works(round_works const&) = delete;
+  round_works& operator=(round_works const&) = delete;
+
+  [[nodiscard]] queue_type& queue() noexcept { return queue_; }
+  [[nodiscard]] Storage const& storage() const noexcept { return storage_; }
+  [[nodiscard]] Backend& backend() noexcept { return backend_; }
+  [[nodiscard]] Backend const& backend() const noexcept { return backend_; }
+  [[nodiscard]] partition const& shares() const noexcept { return shares_; }
+  [[nodiscard]] sharded_state<Storage, Rule>& state() noexcept { return state_; }
+
+  /// Rounds may travel as `wire` says. Before `count` and `allocate`.
+  template <class Gradients, class Parameters>
+  void add_wire(coded<Gradients, Parameters> const& wire) noexcept {
+    encoded_.add(wire);
+  }
+  void count(memory_table& table) const noexcept {
+    state_.count(table);
+    encoded_.count(table);
+    table.reduced = Storage::allocation_size(reduced_bytes(), reduced_stagger) +
+                    Storage::allocation_size(received_bytes(), reduced_stagger + 1);
+    if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
+  }
+  void allocate() {
+    queue_.reserve(works_of_a_round + works_of_a_bucket * shares_.buckets(), shares_.buckets() > 1);
+    for (std::vector<queue_mark>* each : {&encoded_at_, &reduced_at_, &updated_at_, &gathered_at_})
+      each->resize(shares_.buckets());
+    state_.allocate(storage_, queue_);
+    encoded_.allocate(storage_, queue_);
+    reduced_ = storage_.allocate(reduced_bytes(), reduced_stagger);
+    received_ = storage_.allocate(received_bytes(), reduced_stagger + 1);
+    numbers_ = {storage_, 1};
+    squares_ = {storage_, shares_.buckets()};
+    Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
+  }
+
+  // A round: carry, encode_kept where the accumulator keeps, begin, enqueue, end; when the queue is idle, the results; then
+  // take_flight.
+
+  void carry(flight_type flight, round_plan const& plan) noexcept {
+    flight_ = std::move(flight);
+    plan_ = plan;
+    bytes_ = 0;
+    sent_before_ = sent();
+  }
+  /// The carried gradients that the accumulator keeps: encoded before the trainer adds to them.
+  template <encoding Encoding>
+  void encode_kept(Encoding const& e) {
+    round_numbers* const n = numbers_.there();
+    Storage::forget(queue_, {&n->found, &n->first});
+    for_buckets([&](std::size_t, bucket const& b) {
+      Storage::encode_now(queue_, e, carried(b), b.begin, ranks(), b.share, encoded_.template leaving<Encoding>(b).data(),
+                          {&n->found, &n->first});
+    });
+  }
+  /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
+  void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
+    position_ = position;
+    round_numbers* const n = numbers_.there();
+    queue_.on(lane::network);
+    queue_.after_computation();
+    queue_.stamp(&times_.begin);
+    Storage::run(queue_, begin_step{n, mine, plan_.keeps});
+    all_reduce(&n->mine.weight, &n->all.weight, summed);
+    Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
+    weighed_at_ = queue_.mark();
+    state_.prepare({position.steps + 1, position.rate});
+    state_.upload(queue_);
+  }
+  /// The works of the round that was carried, which travels like this.
+  template <class Gradients, class Parameters>
+  void enqueue(coded<Gradients, Parameters> const& wire) {
+    reduce(wire.gradients);
+    take(wire.gradients);
+    decide<Gradients>();
+    if (plan_.parameters == update::commit_and_predict) prepare_next();
+    update_shares(wire.parameters);
+    gather(wire.parameters);
+  }
+  void end() {
+    queue_.on(lane::update);
+    const queue_mark updated = queue_.mark();
+    queue_.on(lane::network);
+    queue_.after(updated);
+    numbers_.download(queue_);
+    queue_.stamp(&times_.end);
+    queue_.poll();  // where the trainer makes progress itself: the first messages leave now
+  }
+  [[nodiscard]] flight_type take_flight() noexcept { return std::move(flight_); }
+
+  [[nodiscard]] round_plan const& plan() const noexcept { return plan_; }
+  [[nodiscard]] round_numbers const& numbers() const noexcept { return numbers_[0]; }
+  [[nodiscard]] time_interval times() const noexcept { return times_; }
+  /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : bytes_; }
+
+  /// Brings the masters of all ranks into `whole`. Collective; blocks.
+  void gather_masters(replicated<parameter_type> whole) {
+    queue_.on(lane::network);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      state_.show(queue_, k, whole);
+      all_gather(b, whole);
+    });
+    queue_.wait();
+  }
+  /// Replaces the numbers by their sums over all ranks. Collective; blocks.
+  void sum_over_ranks(std::span<double> numbers) {
+    const std::vector<double> mine(numbers.begin(), numbers.end());
+    all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), numbers);
+  }
+
+  /// Throws an error that names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such
+  /// parameters, if its encoding refused them. Collective then: every rank has come here, and throws alike.
+  void raise_non_finite() {
+    round_numbers const& n = numbers_[0];
+    const auto find = [this](unsigned long long count, unsigned long long first) {
+      return find_first(backend_.rank(), backend_.size(), count, count != 0 ? accumulator_.offset_of(first) : 0,
+                        [this](std::span<double> sums) { sum_over_ranks(sums); });
+    };
+    if (n.not_finite) raise_non_finite_gradients(find(n.found, n.first), layout_, queue_.place);
+    if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, queue_.place);
+  }
+
+ private:
+  static constexpr std::size_t reduced_stagger = 16;
+  static constexpr std::size_t works_of_a_round = 48, works_of_a_bucket = 24;  // tasks, decorators included
+  static constexpr bool accumulating = traits_of<Backend>.accumulates;
+  /// The backend leaves sums in the gradient's type; they are widened afterwards.
+  static constexpr bool sums_elsewhere = !std::is_same_v<reduced_by<Backend, gradient_type, sum_type>, sum_type>;
+
+  static queue_type make_queue(Storage const& storage, Backend& backend) {
+    if constexpr (requires { storage.make_queue(backend); }) {
+      return storage.make_queue(backend);
+    } else if constexpr (traits_of<Backend>.driven) {
+      return queue_type(backend.driver());
+    } else {
+      return queue_type();
+    }
+  }
+  [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
+  /// A backend that cannot add to its destination needs a second slice when gradients are kept.
+  [[nodiscard]] std::size_t received_bytes() const noexcept {
+    if (sums_elsewhere) return shares_.slice_size() * sizeof(gradient_type);
+    return !accumulating && keeps_reduced_ ? reduced_bytes() : 0;
+  }
+
+  [[nodiscard]] std::uint64_t sent() const noexcept {
+    if constexpr (traits_of<Backend>.counts_bytes) {
+      return backend_.bytes_sent();
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(backend_.size()); }
+  [[nodiscard]] bool adds() const noexcept { return plan_.gradients != carried::fresh; }
+  template <class Visitor>
+  void for_buckets(Visitor&& visit) const {
+    for (std::size_t k = 0; k < shares_.buckets(); ++k) visit(k, shares_[k]);
+  }
+  /// This rank's share of a bucket: of the reduced gradients; of what a backend leaves elsewhere; of the arriving parameters.
+  [[nodiscard]] std::span<sum_type> reduced(bucket const& b) const noexcept {
+    return {reduced_.template as<sum_type>() + b.offset, b.share};
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> received(bucket const& b) const noexcept {
+    return {received_.template as<T>() + b.offset, b.share};
+  }
+  [[nodiscard]] gradient_type const* carried(bucket const& b) const noexcept {
+    return flight_.gradients().local().data() + b.begin;
+  }
+  [[nodiscard]] std::span<parameter_type> whole(bucket const& b, replicated<parameter_type> of) const noexcept {
+    return of.whole().subspan(b.begin, b.share * ranks());
+  }
+  [[nodiscard]] std::span<parameter_type> own(bucket const& b, replicated<parameter_type> of) const noexcept {
+    return whole(b, of).subspan(static_cast<std::size_t>(backend_.rank()) * b.share, b.share);
+  }
+
+  void all_reduce(double const* from, double* to, std::size_t count) {
+    backend_.all_reduce(queue_, partial<double const>({from, count}), replicated<double>({to, count}));
+    bytes_ += bytes_sent(collective::all_reduce, backend_.size(), count * sizeof(double));
+  }
+  void all_gather(bucket const& b, replicated<parameter_type> of) {
+    backend_.all_gather(queue_, sharded<parameter_type const>(own(b, of)), replicated<parameter_type>(whole(b, of)));
+    bytes_ += bytes_sent(collective::all_gather, backend_.size(), whole(b, of).size_bytes());
+  }
+
+  // Reduce: every bucket becomes this rank's share of its sum.
+
+  void reduce(full) {
+    queue_.on(lane::network);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      const partial<gradient_type const> from({carried(b), b.share * ranks()});
+      if constexpr (sums_elsewhere) {
+        backend_.reduce_scatter(queue_, from, sharded<gradient_type>(received<gradient_type>(b)));
+      } else if (!adds()) {
+        backend_.reduce_scatter(queue_, from, sharded<sum_type>(reduced(b)));
+      } else if constexpr (accumulating) {
+        backend_.reduce_scatter(queue_, from, sharded<sum_type>(reduced(b)), accumulate);
+      } else {
+        backend_.reduce_scatter(queue_, from, sharded<sum_type>(received<sum_type>(b)));
+      }
+      bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), from.local().size_bytes());
+      reduced_at_[k] = queue_.mark();
+    });
+  }
+  template <encoding Encoding>
+  void reduce(Encoding const& e) {
+    round_numbers* const n = numbers_.there();
+    if (!plan_.keeps) {  // otherwise that is done
+      queue_.on(lane::update);
+      queue_.after(weighed_at_);
+      for_buckets([&](std::size_t k, bucket const& b) {
+        Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, encoded_.template leaving<Encoding>(b).data(),
+                        {&n->found, &n->first});
+        encoded_at_[k] = queue_.mark();
+      });
+    }
+    queue_.on(lane::network);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      if (!plan_.keeps) queue_.after(encoded_at_[k]);
+      const std::span<std::byte const> leaving = encoded_.template leaving<Encoding>(b);
+      backend_.all_to_all(queue_, leaving, encoded_.template arriving<Encoding>(b));
+      bytes_ += bytes_sent(collective::all_to_all, backend_.size(), leaving.size());
+      reduced_at_[k] = queue_.mark();
+    });
+  }
+  /// What has arrived becomes the sum, in the sum's type, and its squares.
+  template <class Gradients>
+  void take(Gradients const& e) {
+    queue_.on(lane::update);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      queue_.after(reduced_at_[k]);
+      sum_type* const to = reduced(b).data();
+      if constexpr (encoding<Gradients>) {
+        Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
+      } else if constexpr (sums_elsewhere) {
+        gradient_type const* const sums = received<gradient_type>(b).data();
+        adds() ? Storage::add(queue_, sums, to, b.share) : Storage::convert(queue_, sums, to, b.share);
+      } else if constexpr (!accumulating) {
+        if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
+      }
+      Storage::sum_of_squares(queue_, sharded<sum_type const>({to, state_.real(k)}), squares_.there(k));
+    });
+    const queue_mark all = queue_.mark();
+    queue_.on(lane::network);
+    queue_.after(all);
+  }
+
+  /// When the squares of all gradients are known: whether to update, and by how much to clip. What is not finite must be named
+  /// while it is still here (whoever encodes has looked already), or, where it is skipped, must not reach the rounds that come.
+  template <class Gradients>
+  void decide() {
+    round_numbers* const n = numbers_.there();
+    const bool raises = options_.on_non_finite == non_finite::raise;
+    Storage::run(queue_, add_squares{n, squares_.there(), shares_.buckets()});
+    all_reduce(&n->squares_mine, &n->squares_all, 1);
+    Storage::run(queue_, decide_step{n, options_.clip_norm, raises});
+    if (raises) {
+      if constexpr (!encoding<Gradients>) {
+        Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found,
+                                 &n->first);
+      }
+      Storage::run(queue_, stop_if_not_finite{n});
+    } else {
+      Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());
+    }
+  }
+  /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
+  void prepare_next() {
+    numbers_.download(queue_);
+    queue_.enqueue([this] {
+      const double samples = position_.samples + numbers_[0].step_weight;
+      state_.prepare_next({position_.steps + 2, options_.rate_at(samples, queue_.place)});
+    });
+    state_.upload_next(queue_);
+  }
+
+  /// This rank's shares become new parameters; what travels encoded is their difference to those in use.
+  template <class Parameters>
+  void update_shares([[maybe_unused]] Parameters const& e) {
+    round_numbers* const n = numbers_.there();
+    const queue_mark decided = queue_.mark();
+    state_.begin(sharded<sum_type const>({reduced_.template as<sum_type>(), shares_.slice_size()}), &n->apply, &n->scale);
+    queue_.on(lane::update);
+    queue_.after(decided);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      state_.apply(plan_.parameters, queue_, k, flight_.parameters());
+      if constexpr (encoding<Parameters>) {
+        Storage::encode_difference(
+            queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.element(backend_.rank(), b.offset),
+            state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
+      }
+      updated_at_[k] = queue_.mark();
+    });
+  }
+  template <class Parameters>
+  void gather([[maybe_unused]] Parameters const& e) {
+    queue_.on(lane::network);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      queue_.after(updated_at_[k]);
+      if constexpr (encoding<Parameters>) {
+        const std::span<std::byte> all = encoded_.template arriving<Parameters>(b);
+        backend_.all_gather(queue_, sharded<std::byte const>(encoded_.template share<Parameters>(b, backend_.rank())),
+                            replicated<std::byte>(all));
+        bytes_ += bytes_sent(collective::all_gather, backend_.size(), all.size());
+      } else {
+        all_gather(b, flight_.parameters());
+      }
+      gathered_at_[k] = queue_.mark();
+    });
+    if constexpr (encoding<Parameters>) {
+      round_numbers* const n = numbers_.there();
+      Storage::run(queue_, tell_diverged{n});
+      all_reduce(&n->diverged_mine, &n->diverged_all, 1);
+      queue_.on(lane::update);
+      for_buckets([&](std::size_t k, bucket const& b) {
+        queue_.after(gathered_at_[k]);
+        const std::size_t real = std::min(b.share * ranks(), shares_.size() - b.begin);
+        Storage::decode_onto(queue_, e, encoded_.template arriving<Parameters>(b).data(), accumulator_.in_use(), b.begin, b.share,
+                             real, flight_.parameters().whole().data() + b.begin);
+      });
+    }
+  }
+
+  Storage storage_;
+  Backend backend_;
+  parameter_layout const& layout_;
+  options const& options_;
+  accumulator_type const& accumulator_;
+  partition shares_;
+  bool keeps_reduced_;
+  encoded_buffers<Storage> encoded_;
+  sharded_state<Storage, Rule> state_;
+  typename Storage::buffer reduced_, received_;
+  typename Storage::template numbers<round_numbers> numbers_;
+  typename Storage::template numbers<double> squares_;  // of this rank's share of each bucket
+
+  // Of the round in flight.
+  round_plan plan_;
+  round_position position_;
+  flight_type flight_;
+  time_interval times_;
+  std::uint64_t bytes_ = 0, sent_before_ = 0;
+  queue_mark weighed_at_;
+  std::vector<queue_mark> encoded_at_, reduced_at_, updated_at_, gathered_at_;  // by bucket
+
+  queue_type queue_ = make_queue(storage_, backend_);  // last: its threads use everything above
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays in host memory, encoded block by block: what `host_storage` and the backends' pieces do. A block passes through the
+// cache, so memory is read and written once.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include "acco/encoding/encoding.hpp"
+#include "acco/layout/trainable_runs.hpp"
+#include "acco/storage/elementwise.hpp"
+
+namespace ACCO_SIMD_NAMESPACE::coding {
+
+/// What was not finite: how many numbers, and the index of the first.
+struct refused {
+  unsigned long long* found;
+  unsigned long long* first;
+
+  void note(float const* values, std::size_t count, std::size_t index) const noexcept {
+    std::size_t where = 0;
+    const std::size_t bad = elementwise::count_non_finite(values, count, where);
+    if (bad == 0) return;
+    *found += bad;
+    *first = std::min(*first, static_cast<unsigned long long>(index + where));
+  }
+};
+
+/// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the i-th on,
+/// in `room` or elsewhere.
+template <encoding Encoding, class Read>
+void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read) {
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float room[block];
+  for (std::size_t i = 0; i < count; i += block, to += Encoding::block_bytes) {
+    const std::size_t n = std::min(block, count - i);
+    float const* values = read(i, n, room);
+    if (n < block) {
+      if (values != room) std::copy_n(values, n, room);
+      std::fill(room + n, room + block, 0.0F);
+      values = room;
+    }
+    if (!elementwise::all_finite(values, block)) bad.note(values, n, index + i);
+    e.encode(values, to);
+  }
+}
+
+/// Encodes an array.
+template <encoding Encoding, class T>
+void encode_values(Encoding const& e, T const* from, std::size_t index, std::size_t count, std::byte* to, refused const& bad) {
+  encode(e, index, count, to, bad, [from](std::size_t i, std::size_t n, float* room) -> float const* {
+    if constexpr (std::is_same_v<T, float>) {
+      return from + i;
+    } else {
+      elementwise::convert(from + i, room, n);
+      return room;
+    }
+  });
+}
+
+/// Encodes values[i] - reference[index + i].
+template <encoding Encoding, class T>
+void encode_difference(Encoding const& e, T const* values, trainable_view<T> reference, std::size_t index, std::size_t count,
+                       std::byte* to, refused const& bad) {
+  using numbers = pack<elementwise::wider<T, T>>;
+  encode(e, index, count, to, bad, [=](std::size_t i, std::size_t n, float* room) {
+    reference.for_stretches(index + i, n, [&](T const* base, std::size_t at, std::size_t length) {
+      elementwise::for_packs<numbers::lanes>(length, [&](std::size_t k, auto lanes) {
+        elementwise::store(elementwise::load<numbers>(values + i + at + k, lanes) - elementwise::load<numbers>(base + k, lanes),
+                           room + at + k, lanes);
+      });
+    });
+    return static_cast<float const*>(room);
+  });
+}
+
+/// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th begins.
+template <encoding Encoding, class Source, class To>
+void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add) {
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float sums[block], addend[block];
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < count; i += block, at += Encoding::block_bytes) {
+    const std::size_t n = std::min(block, count - i);
+    e.decode(source(0) + at, sums);
+    for (int k = 1; k < sources; ++k) {
+      e.decode(source(k) + at, addend);
+      elementwise::add(static_cast<float const*>(addend), sums, block);
+    }
+    add ? elementwise::add(static_cast<float const*>(sums), out + i, n)
+        : elementwise::convert(static_cast<float const*>(sums), out + i, n);
+  }
+}
+
+/// out[i] = reference[index + i] + the decoded difference.
+template <encoding Encoding, class T>
+void decode_onto(Encoding const& e, std::byte const* from, trainable_view<T> reference, std::size_t index, std::size_t count,
+                 T* out) {
+  using numbers = pack<elementwise::wider<T, T>>;
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float change[block];
+  for (std::size_t i = 0; i < count; i += block, from += Encoding::block_bytes) {
+    e.decode(from, change);
+    reference.for_stretches(index + i, std::min(block, count - i), [&](T const* base, std::size_t at, std::size_t length) {
+      elementwise::for_packs<numbers::lanes>(length, [&](std::size_t k, auto n) {
+        elementwise::store(elementwise::load<numbers>(base + k, n) + elementwise::load<numbers>(change + at + k, n),
+                           out + i + at + k, n);
+      });
+    });
+  }
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE::coding

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "network/rendezvous_world.hpp"
+
+using namespace start_up;
+
+TEST_CASE("over TCP everybody gets what everybody brought, in whatever order they come") {
+  const auto meet = tcp(free_port(), {.deadline = 60});
+  const auto results = all_ranks({{3, 4}, {0, 4}, {2, 4}, {1, 4}}, [&](rank_of me) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == 0 ? 200 : 30 * me.rank));
+    return meet(me);
+  });
+  for (auto const& each : results) {
+    CHECK(each.error == "");
+    CHECK(each.got == names(4));
+  }
+}
+
+TEST_CASE("one rank alone needs nobody") {
+  CHECK(tcp(free_port(), {.deadline = 1})({0, 1}) == names(1));
+  const acco::rendezvous::tcp_rendezvous alone({0, 1}, "127.0.0.1", 1);
+  CHECK(alone.own_address() == "127.0.0.1");
+}
+
+TEST_CASE("parts: each rank gets what everybody brought for it") {
+  const auto port = free_port();
+  const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, [&](rank_of me) {
+    acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = 60});
+    contributions mine;
+    for (int to = 0; to < 3; ++to)
+      mine.push_back(std::string(static_cast<std::size_t>(to), '.') + std::to_string(10 * me.rank + to));
+    return meeting.exchange_parts(mine);
+  });
+  CHECK(results[0].got == contributions{"0", "10", "20"});
+  CHECK(results[1].got == contributions{".1", ".11", ".21"});
+  CHECK(results[2].got == contributions{"..2", "..12", "..22"});
+  const acco::rendezvous::tcp_options soon{.deadline = 1};
+  CHECK_THROWS_WITH_AS((void)acco::rendezvous::tcp_rendezvous({0, 1}, "127.0.0.1", 1, soon).exchange_parts({"a", "b"}),
+                       doctest::Contains("2 parts for 1 ranks"), acco::usage_error);
+}
+
+TEST_CASE("ranks that do not come are named, and all who came are told so at once") {
+  const auto port = free_port();
+  const auto results =
+      all_ranks({{0, 4}, {2, 4}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 0.6 : 60})(me); });
+  for (auto const& each : results) {
+    CHECK(each.type == "deadline");
+    CHECK(contains(each.error, ": rank 1, 3 did not come to 127.0.0.1:" + std::to_string(port) + " within 0.6 s"));
+    CHECK(each.peer == 1);
+    CHECK(each.seconds < 30);
+  }
+  CHECK(contains(results[1].error, "acco: rank 2, start-up: "));
+  const auto impatient =
+      all_ranks({{0, 3}, {2, 3}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 1.5 : 0.4})(me); });
+  CHECK(contains(impatient[1].error, "waited for other ranks longer than 0.4 s. Look at rank 0's output"));
+  CHECK(contains(impatient[0].error, "rank 1, 2 did not come"));
+}
+
+TEST_CASE("of a thousand missing ranks a dozen is named, and the advice stays readable") {
+  const auto result = told([&] { return tcp(free_port(), {.deadline = 0.1})({0, 1000}); });
+  CHECK(contains(result.error, "rank 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 987 more did not come to 127.0.0.1:"));
+  CHECK(contains(result.error, "Check that it runs and that its MASTER_ADDR, MASTER_PORT and WORLD_SIZE are the same as here."));
+}
+
+TEST_CASE("rank 0 that is not there, a host that is unknown") {
+  const auto nobody = all_ranks({{1, 2}}, tcp(free_port(), {.deadline = 0.3}));
+  CHECK(contains(nobody[0].error, "rank 0 could not be reached at 127.0.0.1:"));
+  CHECK(contains(nobody[0].error, "Connection refused"));
+  CHECK(contains(nobody[0].error, "MASTER_ADDR"));
+  const auto unknown = all_ranks({{1, 2}}, tcp(free_port(), {.deadline = 0.3}, "no.such.host.invalid"));
+  CHECK(contains(unknown[0].error, "the host 'no.such.host.invalid' of MASTER_ADDR is unknown"));
+}
+
+TEST_CASE("a port in use: rank 0 says so, and a stranger who listens there is no rank 0") {
+  const listener other;
+  const auto results = all_ranks({{0, 2}, {1, 2}}, tcp(other.port, {.deadline = 0.4}));
+  CHECK(contains(results[0].error, "rank 0 cannot listen at port " + std::to_string(other.port) + ": Address already in use"));
+  CHECK(contains(results[0].error, "choose another MASTER_PORT"));
+  CHECK(contains(results[1].error, "did not answer as rank 0"));
+}
+
+TEST_CASE("two processes of one rank, different numbers of ranks, a rank that is none: everybody is told the cause, at once") {
+  struct {
+    rank_of wrong;
+    char const* what;
+  } const cases[] = {{{1, 4}, "a process of rank 1 has come already"},
+                     {{3, 5}, "it was started with WORLD_SIZE 5, rank 0 with 4"}};
+  for (auto const& each : cases) {
+    const auto port = free_port();
+    const tcp_options chosen{.deadline = 60, .run = "r"};
+    std::vector<rank_of> ranks{{0, 4}, {1, 4}, {2, 4}, each.wrong};  // rank 3 never comes
+    const auto results = all_ranks(ranks, [&](rank_of me) {
+      if (me.rank == each.wrong.rank && me.size == each.wrong.size) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return tcp(port, chosen)(me);
+    });
+    int offenders = 0;
+    for (auto const& result : results) {
+      CAPTURE(result.error);
+      CHECK(result.type == "mismatch");
+      CHECK(contains(result.error, each.what));
+      CHECK(result.seconds < 30);
+      offenders += contains(result.error, "rank 0 refused this rank: ");
+    }
+    CHECK(offenders == 1);
+    CHECK(contains(results[0].error, "acco: rank 0, start-up: rank " + std::to_string(each.wrong.rank) + " cannot join: "));
+    CHECK(contains(results[2].error, "acco: rank 2, start-up: rank " + std::to_string(each.wrong.rank) + " cannot join: "));
+  }
+}
+
+TEST_CASE("an orphan of a dead run cannot join the next one, and is told both names") {
+  const auto port = free_port();
+  outcome orphan;
+  std::jthread old([&] { orphan = told([&] { return tcp(port, {.deadline = 60, .run = "old"})({1, 2}); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto results = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
+    if (me.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));  // the orphan dials first
+    return tcp(port, {.deadline = 60, .run = "new"})(me);
+  });
+  old.join();
+  CHECK(results[0].error == "");
+  CHECK(results[1].got == names(2));
+  CHECK(orphan.type == "mismatch");
+  CHECK(contains(orphan.error, "is of run 'new', and this process is of run 'old'"));
+  CHECK(contains(orphan.error, "ACCO_RUN_ID"));
+  CHECK(orphan.seconds < 30);
+}
+
+TEST_CASE("a stranger with another number of ranks, a taken rank or no sense, from another run: it ends nothing") {
+  const auto port = free_port();
+  std::atomic<bool> done = false;
+  std::jthread strangers([&] {
+    std::vector<acco::net::socket_handle> open;
+    for (int rank = -1; rank < 4; ++rank) {
+      for (int size : {0, 2, 3, 1 << 30}) {
+        open.push_back(dial(port));
+        say(open.back(), hello("another", rank, size));
+        open.push_back(dial(port));  // the right run; never joins
+        say(open.back(), hello("this", rank, size));
+      }
+    }
+    while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  const auto results = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
+    if (me.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return tcp(port, {.deadline = 60, .run = "this"})(me);
+  });
+  done = true;
+  CHECK(results[0].error == "");
+  CHECK(results[1].got == names(2));
+}
+
+TEST_CASE("a thousand silent connections at once delay nobody") {
+  const many_descriptors raised;
+  const auto port = free_port();
+  const std::size_t strangers = raised.limit > 2300 ? 1000 : 300;
+  std::vector<acco::net::socket_handle> open;
+  std::vector<outcome> results(2);
+  {
+    std::jthread zero([&] { results[0] = told([&] { return tcp(port, {.deadline = 60})({0, 2}); }); });
+    while (open.size() < strangers) {
+      open.push_back(dial(port));
+      if (open.size() % 3 == 1) say(open.back(), "acc");                          // half a frame
+      if (open.size() % 3 == 2) say(open.back(), hello("", 1, 2).substr(0, 30));  // half a hello
+    }
+    results[1] = told([&] { return tcp(port, {.deadline = 60})({1, 2}); });
+  }
+  CHECK(results[0].error == "");
+  CHECK(results[1].got == names(2));
+  CHECK(results[1].seconds < 10);  // each of them took 5 s when they were heard one after the other
+}
+
+TEST_CASE("who does not say who it is for five seconds is let go, and counted") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 8})({0, 2}); }); });
+  frames::channel silent(dial(port)), half(dial(port)), hesitant(dial(port));
+  say(half.socket(), "acc");
+  say(hesitant.socket(), hello("", 1, 2));
+  REQUIRE(hear(hesitant));  // it is welcome, and does not join
+  const double from = acco::steady_seconds();
+  for (frames::channel* each : {&silent, &half, &hesitant}) CHECK(!hear(*each));
+  CHECK(acco::steady_seconds() - from < 7.5);  // not by rank 0's end
+  listens.join();
+  CHECK(contains(zero.error, "Connections that were dropped: 3 did not say who they are"));
+}
+
+TEST_CASE("random bytes, with and without a beginning that makes sense, end nothing") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 100})({0, 2}); }); });
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const acco::net::socket_handle to = dial(port);
+    std::string bytes;
+    const unsigned kind = random() % 8;
+    if (kind == 1) bytes = "acco";
+    if (kind == 2) bytes = frame_of(frames::frame::hello, {}).substr(0, 8);
+    if (kind == 3) bytes = hello("", static_cast<int>(random()), static_cast<int>(random())).substr(0, random() % 60);
+    if (kind == 4) bytes = hello("", 1, 2);
+    if (kind == 5)
+      bytes = hello("", 1, 2) + frame_of(static_cast<frames::frame>(random() % 9), std::string(random() % 9, 'x'), "p");
+    if (kind == 6) frames::put(bytes = "acco\2", static_cast<std::uint64_t>(random()));
+    if (kind == 7) bytes = "GET / HTTP/1.1\r\n\r\n";
+    if (kind < 5 || kind == 6)
+      for (std::size_t n = random() % 64; n != 0; --n) bytes.push_back(static_cast<char>(random()));
+    say(to, bytes);
+  }
+  const auto one = told([&] { return tcp(port, {.deadline = 100})({1, 2}); });
+  listens.join();
+  CHECK(zero.error == "");
+  CHECK(one.got == names(2));
+}
+
+TEST_CASE("connections that keep coming do not take the deadline away, and are counted in what it says") {
+  const auto port = free_port();
+  std::atomic<bool> done = false;
+  std::jthread stranger([&] {
+    while (!done) say(dial(port), "GET / HTTP/1.1\r\n\r\n");
+  });
+  const auto zero = told([&] { return tcp(port, {.deadline = 1, .run = "r"})({0, 2}); });
+  const listener still(port);  // for the stranger, who otherwise waits for somebody to dial
+  done = true;
+  stranger.join();
+  CHECK(contains(zero.error, "rank 1 did not come to 127.0.0.1:"));
+  CHECK(contains(zero.error, "Connections that were dropped: "));
+  CHECK(contains(zero.error, " did not speak this protocol"));
+  CHECK(zero.seconds < 15);
+}
+
+namespace {
+/// Runs work(), which returns words, in a process of its own that may have `descriptors`; what it said and the processor time it
+/// took.
+struct in_a_process {
+  std::string words;
+  double processor_seconds = 0;
+};
+template <class Work>
+auto start(rlim_t descriptors, Work&& work) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    for (int open = 3; open < 1024; ++open)
+      if (open != ends[1]) close(open);
+    dup2(ends[1], 3);
+    if (ends[1] != 3) close(ends[1]);
+    const rlimit few{descriptors, descriptors};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const std::string words = work();
+    (void)!write(3, words.data(), words.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  return [pid, from = ends[0]] {
+    in_a_process result;
+    char some[512];
+    for (ssize_t n = 0; (n = read(from, some, sizeof some)) > 0;) result.words.append(some, static_cast<std::size_t>(n));
+    close(from);
+    int status = 0;
+    rusage used{};
+    wait4(pid, &status, 0, &used);
+    result.processor_seconds = static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                               1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    return result;
+  };
+}
+}  // namespace
+
+TEST_CASE("no descriptor left for a guest: rank 0 waits without spinning, to its deadline, and says so") {
+  const auto port = free_port();
+  auto ends = start(5, [&] { return told([&] { return tcp(port, {.deadline = 2})({0, 2}); }).error; });  // 0, 1, 2, pipe, door
+  const auto guest = dial(port);
+  const in_a_process zero = ends();
+  CHECK(contains(zero.words, "rank 1 did not come to 127.0.0.1:"));
+  CHECK(contains(zero.words, "no file descriptor left for those who came: ulimit -n"));
+  CHECK(zero.processor_seconds < 1);
+}
+
+TEST_CASE("strangers hold the last descriptors: the longest silent one makes room for a rank") {
+  const auto port = free_port();
+  auto ends = start(7, [&] {
+    const auto result = told([&] { return tcp(port, {.deadline = 30})({0, 2}); });
+    return result.error + (result.got.empty() ? "" : result.got[1]);
+  });
+  std::vector<acco::net::socket_handle> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(dial(port));
+  const auto one = told([&] { return tcp(port, {.deadline = 30})({1, 2}); });
+  CHECK(one.got == names(2));
+  CHECK(ends().words == "I am 1");
+}
+
+TEST_CASE("a rank that died before all had come leaves its place to a new process") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 60, .run = "r"})({0, 3}); }); });
+  std::optional<frames::channel> dead(joined(port, "r", 1, 3));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it has joined by then
+  dead.reset();
+  const auto results = all_ranks({{1, 3}, {2, 3}}, [&](rank_of me) {
+    if (me.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return tcp(port, {.deadline = 60, .run = "r"})(me);
+  });
+  listens.join();
+  CHECK(zero.error == "");
+  CHECK(results[0].got == names(3));
+  CHECK(results[1].got == names(3));
+}
+
+TEST_CASE("a rank that leaves after all have come: everybody is told which one") {
+  for (int leaver : {0, 2}) {
+    const auto port = free_port();
+    const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, [&](rank_of me) {
+      acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = 60});
+      return me.rank == leaver ? contributions{"left"} : meeting.exchange("x");
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == leaver) continue;
+      auto const& each = results[static_cast<std::size_t>(rank)];
+      CHECK(each.type == "peer");
+      CHECK(each.peer == leaver);
+      CHECK(contains(each.error, "rank " + std::to_string(leaver) + " left while all ranks were joining"));
+      CHECK(each.seconds < 30);
+    }
+  }
+}
+
+TEST_CASE("a rank that hangs after all have come: the deadline names it on all others") {
+  const auto port = free_port();
+  outcome zero;
+  outcome one;
+  {
+    std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 1})({0, 3}); }); });
+    std::jthread dials([&] { one = told([&] { return tcp(port, {.deadline = 60})({1, 3}); }); });
+    const frames::channel hangs = joined(port, "", 2, 3);
+    listens.join();
+    dials.join();
+  }
+  for (auto const& each : {zero, one}) {
+    CHECK(each.type == "deadline");
+    CHECK(contains(each.error, "rank 2 joined, and did not bring its address within 1 s"));
+    CHECK(each.peer == 2);
+  }
+}
+
+TEST_CASE("another version of the protocol: the guest is told, and rank 0 goes on") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 60})({0, 2}); }); });
+  std::string later = hello("", 1, 2);
+  later[4] = 9;
+  frames::channel guest(dial(port));
+  say(guest.socket(), later);
+  REQUIRE(hear(guest));
+  CHECK(guest.kind() == frames::frame::refusal);
+  CHECK(contains(std::string(guest.body()), "another version of the start-up's protocol"));
+  CHECK(tcp(port, {.deadline = 60})({1, 2}) == names(2));
+  listens.join();
+  CHECK(zero.error == "");
+  // and the other way round: what listens speaks it
+  const listener there;
+  outcome one;
+  std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = 60})({1, 2}); }); });
+  REQUIRE(there.socket.ready(POLLIN, acco::net::after(20)));
+  const acco::net::socket_handle line(accept(there.socket.get(), nullptr, nullptr));
+  say(line, later);
+  dials.join();
+  CHECK(one.type == "mismatch");
+  CHECK(contains(one.error, "speaks another version of the start-up's protocol"));
+}
+
+TEST_CASE("a name of more bytes than a run may have") {
+  CHECK_THROWS_WITH_AS(tcp(1, {.deadline = 1, .run = std::string(257, 'x')})({1, 2}), doctest::Contains("at most 256"),
+                       acco::usage_error);
+}
+
+TEST_CASE("what rank 0 says is printed without control characters") {
+  const listener there;
+  outcome one;
+  std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = 60})({1, 2}); }); });
+  REQUIRE(there.socket.ready(POLLIN, acco::net::after(20)));
+  const acco::net::socket_handle line(accept(there.socket.get(), nullptr, nullptr));
+  std::string body;
+  frames::put(body, std::uint32_t{1});
+  frames::put(body, 0);
+  frames::put(body, std::string("\33[2Jgone\n"));
+  frames::put(body, std::string(3000, 'a'));
+  say(line, frame_of(frames::frame::refusal, body));
+  dials.join();
+  CHECK(contains(one.error, "acco: rank 1, start-up: ?[2Jgone?. aaa"));
+}
+
+TEST_CASE("MASTER_ADDR in digits: rank 0 listens there and nowhere else") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 60})({0, 2}); }); });
+  const auto there = dial(port);
+  CHECK(acco::net::dial(local(port, "127.0.0.2"), acco::net::after(5)).code == ECONNREFUSED);
+  CHECK(tcp(port, {.deadline = 60})({1, 2}) == names(2));
+  listens.join();
+}
+
+TEST_CASE("over IPv6") {
+  if (acco::net::listen_at(local(0, "::1")).code != 0) {
+    MESSAGE("skipped: this machine has no IPv6");
+    return;
+  }
+  const auto results = all_ranks({{0, 2}, {1, 2}}, [port = free_port()](rank_of me) {
+    acco::rendezvous::tcp_rendezvous meeting(me, "::1", port, {.deadline = 60});
+    return meeting.exchange(meeting.own_address());
+  });
+  CHECK(results[0].got == contributions{"::1", "::1"});
+  CHECK(results[1].got == results[0].got);
+}
+
+TEST_CASE("listening at one interface; at one that is not there") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 60, .listen = "lo"}, "some-name")({0, 2}); }); });
+  CHECK(tcp(port, {.deadline = 60})({1, 2}) == names(2));
+  listens.join();
+  CHECK(zero.error == "");
+  const auto wrong = told([&] { return tcp(port, {.deadline = 60, .listen = "nonesuch0"})({0, 2}); });
+  CHECK(contains(wrong.error, "rank 0 cannot listen at 'nonesuch0': no network interface of this host has that name"));
+  CHECK(contains(wrong.error, "Give one of "));
+  CHECK(contains(wrong.error, "lo"));
+}
+
+TEST_CASE("a connection with itself is recognised, and leaves the port free") {
+  const auto port = free_port();
+  acco::net::socket_handle one(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(bind(one.get(), local(port).get(), local(port).length()) == 0);
+  CHECK(!acco::net::is_self_connection(one));
+  REQUIRE(connect(one.get(), local(port).get(), local(port).length()) == 0);
+  CHECK(acco::net::is_self_connection(one));
+  const listener other;
+  const auto two = dial(other.port);
+  CHECK(!acco::net::is_self_connection(two));
+}
+
+TEST_CASE("96 ranks that bring what Gloo brings: together more than a mebibyte") {
+  const many_descriptors raised;
+  constexpr int ranks = 96;
+  const auto port = free_port();
+  std::atomic<int> right = 0;
+  std::vector<rank_of> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back({rank, ranks});
+  const auto results = all_ranks(all, [&](rank_of me) {
+    const auto got = acco::rendezvous::over_tcp(me, "127.0.0.1", port, std::string(136 * (ranks - 1), static_cast<char>(me.rank)),
+                                                {.deadline = 200});
+    bool good = got.size() == ranks;
+    for (std::size_t from = 0; good && from < got.size(); ++from)
+      good = got[from] == std::string(136 * (ranks - 1), static_cast<char>(from));
+    right += good;
+    return contributions{};
+  });
+  for (auto const& each : results) CHECK(each.error == "");
+  CHECK(right == ranks);
+}
+
+TEST_CASE("a thousand ranks") {
+  const many_descriptors raised;
+#ifdef ACCO_SANITIZED
+  const int most = 200;
+#else
+  const int most = 1000;
+#endif
+  const int ranks = raised.limit > 3000 ? most : 200;
+  const auto port = free_port();
+  std::vector<rank_of> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back({rank, ranks});
+  const auto results = all_ranks(all, tcp(port, {.deadline = 200}));
+  const contributions expected = names(ranks);
+  int right = 0;
+  for (auto const& each : results) right += each.got == expected;
+  CHECK(right == ranks);
+}

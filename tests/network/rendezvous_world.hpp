@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of the start-up share: ranks as threads, raw connections of strangers, ports that nobody uses.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <acco/clock.hpp>
+#include <acco/network/launch_environment.hpp>
+#include <acco/network/rendezvous_tcp.hpp>
+
+namespace start_up {
+
+using acco::rank_of;
+using acco::rendezvous::contributions;
+using acco::rendezvous::tcp_options;
+namespace frames = acco::rendezvous::detail;
+
+inline bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+/// What each rank got, or was told.
+struct outcome {
+  contributions got{};
+  std::string error{};
+  std::string type{};  // of the error
+  int peer = -2;
+  double seconds = 0;
+};
+template <class Work>
+outcome told(Work&& work) {
+  outcome result;
+  const double from = acco::steady_seconds();
+  const auto keep = [&](char const* type, acco::error const& e) {
+    result.error = e.what();
+    result.type = type;
+    result.peer = e.peer();
+  };
+  try {
+    result.got = work();
+  } catch (acco::usage_error const& e) {
+    keep("usage", e);
+  } catch (acco::mismatch_error const& e) {
+    keep("mismatch", e);
+  } catch (acco::peer_error const& e) {
+    keep("peer", e);
+  } catch (acco::deadline_error const& e) {
+    keep("deadline", e);
+  }
+  result.seconds = acco::steady_seconds() - from;
+  return result;
+}
+inline std::vector<outcome> all_ranks(std::vector<rank_of> const& ranks, std::function<contributions(rank_of)> const& meet) {
+  std::vector<outcome> results(ranks.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      threads.emplace_back([&, i] { results[i] = told([&] { return meet(ranks[i]); }); });
+  }
+  return results;
+}
+
+inline acco::net::endpoint local(std::uint16_t port, char const* host = "127.0.0.1") {
+  return acco::net::look_up_now(host, port, AI_NUMERICHOST).found.at(0);
+}
+/// Somebody else's program that listens and says nothing.
+struct listener {
+  explicit listener(std::uint16_t wanted = 0) {
+    acco::net::opened found = acco::net::listen_at(local(wanted));
+    REQUIRE(found.code == 0);
+    socket = std::move(found.socket);
+    port = acco::net::near_end(socket).port();
+  }
+  acco::net::socket_handle socket;
+  std::uint16_t port = 0;
+};
+inline std::uint16_t free_port() { return listener().port; }
+
+/// A raw connection to rank 0, which may still have to begin to listen.
+inline acco::net::socket_handle dial(std::uint16_t port, char const* host = "127.0.0.1") {
+  const auto until = acco::net::after(20);
+  for (;;) {
+    acco::net::opened found = acco::net::dial(local(port, host), until);
+    if (found.code == 0) return std::move(found.socket);
+    if (acco::net::clock::now() > until) return acco::net::socket_handle();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+inline void say(acco::net::socket_handle const& to, std::string_view bytes) {
+  (void)!::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+inline std::string frame_of(frames::frame kind, std::string const& body, std::string const& proof = {}) {
+  std::string result("acco");
+  frames::put(result, frames::version);
+  frames::put(result, static_cast<std::uint16_t>(kind));
+  frames::put(result, static_cast<std::uint64_t>(body.size()));
+  frames::put(result, static_cast<std::uint32_t>(proof.size()));
+  return result + body + proof;
+}
+inline std::string hello(std::string const& run, int rank, int size) {
+  std::string body;
+  frames::put(body, run);
+  frames::put(body, rank);
+  frames::put(body, size);
+  return frame_of(frames::frame::hello, body.append(frames::nonce_size, 'n'));
+}
+/// Reads one frame; false when the connection ended first.
+inline bool hear(frames::channel& from, double seconds = 20) {
+  const auto until = acco::net::after(seconds);
+  while (acco::net::clock::now() < until) {
+    switch (from.receive(1U << 20U)) {
+      case frames::channel::arrival::whole_frame: return true;
+      case frames::channel::arrival::nothing: (void)from.socket().ready(POLLIN, until); break;
+      default: return false;
+    }
+  }
+  return false;
+}
+/// A process that has joined, and does nothing more.
+inline frames::channel joined(std::uint16_t port, std::string const& run, int rank, int size) {
+  frames::channel line(dial(port));
+  say(line.socket(), hello(run, rank, size));
+  if (hear(line)) say(line.socket(), frame_of(frames::frame::join, {}));
+  return line;
+}
+
+inline auto tcp(std::uint16_t port, tcp_options const& chosen, std::string const& host = "127.0.0.1") {
+  return [=](rank_of me) { return acco::rendezvous::over_tcp(me, host, port, "I am " + std::to_string(me.rank), chosen); };
+}
+inline contributions names(int ranks) {
+  contributions result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back("I am " + std::to_string(rank));
+  return result;
+}
+
+/// As many descriptors as this process may have, while this lives; their number.
+struct many_descriptors {
+  many_descriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit more = before_;
+    more.rlim_cur = more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
+    getrlimit(RLIMIT_NOFILE, &more);
+    limit = more.rlim_cur;
+  }
+  many_descriptors(many_descriptors const&) = delete;
+  many_descriptors& operator=(many_descriptors const&) = delete;
+  ~many_descriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  rlim_t limit = 0;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace start_up

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What overlaps what inside a round, and that many groups cost nothing.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+namespace {
+
+std::atomic<int> updated;  // elements, of this process's only rank
+
+/// Counts what it has updated.
+struct counting_rule {
+  static constexpr std::size_t slot_count = 0;
+  static constexpr bool scalar_only = true;
+  struct constants {};
+  [[nodiscard]] constants prepare(acco::update_step const&, acco::update_group const&) const { return {}; }
+  template <class Real>
+  static void apply(Real& parameter, Real gradient, std::array<Real, 0>&, constants const&) {
+    ++updated;
+    parameter -= gradient;
+  }
+};
+
+/// The gather of the first bucket ends when the last bucket has been updated, or never.
+struct waits_for_updates {
+  int elements;
+  std::atomic<bool>* met;
+  template <class Backend>
+  void before(acco::host_queue& queue, Backend const&, acco::collective_call call) const {
+    if (call.operation != acco::collective::all_gather) return;
+    queue.enqueue([all = *this] {
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (updated.load() < all.elements && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+      *all.met = updated.load() == all.elements;
+    });
+  }
+  template <class Backend>
+  void after(acco::host_queue&, Backend const&, acco::collective_call) const {}
+};
+
+/// Nothing is reduced before it opens.
+struct gate {
+  std::atomic<bool>* go;
+  template <class Backend>
+  void before(acco::host_queue& queue, Backend const&, acco::collective_call call) const {
+    if (call.operation == acco::collective::reduce_scatter) queue.enqueue([open = go] { open->wait(false); });
+  }
+  template <class Backend>
+  void after(acco::host_queue&, Backend const&, acco::collective_call) const {}
+};
+
+}  // namespace
+
+TEST_CASE("while one bucket is gathered the others are updated, under a decorator too; in one bucket they could not be") {
+  for (const std::size_t buckets : {4U, 8U}) {
+    std::atomic<bool> met = false;
+    const int count = static_cast<int>(64 * buckets);
+    updated = 0;
+    const acco::decorated_backend world(acco::solo_backend{}, waits_for_updates{count, &met});
+    acco::optimizer training{acco::synchronous{},
+                             counting_rule{},
+                             acco::host_storage<float>{},
+                             world,
+                             static_cast<std::size_t>(count),
+                             acco::options{.bucket_elements = 64}};
+    training.initialize(std::vector<float>(static_cast<std::size_t>(count), 1.0F));
+    updated = 0;
+    training.accumulated(1);
+    CHECK(met);
+    CHECK(updated == count);
+  }
+}
+
+TEST_CASE("the number of groups is no limit to a round: a boundary enqueues it all, whatever the groups, and does not wait") {
+  acco::parameter_layout layout;
+  const auto no_decay = layout.add_group({.weight_decay = 0.0});
+  for (int k = 0; k < 96 * 8; ++k) layout.add("t" + std::to_string(k), {100}, k % 2 == 0 ? 0 : no_decay);
+  std::atomic<bool> go = false;
+  for (const std::size_t bucket : {0U, 10000U}) {
+    go = false;
+    const acco::decorated_backend world(acco::solo_backend{}, gate{&go});
+    acco::optimizer training{acco::delayed{}, acco::adamw{}, acco::host_storage<float>{},
+                             world,           layout,        acco::options{.bucket_elements = bucket}};
+    training.initialize(std::vector<float>(layout.size(), 1.0F));
+    training.accumulated(1);  // returns although the network does not move: it would wait here for ever
+    go = true;
+    go.notify_all();
+    training.finish();
+    CHECK(training.steps() == 1);
+  }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulation/history.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "support/reference.hpp"
+
+namespace simulation {
+namespace {
+
+using vector = std::vector<double>;
+
+class replayer {
+ public:
+  replayer(setting const& s, outcome const& o, std::size_t number) : s_(s), o_(o), number_(number), t_(s.trainings[number]) {
+    for (std::size_t k = 0; k < t_.layout.tensor_count(); ++k) {
+      auto const tensor = t_.layout[k];
+      for (std::size_t i = 0; i < tensor.size; ++i) group_.push_back(tensor.group);
+    }
+    theta_.resize(group_.size());
+    for (std::size_t i = 0; i < theta_.size(); ++i) theta_[i] = derivative(t_.data, i, 0);
+    state_.assign(2 * theta_.size(), 0);
+    h_.known = t_.exact();
+  }
+
+  history operator()() {
+    record(theta_);
+    h_.base.push_back(0);
+    for (std::size_t segment = 0; segment < t_.micro_batches.size(); ++segment) {
+      if (!play(segment)) break;
+      h_.base.push_back(h_.rounds.size());
+    }
+    return std::move(h_);
+  }
+
+ private:
+  struct carried {
+    vector sum;
+    double weight = 0;
+    bool poisoned = false;
+  };
+
+  /// Whether the segment has come to its end.
+  bool play(std::size_t segment) {
+    std::size_t finished_at = 0;  // the first round in which every rank is finishing
+    bool all_finish = true;
+    std::vector<segment_log const*> logs;
+    for (rank_log const& rank : o_.ranks) {
+      if (rank.trainings.size() <= number_ || rank.trainings[number_].segments.size() <= segment) return false;
+      logs.push_back(&rank.trainings[number_].segments[segment]);
+      all_finish = all_finish && logs.back()->finishing;
+      finished_at = std::max(finished_at, logs.back()->parts.size() - 1);
+    }
+    const std::size_t base = h_.rounds.size();
+    vector const start = theta_;
+    carried kept;  // of the rounds of this step before
+    for (std::size_t r = 0;; ++r) {
+      const bool everybody_finishes = all_finish && r >= finished_at;
+      // Where this part was computed: at what had landed before the round in front of it started.
+      vector const& at = t_.waits() ? (r == 0 ? start : h_.shown[base + r]) : (r < 2 ? start : h_.shown[base + r - 1]);
+      carried fresh{vector(theta_.size(), 0.0)};
+      for (int rank = 0; rank < s_.ranks; ++rank) {
+        segment_log const& log = *logs[static_cast<std::size_t>(rank)];
+        if (r >= log.parts.size()) {
+          if (!log.finishing) return false;  // this rank did not come to this round: nobody has seen it end
+          continue;
+        }
+        for (const std::size_t m : log.parts[r]) add(fresh, at, segment, rank, m);
+      }
+      const bool commits = t_.commits(r);
+      const double weight_here = fresh.weight;
+      carried whole = std::move(fresh);
+      if (t_.two_rounds() && commits) {
+        for (std::size_t i = 0; i < whole.sum.size(); ++i) whole.sum[i] += kept.sum[i];
+        whole.weight += kept.weight;
+        whole.poisoned = whole.poisoned || kept.poisoned;
+      }
+      if (everybody_finishes && whole.weight == 0) return ended(r);
+      history::round now{.index = first_round_ + r, .commits = commits, .weight = t_.keeps() ? whole.weight : weight_here};
+      now.rate = t_.rate(samples_);
+      if (whole.poisoned && s_.kind == disaster::raised) {
+        h_.raised = true;
+        return false;
+      }
+      now.skipped = whole.poisoned;
+      now.step_weight = whole.poisoned ? 0 : whole.weight;
+      now.applied = now.step_weight > 0;
+      vector next = theta_;
+      if (now.applied) {
+        if (h_.known) {
+          scale(whole, now);
+          vector scratch = state_;
+          next = update(theta_, commits ? state_ : scratch, whole.sum, now.rate, steps_ + 1);
+        }
+        if (commits) {
+          theta_ = next;
+          ++steps_;
+          samples_ += now.step_weight;
+          if (t_.schedule == schedule_kind::weight_prediction && h_.known) {
+            vector ahead = state_;
+            next = update(theta_, ahead, whole.sum, t_.rate(samples_), steps_ + 1);
+          }
+        } else if (t_.keeps()) {
+          next = estimated(segment, r).value_or(next);
+        }
+      }
+      kept = {};
+      if (!commits) {
+        kept = std::move(whole);
+        if (now.applied) {
+          if (h_.known) kept.sum = sum_;            // `scale` has divided
+        } else if (kept.poisoned && !t_.keeps()) {  // dropped; what is kept in an accumulator is still poisoned
+          kept = {vector(theta_.size(), 0.0)};
+        }
+      }
+      h_.rounds.push_back(now);
+      record(next);
+      if (everybody_finishes && commits) return ended(r + 1);
+    }
+  }
+  /// After so many rounds; the next segment begins with a step.
+  bool ended(std::size_t rounds) {
+    first_round_ += t_.two_rounds() ? (rounds + 1) / 2 * 2 : rounds;
+    return true;
+  }
+
+  void add(carried& to, vector const& at, std::size_t segment, int rank, std::size_t m) const {
+    const double weight = t_.weight(segment, rank, m);
+    const double factor = weight == 0 && t_.stray_gradients ? 0.5 : weight;
+    to.weight += weight;
+    if (s_.poisons() && number_ == s_.strikes_in && rank == s_.culprit && segment == s_.segment && m == s_.at) to.poisoned = true;
+    if (factor == 0 || !h_.known) return;
+    const std::uint64_t sample = t_.sample(segment, rank, m);
+    for (std::size_t i = 0; i < at.size(); ++i) to.sum[i] += factor * derivative(sample, i, at[i]);
+  }
+  [[nodiscard]] bool frozen(std::size_t i) const { return t_.layout.groups()[group_[i]].frozen; }
+
+  /// The mean gradient, clipped; `sum_` keeps what it was.
+  void scale(carried& whole, history::round& now) {
+    sum_ = whole.sum;
+    double square = 0;
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      whole.sum[i] /= whole.weight;
+      if (!frozen(i)) square += whole.sum[i] * whole.sum[i];
+    }
+    now.norm = std::sqrt(square);
+    now.clip = t_.clip_norm > 0 && now.norm > t_.clip_norm ? t_.clip_norm / now.norm : 1;
+    for (double& g : whole.sum) g *= now.clip;
+  }
+  vector update(vector p, vector& slots, vector const& mean, double rate, std::uint64_t t) const {
+    const auto with = [&](auto const& rule) {
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        if (frozen(i)) continue;
+        acco::update_group const& group = t_.layout.groups()[group_[i]];
+        const reference::hyper hyper{rule.learning_rate * group.learning_rate_scale * rate,
+                                     group.weight_decay.value_or(rule.weight_decay), false};
+        reference::update(rule, p[i], mean[i], &slots[2 * i], static_cast<double>(t), hyper);
+      }
+    };
+    switch (t_.rule) {
+      case rule_kind::adamw: with(adamw); break;
+      case rule_kind::sgd: with(sgd); break;
+      case rule_kind::lion: with(lion); break;
+    }
+    return p;
+  }
+  /// What a rank saw after an encoded estimate.
+  [[nodiscard]] std::optional<vector> estimated(std::size_t segment, std::size_t r) const {
+    for (rank_log const& rank : o_.ranks) {
+      for (snapshot const& seen_by : rank.trainings[number_].snapshots) {
+        if (seen_by.what == seen::report && seen_by.segment == segment && seen_by.boundary == r + 1) return seen_by.parameters;
+      }
+    }
+    return {};  // every rank was finishing: nobody computed there
+  }
+  void record(vector const& shown) {
+    h_.shown.push_back(shown);
+    h_.committed.push_back(theta_);
+    h_.samples.push_back(samples_);
+    h_.steps.push_back(steps_);
+  }
+
+  setting const& s_;
+  outcome const& o_;
+  std::size_t number_;
+  training_setting const& t_;
+  std::vector<std::size_t> group_;  // by element
+  vector theta_, state_, sum_;
+  double samples_ = 0;
+  std::uint64_t steps_ = 0;
+  std::size_t first_round_ = 0;
+  history h_;
+};
+
+}  // namespace
+
+history replay(setting const& drawn, outcome const& seen_by_ranks, std::size_t training) {
+  return replayer(drawn, seen_by_ranks, training)();
+}
+
+}  // namespace simulation

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulation/make.hpp"
+
+#include <utility>
+
+#include <acco/acco.hpp>
+
+namespace simulation {
+namespace {
+
+using training = acco::any_optimizer<double>;
+using acco::block_int4, acco::block_int8, acco::elastic_pace, acco::fixed_pace;
+
+/// with(schedule) for the schedule that was drawn.
+template <class With>
+training with_schedule(training_setting const& t, With with) {
+  const fixed_pace fixed{.first = t.first, .second = t.second};
+  const elastic_pace elastic{.at_least = t.first, .at_most = t.at_most};
+  const acco::coded<block_int8<>, block_int4<>> coarse{.exact_every = t.exact_every};
+  const bool full = t.wires != wire_kind::coded;
+  const auto paced = [&](auto pace) -> training {
+    if (t.schedule == schedule_kind::delayed) {
+      if (full) return with(acco::delayed{.pace = pace});
+      return with(acco::delayed{.commit = coarse, .pace = pace});
+    }
+    if (t.schedule == schedule_kind::weight_prediction) {
+      if (full) return with(acco::weight_prediction{.pace = pace});
+      return with(acco::weight_prediction{.commit = coarse, .pace = pace});
+    }
+    switch (t.wires) {
+      case wire_kind::full: return with(acco::two_phase{.pace = pace});
+      case wire_kind::estimate_int8: return with(acco::two_phase{.estimate = block_int8{}, .pace = pace});
+      case wire_kind::estimate_int4: return with(acco::two_phase{.estimate = block_int4{}, .pace = pace});
+      case wire_kind::coded: break;
+    }
+    return with(acco::two_phase{.estimate = block_int4{}, .commit = coarse, .pace = pace});
+  };
+  if (t.waits()) {
+    if (full) return with(acco::synchronous{.pace = fixed});
+    return with(acco::synchronous{.commit = coarse, .pace = fixed});
+  }
+  return t.elastic ? paced(elastic) : paced(fixed);
+}
+
+}  // namespace
+
+acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend const& world, std::pmr::memory_resource& memory,
+                                 std::function<double(double)> learning_rate, bool skips) {
+  const auto with = [&](auto rule) {
+    return with_schedule(t, [&](auto schedule) -> training {
+      return acco::optimizer{schedule,
+                             rule,
+                             acco::host_storage<double>{&memory},
+                             world,
+                             t.layout,
+                             acco::options{.clip_norm = t.clip_norm,
+                                           .learning_rate = std::move(learning_rate),
+                                           .stable_addresses = t.stable_addresses,
+                                           .on_non_finite = skips ? acco::non_finite::skip : acco::non_finite::raise,
+                                           .bucket_elements = t.bucket_elements}};
+    });
+  };
+  switch (t.rule) {
+    case rule_kind::adamw: return with(adamw);
+    case rule_kind::sgd: return with(sgd);
+    case rule_kind::lion: break;
+  }
+  return with(lion);
+}
+
+}  // namespace simulation

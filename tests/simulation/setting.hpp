@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is drawn from a seed: the ranks, their trainings, and at most one disaster.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <acco/layout/parameter_layout.hpp>
+#include <acco/rule/adamw.hpp>
+#include <acco/rule/lion.hpp>
+#include <acco/rule/sgd.hpp>
+
+#include "simulation/random.hpp"
+
+namespace simulation {
+
+enum class schedule_kind { synchronous, delayed, two_phase, weight_prediction };
+enum class wire_kind { full, estimate_int8, estimate_int4, coded };
+enum class rule_kind { adamw, sgd, lion };
+enum class disaster {
+  none,
+  death,        ///< a rank vanishes at a collective
+  loss,         ///< a transfer never completes on a rank
+  mismatch,     ///< a rank asks for an element more than it should
+  throws,       ///< a rank's own code throws between two calls
+  rate_throws,  ///< its learning rate throws, inside a call
+  rate_is_nan,  ///< its learning rate returns NaN
+  bad_alloc,    ///< its memory resource has nothing more
+  raised,       ///< a gradient that is not finite, which every rank throws
+  skipped,      ///< the same, and the update is left out
+  differs,      ///< it is constructed differently
+  leaves,       ///< it goes without finish()
+};
+inline constexpr std::size_t disasters = 12;
+inline constexpr acco::adamw adamw{.learning_rate = 0.02, .weight_decay = 0.1};
+inline constexpr acco::sgd sgd{.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.05, .nesterov = true};
+inline constexpr acco::lion lion{.learning_rate = 0.01, .weight_decay = 0.1};
+enum class question { gather_committed, state_digest, sum_over_ranks };
+
+char const* name_of(schedule_kind kind);
+char const* name_of(wire_kind kind);
+char const* name_of(rule_kind kind);
+char const* name_of(disaster kind);
+
+/// Asked on every rank behind the boundary with this number.
+struct planned_question {
+  std::size_t boundary;
+  question what;
+};
+
+/// One optimizer, the same on every rank.
+struct training_setting {
+  schedule_kind schedule = schedule_kind::synchronous;
+  wire_kind wires = wire_kind::full;
+  rule_kind rule = rule_kind::adamw;
+  unsigned exact_every = 0;
+  bool elastic = false;
+  unsigned first = 1, second = 1, at_most = 1;  // micro-batches of a part of a step; `at_most` where the pace is elastic
+  double clip_norm = 0;
+  bool stable_addresses = false, falling_rate = false, stray_gradients = false;
+  std::size_t bucket_elements = 0;
+  acco::parameter_layout layout;
+  std::vector<std::vector<std::size_t>> micro_batches;   // by segment and rank; finish() stands behind each segment
+  std::vector<std::vector<planned_question>> questions;  // by segment, in order
+  std::uint64_t data = 0;                                // seed of the samples
+
+  [[nodiscard]] bool waits() const { return schedule == schedule_kind::synchronous; }
+  [[nodiscard]] bool two_rounds() const { return schedule == schedule_kind::two_phase; }
+  [[nodiscard]] bool commits(std::size_t round) const { return !two_rounds() || round % 2 == 1; }
+  /// Micro-batches that the part of this round has at least, and at most.
+  [[nodiscard]] std::size_t least(std::size_t round) const { return elastic || !two_rounds() || round % 2 == 0 ? first : second; }
+  [[nodiscard]] std::size_t most(std::size_t round) const { return elastic ? at_most : least(round); }
+  /// An encoded estimate leaves its gradients with the ranks, and the commit carries them too.
+  [[nodiscard]] bool keeps() const { return two_rounds() && wires != wire_kind::full; }
+  /// Whether committed weights follow from the equations, not from the rounding of an encoding.
+  [[nodiscard]] bool exact() const { return wires != wire_kind::coded; }
+  /// What a micro-batch weighs.
+  [[nodiscard]] double weight(std::size_t segment, int rank, std::size_t micro_batch) const;
+  [[nodiscard]] std::uint64_t sample(std::size_t segment, int rank, std::size_t micro_batch) const;
+  [[nodiscard]] double rate(double samples) const { return falling_rate ? 1 / (1 + samples / 40) : 1; }
+};
+
+struct setting {
+  std::uint64_t seed = 0;
+  int ranks = 1;
+  std::vector<training_setting> trainings;  // one or two, whose calls alternate
+  std::size_t delay_at_most = 0;            // polls that a transfer is held back; the largest number: until it is waited for
+  bool polls = false;                       // the trainers call poll()
+  disaster kind = disaster::none;
+  int culprit = -1;
+  std::size_t strikes_in = 0;  // which training
+  std::size_t at = 0;          // collective, call of the learning rate, allocation, or micro-batch of segment `segment`
+  std::size_t segment = 0;     // where `at` is a micro-batch
+  std::size_t element = 0;     // of the gradient that is not finite
+  double poison = 0;           // NaN, or infinite
+  std::size_t difference = 0;  // in what the culprit is constructed differently
+
+  [[nodiscard]] bool poisons() const { return kind == disaster::raised || kind == disaster::skipped; }
+};
+
+setting draw(std::uint64_t seed);
+/// In words.
+std::string describe(setting const& drawn);
+
+/// The derivative of a sample's loss by parameter i, which has the value p.
+inline double derivative(std::uint64_t sample, std::size_t i, double p) {
+  const std::uint64_t h = mix(sample + i * 0x632be59bd9b4e019ULL);
+  const double a = 0.5 + static_cast<double>(h >> 32U) * 0x1p-32, b = static_cast<double>(h & 0xffffffffU) * 0x1p-31 - 1;
+  return a * (p - b) + 0.1 * p * p * p;
+}
+
+}  // namespace simulation
