@@ -5,7 +5,7 @@ include(cmake/dependencies.cmake)
 set(ACCO_COMPONENTS mpi gloo cuda nccl openssl)
 set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
-set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp)
+set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
 set(acco_gloo_needs gloo)
 set(acco_cuda_headers cuda.hpp storage/cuda.hpp collective/threads_cuda.hpp cuda/storage.hpp cuda/memory.hpp cuda/queue.hpp cuda/runtime.hpp cuda/threads.hpp)
 set(acco_cuda_more cuda/kernels.cuh cuda/coding.cuh cuda/warp.cuh) # kernels, which only a CUDA compiler takes

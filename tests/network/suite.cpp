@@ -3,11 +3,14 @@
 #include ACCO_WORLD
 
 #include "conformance/backend.hpp"
+#include "conformance/split.hpp"
 
 using this_world = worlds::under_test;
 #include "conformance/cases.hpp"
 
 TEST_CASE("collectives") { conformance::backend_suite<this_world>({1, 2, 3, 4}); }
+
+TEST_CASE("split") { conformance::split_suite<this_world>(); }
 
 TEST_CASE("results do not depend on the size of pieces, not by a bit, with and without clipping") {
   const std::size_t before = this_world::piece_bytes;

@@ -32,6 +32,10 @@ struct backend_traits {
   /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the same order.
   /// Each optimizer takes one: several on one world do not disturb each other.
   bool duplicates = false;
+  /// `split(int color, int key, double deadline)`: a world of the ranks that give the same color, 0 or more, ordered by key and
+  /// then by rank, with channels and failures of its own; errors name its ranks. Collective; blocks at most `deadline` seconds
+  /// for any rank.
+  bool splits = false;
   /// `driver()` gives the `queue_driver` of a backend that makes progress in the thread that waits.
   bool driven = false;
   /// `watch()` gives what a queue of device memory asks while it waits.
@@ -108,6 +112,10 @@ concept has_duplicate = requires(Backend const& backend) {
   { backend.duplicate() } -> std::convertible_to<Backend>;
 };
 template <class Backend>
+concept has_split = requires(Backend const& backend) {
+  { backend.split(0, 0, 1.0) } -> std::convertible_to<Backend>;
+};
+template <class Backend>
 concept has_driver = requires(Backend const& backend) { backend.driver(); };
 template <class Backend>
 concept has_watch = requires(Backend const& backend) { backend.watch(); };
@@ -165,6 +173,8 @@ consteval bool check_collective_backend() {
                 "`retire() const`");
   static_assert(!t.duplicates || has_duplicate<Backend>,
                 "acco: the backend's traits declare `duplicates`, and it lacks `duplicate() const`");
+  static_assert(!t.splits || has_split<Backend>,
+                "acco: the backend's traits declare `splits`, and it lacks `split(int color, int key, double deadline) const`");
   static_assert(!t.driven || has_driver<Backend>, "acco: the backend's traits declare `driven`, and it lacks `driver() const`");
   static_assert(!t.watched || has_watch<Backend>, "acco: the backend's traits declare `watched`, and it lacks `watch() const`");
   static_assert(!t.counts_bytes || has_bytes_sent<Backend>,
@@ -181,6 +191,8 @@ consteval bool check_collective_backend() {
                 "be called");
   static_assert(t.duplicates || !has_duplicate<Backend>,
                 "acco: the backend has `duplicate`, and its traits do not declare `duplicates`: it would never be called");
+  static_assert(t.splits || !has_split<Backend>,
+                "acco: the backend has `split`, and its traits do not declare `splits`: decorators would not pass it on");
   static_assert(t.driven || !has_driver<Backend>,
                 "acco: the backend has `driver`, and its traits do not declare `driven`: it would never be called");
   static_assert(t.watched || !has_watch<Backend>,

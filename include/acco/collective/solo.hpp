@@ -3,6 +3,7 @@
 #pragma once
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/split.hpp"
 #include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -12,7 +13,7 @@ namespace ACCO_SIMD_NAMESPACE {
 class solo_backend {
  public:
   static constexpr backend_traits traits{
-      .accumulates = true, .passes = true, .tells_departures = true, .duplicates = true, .counts_bytes = true};
+      .accumulates = true, .passes = true, .tells_departures = true, .duplicates = true, .splits = true, .counts_bytes = true};
 
   [[nodiscard]] int rank() const noexcept { return 0; }
   [[nodiscard]] int size() const noexcept { return 1; }
@@ -44,6 +45,12 @@ class solo_backend {
   void abandon(std::string_view) const noexcept {}
   void retire() const noexcept {}
   [[nodiscard]] solo_backend duplicate() const noexcept { return *this; }
+  /// Itself; throws `usage_error` where the color is negative.
+  [[nodiscard]] solo_backend split(int color, int key = 0, double deadline = 600) const {
+    solo_backend alone = *this;
+    (void)agree_on_split(alone, color, key, deadline);
+    return alone;
+  }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return 0; }
 };
 static_assert(collective_backend<solo_backend, host_queue>);

@@ -2,7 +2,9 @@
 // Ranks as threads of this process. Sums in rank order, in at least fp32; waits sleep, have a deadline, and name who is missing.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -16,6 +18,7 @@
 #include "acco/collective/backend.hpp"
 #include "acco/collective/meeting_point.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/collective/split.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
@@ -45,16 +48,37 @@ class threads_world {
     if (++mine.takers == opened_.size()) mine.waiting = nullptr;  // whoever uses it owns it
     return point;
   }
+  /// The world of some of this world's ranks; each of them takes it once before any of them asks for the same again.
+  [[nodiscard]] std::shared_ptr<threads_world> part(std::vector<int> const& members) {
+    const std::lock_guard lock(mutex_);
+    auto mine = std::find_if(parts_.begin(), parts_.end(),
+                             [&](split_world const& each) { return each.waiting != nullptr && each.members == members; });
+    if (mine == parts_.end()) {
+      std::erase_if(parts_, [](split_world const& each) { return each.world.expired(); });
+      auto fresh = std::make_shared<threads_world>(static_cast<int>(members.size()));
+      for (std::size_t there = 0; there < members.size(); ++there) {
+        departure const& how = left_[static_cast<std::size_t>(members[there])];
+        if (how.failed) fresh->fail(static_cast<int>(there), how.reason.view());
+        if (how.ended) fresh->leave(static_cast<int>(there));
+      }
+      mine = parts_.insert(parts_.end(), {members, fresh, fresh, 0});
+    }
+    const std::shared_ptr<threads_world> world = mine->waiting;
+    if (++mine->takers == members.size()) mine->waiting = nullptr;  // whoever uses it owns it
+    return world;
+  }
   /// A rank's function has ended: in peace, or with an exception.
   void leave(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)].ended = true;
     for_open([&](meeting_point& each) { each.leave(rank, has_returned); });
+    for_parts(rank, [](threads_world& each, int there) { each.leave(there); });
   }
   void fail(int rank, std::string_view reason) noexcept {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = {true, true, text(reason)};
     for_open([&](meeting_point& each) { each.fail(rank, reason); });
+    for_parts(rank, [&](threads_world& each, int there) { each.fail(there, reason); });
   }
 
  private:
@@ -62,6 +86,12 @@ class threads_world {
   struct channel {
     std::shared_ptr<meeting_point> waiting;  // for ranks that have not opened it yet
     std::weak_ptr<meeting_point> open;
+    std::size_t takers;
+  };
+  struct split_world {
+    std::vector<int> members;
+    std::shared_ptr<threads_world> waiting;  // for members that have not taken it yet
+    std::weak_ptr<threads_world> world;
     std::size_t takers;
   };
   struct departure {
@@ -75,8 +105,19 @@ class threads_world {
     }
   }
 
+  /// Visits the worlds of which a rank is a member, with its rank there.
+  template <class Visit>
+  void for_parts(int rank, Visit&& visit) const {
+    for (split_world const& each : parts_) {
+      const auto found = std::find(each.members.begin(), each.members.end(), rank);
+      if (found == each.members.end()) continue;
+      if (const auto part = each.world.lock()) visit(*part, static_cast<int>(found - each.members.begin()));
+    }
+  }
+
   std::mutex mutex_;
   std::vector<channel> channels_;
+  std::vector<split_world> parts_;
   std::vector<std::size_t> opened_;  // by rank
   std::vector<departure> left_;
 };
@@ -89,6 +130,7 @@ class threads_backend {
                                          .passes = true,
                                          .tells_departures = true,
                                          .duplicates = true,
+                                         .splits = true,
                                          .meets_on_host = true,
                                          .counts_bytes = true};
 
@@ -216,6 +258,13 @@ class threads_backend {
   void retire() const noexcept { point_->leave(rank_, "has finished, left,"); }
   /// The same rank, over a channel of its own. Waits for nobody.
   [[nodiscard]] threads_backend duplicate() const { return {world_, rank_}; }
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks. Every rank
+  /// of this handle calls it; blocks at most `deadline` seconds for any of them. What ends a rank's thread ends it in every
+  /// world.
+  [[nodiscard]] threads_backend split(int color, int key = 0, double deadline = 600) const {
+    const split_part mine = agree_on_split(*this, color, key, deadline);
+    return {world_->part(mine.members), mine.rank};
+  }
   /// Of this channel.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return point_->sent(rank_); }
 

@@ -33,7 +33,7 @@ class exchange {
   /// `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way than that do not make a link
   /// faster; where several ranks send to one, its link drops what it cannot hold.
   exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all)
-      : group_(std::move(all)) {
+      : group_(std::move(all)), chosen_piece_bytes_(piece_bytes) {
     const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
     const std::size_t chosen =
         piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
@@ -41,13 +41,17 @@ class exchange {
     for (piece_channel& each : channels_) group_.reserve(each, 2 * static_cast<std::size_t>(size()), piece_bytes_);
   }
   /// Another channel over the same connections.
-  exchange(exchange const& other, std::in_place_t) : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared()) {}
+  exchange(exchange const& other, std::in_place_t) : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared()) {
+    chosen_piece_bytes_ = other.chosen_piece_bytes_;
+  }
   exchange(exchange const&) = delete;
   exchange& operator=(exchange const&) = delete;
 
   [[nodiscard]] int rank() const noexcept { return group_.rank(); }
   [[nodiscard]] int size() const noexcept { return group_.size(); }
   [[nodiscard]] Transport& transport() const noexcept { return group_.shared()->transport(); }
+  /// As given to the constructor.
+  [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
   /// Memory for arriving addends, in bytes; taken by the first operation that sums.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return channel_count * arrival_bytes(); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_.sent(); }
@@ -216,7 +220,7 @@ class exchange {
   }
 
   message_group<Transport> group_;
-  std::size_t piece_bytes_;
+  std::size_t chosen_piece_bytes_, piece_bytes_;
   piece_channel channels_[channel_count];
   message_label operation_{};  // under way
   std::size_t finished_ = 0;   // pieces of it

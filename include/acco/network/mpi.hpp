@@ -27,6 +27,7 @@
 
 #include "acco/clock.hpp"
 #include "acco/collective/backend.hpp"
+#include "acco/collective/split.hpp"
 #include "acco/error.hpp"
 #include "acco/network/exchange_backend.hpp"
 #include "acco/network/message_transport.hpp"
@@ -123,7 +124,16 @@ class mpi_transport {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  [[nodiscard]] mpi_progress policy() const noexcept { return options_.progress; }
+  [[nodiscard]] mpi_options const& options() const noexcept { return options_; }
+
+  /// The ranks of one color; the caller frees it. Collective, and MPI knows no deadline for it: call it when all ranks are known
+  /// to have come.
+  [[nodiscard]] MPI_Comm split(int color, int key) const {
+    const std::lock_guard lock(calls_);
+    MPI_Comm part = MPI_COMM_NULL;
+    check(MPI_Comm_split(communicator_, color, key, &part));
+    return part;
+  }
 
   [[nodiscard]] request send(int to, message_label label, void const* from, std::size_t bytes) {
     const std::lock_guard lock(calls_);
@@ -310,12 +320,24 @@ class mpi_backend : public exchange_backend<mpi_transport> {
  public:
   static constexpr backend_traits traits = [] {
     backend_traits with_more = exchange_backend::traits;
+    with_more.splits = true;
     with_more.driven = true;
     with_more.names_progress = true;
     return with_more;
   }();
   /// Another channel over the same communicator: each optimizer takes one.
   [[nodiscard]] mpi_backend duplicate() const { return mpi_backend(exchange_backend::duplicate()); }
+
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over a communicator of its own;
+  /// errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
+  [[nodiscard]] mpi_backend split(int color, int key = 0, double deadline = 600) const {
+    (void)agree_on_split(*this, color, key, deadline);
+    mpi_transport const& whole = group().transport();
+    mpi_options chosen = whole.options();
+    chosen.deadline = deadline;
+    const freed_communicator part{whole.split(color, key)};
+    return mpi_backend(part.handle, chosen);
+  }
 
   static constexpr std::size_t usual_piece = std::size_t{128} << 10U;  // docs/performance.md
 
@@ -344,7 +366,7 @@ class mpi_backend : public exchange_backend<mpi_transport> {
   }
 
   [[nodiscard]] char const* progress_policy() const noexcept {
-    switch (group().transport().policy()) {
+    switch (group().transport().options().progress) {
       case mpi_progress::helper_thread: return "MPI: helper thread";
       case mpi_progress::poll: return "MPI: polled by the trainer";
       case mpi_progress::none: break;
@@ -355,7 +377,7 @@ class mpi_backend : public exchange_backend<mpi_transport> {
   [[nodiscard]] queue_driver driver() const noexcept {
     constexpr auto rest = [](void*) { std::this_thread::sleep_for(std::chrono::microseconds(20)); };
     constexpr auto nothing = [](void*) {};
-    switch (group().transport().policy()) {
+    switch (group().transport().options().progress) {
       case mpi_progress::helper_thread: break;
       case mpi_progress::poll: return {rest, nothing, nullptr};
       case mpi_progress::none: return {rest, nullptr, nullptr};
@@ -365,6 +387,11 @@ class mpi_backend : public exchange_backend<mpi_transport> {
 
  private:
   explicit mpi_backend(exchange_backend other) : exchange_backend(std::move(other)) {}
+
+  struct freed_communicator {
+    MPI_Comm handle;
+    ~freed_communicator() { MPI_Comm_free(&handle); }
+  };
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -83,6 +83,11 @@ class decorated_backend {
   {
     return {backend_.duplicate(), around_};
   }
+  [[nodiscard]] decorated_backend split(int color, int key = 0, double deadline = 600) const
+    requires(traits.splits)
+  {
+    return {backend_.split(color, key, deadline), around_};
+  }
   [[nodiscard]] auto driver() const
     requires(traits.driven)
   {

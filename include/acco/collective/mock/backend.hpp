@@ -15,6 +15,7 @@
 #include "acco/collective/backend.hpp"
 #include "acco/collective/mock/world.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/collective/split.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
@@ -24,8 +25,13 @@ namespace ACCO_SIMD_NAMESPACE {
 /// A handle on one rank of a `mock_world`.
 class mock_backend {
  public:
-  static constexpr backend_traits traits{
-      .accumulates = true, .passes = true, .tells_departures = true, .duplicates = true, .driven = true, .counts_bytes = true};
+  static constexpr backend_traits traits{.accumulates = true,
+                                         .passes = true,
+                                         .tells_departures = true,
+                                         .duplicates = true,
+                                         .splits = true,
+                                         .driven = true,
+                                         .counts_bytes = true};
 
   /// A world that completes every transfer at once: `acco::mock_backend::run(3, [](acco::mock_backend world) { ... })`.
   template <class Function>
@@ -34,8 +40,9 @@ class mock_backend {
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return world_->size(); }
-  [[nodiscard]] mock_counters const& counters() const { return world_->counters(rank_); }
+  [[nodiscard]] int size() const noexcept { return channel_->of->size(); }
+  /// Over all channels and parts of the world.
+  [[nodiscard]] mock_counters const& counters() const { return world_->counters(mock_world::member(*channel_, rank_)); }
 
   template <class T>
   void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
@@ -75,17 +82,26 @@ class mock_backend {
 
   /// This rank leaves this channel; the dead are silent.
   void abandon(std::string_view reason) const noexcept {
-    if (!world_->state(rank_).dead) mock_world::fail(*channel_, rank_, reason);
+    if (!world_->state(mock_world::member(*channel_, rank_)).dead) mock_world::fail(*channel_, rank_, reason);
   }
-  void retire() const noexcept { world_->end_of(*channel_, rank_).left = "has finished, left,"; }
+  void retire() const noexcept { mock_world::end_of(*channel_, rank_).left = "has finished, left,"; }
   /// The same rank, over a channel of its own.
   [[nodiscard]] mock_backend duplicate() const {
     mock_backend copy = *this;
-    copy.channel_ = world_->open(rank_);
+    copy.channel_ = world_->open(*channel_->of, rank_);
+    return copy;
+  }
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks, scripts
+  /// and counters those of the whole.
+  [[nodiscard]] mock_backend split(int color, int key = 0, double deadline = 600) const {
+    const split_part mine = agree_on_split(*this, color, key, deadline);
+    mock_backend copy = *this;
+    copy.channel_ = world_->open(*world_->part(*channel_->of, mine.members), mine.rank);
+    copy.rank_ = mine.rank;
     return copy;
   }
   /// Of this channel.
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return world_->end_of(*channel_, rank_).sent; }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return mock_world::end_of(*channel_, rank_).sent; }
   [[nodiscard]] queue_driver driver() const {
     return {[](void* context) {
               auto* const me = static_cast<mock_backend*>(context);
@@ -100,7 +116,7 @@ class mock_backend {
 
  private:
   friend class mock_world;
-  mock_backend(mock_world* world, int rank) : world_(world), channel_(world->open(rank)), rank_(rank) {}
+  mock_backend(mock_world* world, int rank) : world_(world), channel_(world->open(*world->groups_.front(), rank)), rank_(rank) {}
 
   template <class T>
   static std::span<unsigned char> raw(std::span<T> elements) {
@@ -118,8 +134,8 @@ class mock_backend {
   void enqueue(host_queue& queue, collective operation, std::span<In const> in, std::span<Out> out, bool adds, int root,
                Finish finish) const {
     queue.enqueue([channel = channel_, rank = rank_, &queue, operation, in, out, adds, root, finish] {
-      return channel->world->step(*channel, rank, operation, raw(in), raw(out), adds, sizeof(In), root, queue.place,
-                                  [&](auto const& posts) { finish(posts, rank); });
+      return channel->of->world->step(*channel, rank, operation, raw(in), raw(out), adds, sizeof(In), root, queue.place,
+                                      [&](auto const& posts) { finish(posts, rank); });
     });
   }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,11 @@ class mock_backend;
 class mock_world {
  public:
   explicit mock_world(int ranks, mock_options options = {})
-      : options_(std::move(options)), ranks_(at_least_one(ranks)), turns_(ranks_.size()) {}
+      : options_(std::move(options)), ranks_(at_least_one(ranks)), turns_(ranks_.size()) {
+    std::vector<int> all(ranks_.size());
+    std::iota(all.begin(), all.end(), 0);
+    groups_.push_back(std::make_unique<group>(group{this, all, std::vector<std::size_t>(all.size()), {}}));
+  }
 
   /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on, always in the
   /// same order. A wait that no rank can end is an error that names who is missing. Rethrows like `threads_backend::run`. Once
@@ -71,18 +76,33 @@ class mock_world {
     bytes output;                // what an accumulating operation found in its destination
     std::uint64_t sent = 0;
   };
-  /// Collectives of one optimizer, or of the world's own handles. The k-th channel that a rank opens is the k-th of every rank.
+  struct group;
+  /// Collectives of one optimizer, or of the world's own handles.
   struct channel {
-    mock_world* world;
-    std::vector<end_state> ends;
+    group* of;
+    std::vector<end_state> ends;      // by rank in the group
     std::vector<exchange> exchanges;  // those under way: very few
     int failed_rank = -1;
     text reason;
   };
+  /// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of every rank.
+  struct group {
+    mock_world* world;
+    std::vector<int> members;  // ranks of the world
+    std::vector<std::size_t> opened;
+    std::vector<std::unique_ptr<channel>> channels;
+
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
+    /// Its rank here, or -1.
+    [[nodiscard]] int rank_of(int member) const noexcept {
+      const auto found = std::find(members.begin(), members.end(), member);
+      return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+    }
+  };
+  /// Of a rank of the world.
   struct rank_state {
     mock_counters counters;
     std::size_t events = 0;  // collectives begun, in all channels
-    std::size_t opened = 0;  // channels
     bool waiting = false, dead = false, ended = false, failed = false;
     text reason;
   };
@@ -94,26 +114,45 @@ class mock_world {
     return nullptr;
   }
   [[nodiscard]] rank_state& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] end_state& end_of(channel& in, int rank) { return in.ends[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] static end_state& end_of(channel& in, int rank) { return in.ends[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] static int member(channel const& in, int rank) { return in.of->members[static_cast<std::size_t>(rank)]; }
 
-  /// The next channel of a rank.
-  [[nodiscard]] channel* open(int rank) {
-    const std::size_t index = state(rank).opened++;
-    if (index == channels_.size()) {
-      channels_.push_back(std::make_unique<channel>(channel{this, std::vector<end_state>(ranks_.size()), {}, -1, text()}));
-      for (int peer = 0; peer < size(); ++peer) {
-        if (state(peer).failed) fail(*channels_.back(), peer, state(peer).reason.view());
-        if (state(peer).ended) end_of(*channels_.back(), peer).left = "has returned";
+  /// The next channel of a group's rank.
+  [[nodiscard]] channel* open(group& in, int rank) {
+    const std::size_t index = in.opened[static_cast<std::size_t>(rank)]++;
+    if (index == in.channels.size()) {
+      in.channels.push_back(std::make_unique<channel>(channel{&in, std::vector<end_state>(in.members.size()), {}, -1, text()}));
+      for (int peer = 0; peer < in.size(); ++peer) {
+        rank_state const& theirs = state(member(*in.channels.back(), peer));
+        if (theirs.failed) fail(*in.channels.back(), peer, theirs.reason.view());
+        if (theirs.ended) end_of(*in.channels.back(), peer).left = "has returned";
       }
     }
-    return channels_[index].get();
+    return in.channels[index].get();
+  }
+  /// Some ranks of a group.
+  [[nodiscard]] group* part(group const& of, std::vector<int> members) {
+    for (int& each : members) each = of.members[static_cast<std::size_t>(each)];
+    for (auto const& each : groups_) {
+      if (each->members == members) return each.get();
+    }
+    const std::size_t size = members.size();
+    groups_.push_back(std::make_unique<group>(group{this, std::move(members), std::vector<std::size_t>(size), {}}));
+    return groups_.back().get();
+  }
+  template <class Visit>
+  void for_channels(int of, Visit&& visit) {
+    for (auto const& each : groups_) {
+      const int rank = each->rank_of(of);
+      for (std::size_t k = 0; rank >= 0 && k < each->channels.size(); ++k) visit(*each->channels[k], rank);
+    }
   }
 
   void wait(int rank) {
     state(rank).waiting = true;
     if (++fruitless_ > 2 * size()) {
       for (const bool lost : {true, false}) {
-        for (auto const& each : channels_) give_up(*each, rank, lost);
+        for_channels(rank, [&](channel& each, int there) { give_up(each, there, lost); });
       }
     }
     turns_.pass(rank);
@@ -124,7 +163,7 @@ class mock_world {
     exchange const* const under_way = find(in, me.next);
     if (!me.posted || under_way == nullptr || me.lost != lost) return;
     const auto missing = [&](int peer) { return !under_way->posts[static_cast<std::size_t>(peer)].here; };
-    auto const [who, first] = ranks_where(size(), missing);
+    auto const [who, first] = ranks_where(in.of->size(), missing);
     const char* operation = name_of(under_way->posts[static_cast<std::size_t>(rank)].operation);
     if (lost) {
       fail(in, rank, "its data were lost");
@@ -153,10 +192,10 @@ class mock_world {
     me.ended = !me.dead;
     me.failed = failed;
     me.reason = text(reason);
-    for (auto const& each : channels_) {
-      if (failed) fail(*each, rank, reason);
-      if (me.ended && end_of(*each, rank).left == nullptr) end_of(*each, rank).left = "has returned";
-    }
+    for_channels(rank, [&](channel& each, int there) {
+      if (failed) fail(each, there, reason);
+      if (me.ended && end_of(each, there).left == nullptr) end_of(each, there).left = "has returned";
+    });
   }
 
   /// Goes on with a rank's collective; called again and again until it is done. finish(posts) writes the output.
@@ -164,13 +203,15 @@ class mock_world {
   progress step(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
                 bool adds, std::size_t element, int root, error_place where, Finish finish) {
     end_state& me = end_of(in_channel, rank);
+    rank_state& here = state(member(in_channel, rank));
+    const int size = in_channel.of->size();
     where.rank = rank;
     me.where = where;
     if (!me.posted) begin(in_channel, rank, operation, in, out, adds, element, root, where);
     exchange& all = *find(in_channel, me.next);
-    if (all.arrived < size()) {
+    if (all.arrived < size) {
       if (in_channel.failed_rank >= 0) throw_failure(in_channel, operation, where);
-      for (int peer = 0; peer < size(); ++peer) {
+      for (int peer = 0; peer < size; ++peer) {
         char const* const how = end_of(in_channel, peer).left;
         if (how == nullptr || all.posts[static_cast<std::size_t>(peer)].here) continue;
         fail(in_channel, peer, text("it ", how, " and did not come to ", name_of(operation)).view());
@@ -181,7 +222,7 @@ class mock_world {
       return progress::pending;
     }
     post const& mine = all.posts[static_cast<std::size_t>(rank)];
-    for (int peer = 0; peer < size(); ++peer) {
+    for (int peer = 0; peer < size; ++peer) {
       post const& other = all.posts[static_cast<std::size_t>(peer)];
       if (other.operation == mine.operation && other.count == mine.count && other.element == mine.element &&
           other.root == mine.root)
@@ -192,7 +233,7 @@ class mock_world {
                            text("Every rank must make the same calls in the same order"), peer);
     }
     if (me.lost) return progress::pending;
-    if (me.polls_left > 0 && !state(rank).waiting) {
+    if (me.polls_left > 0 && !here.waiting) {
       --me.polls_left;
       return progress::pending;
     }
@@ -201,9 +242,9 @@ class mock_world {
     std::copy(mine.data.begin(), mine.data.end(), in.begin());
     if (adds) std::copy(me.output.begin(), me.output.end(), out.begin());
     finish(all.posts);
-    me.posted = state(rank).waiting = false;
+    me.posted = here.waiting = false;
     fruitless_ = 0;
-    if (++all.done == size()) {
+    if (++all.done == size) {
       std::swap(all, in_channel.exchanges.back());
       in_channel.exchanges.pop_back();
     }
@@ -222,20 +263,23 @@ class mock_world {
   void begin(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
              bool adds, std::size_t element, int root, error_place where) {
     end_state& me = end_of(in_channel, rank);
-    rank_state& here = state(rank);
+    const int world_rank = member(in_channel, rank);
+    rank_state& here = state(world_rank);
+    const int size = in_channel.of->size();
     if (in_channel.failed_rank >= 0) throw_failure(in_channel, operation, where);
-    const mock_event event{rank, operation, here.events++, where.round};
+    const mock_event event{world_rank, operation, here.events++, where.round};
     const mock_fault fault = options_.fault(event);
     if (fault == mock_fault::death) {
       here.dead = true;
       throw death{};
     }
-    if (find(in_channel, me.next) == nullptr) in_channel.exchanges.push_back({me.next, std::vector<post>(ranks_.size()), 0, 0});
+    if (find(in_channel, me.next) == nullptr)
+      in_channel.exchanges.push_back({me.next, std::vector<post>(static_cast<std::size_t>(size)), 0, 0});
     exchange& all = *find(in_channel, me.next);
     const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
     all.posts[static_cast<std::size_t>(rank)] = {true, operation, count, element, root, bytes(in.begin(), in.end())};
     ++all.arrived;
-    const std::uint64_t sent = bytes_handed_over(operation, size(), in.size(), root == rank);
+    const std::uint64_t sent = bytes_handed_over(operation, size, in.size(), root == rank);
     me.sent += sent;
     ++here.counters.calls[static_cast<std::size_t>(operation)];
     here.counters.bytes[static_cast<std::size_t>(operation)] += sent;
@@ -259,8 +303,8 @@ class mock_world {
 
   mock_options options_;
   std::vector<rank_state> ranks_;
-  std::vector<std::unique_ptr<channel>> channels_;
-  int fruitless_ = 0;  // waits in a row that brought nobody further
+  std::vector<std::unique_ptr<group>> groups_;  // the first is the world
+  int fruitless_ = 0;                           // waits in a row that brought nobody further
   mock_turns turns_;
 };
 

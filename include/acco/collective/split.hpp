@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks form a world of their own after `split(color, key)`: what every backend's split begins with.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/backend.hpp"
+#include "acco/error.hpp"
+#include "acco/layout/distribution.hpp"
+#include "acco/number/demand.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// One of the worlds into which a world is split, as one of its ranks sees it.
+struct split_part {
+  std::vector<int> members;  ///< ranks of the world that is split, in the order of their ranks in the new one
+  int rank = 0;              ///< this rank's in the new one
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
+};
+
+/// A queue for a few collectives in host memory, outside of training.
+template <class Backend>
+[[nodiscard]] host_queue make_host_queue(Backend const& backend) {
+  if constexpr (traits_of<Backend>.driven) {
+    return host_queue(backend.driver());
+  } else {
+    return host_queue();
+  }
+}
+
+/// Asks all ranks for their color and key: ranks of one color belong together, ordered by key, and by rank where keys are equal.
+/// Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on every rank.
+template <class Backend>
+[[nodiscard]] split_part agree_on_split(Backend& backend, int color, int key, double deadline) {
+  const error_place where{backend.rank(), -1, "split"};
+  demand_positive("split's deadline", deadline, where);
+  using answer = std::array<std::int32_t, 2>;
+  const answer mine{color, key};
+  std::vector<answer> all(static_cast<std::size_t>(backend.size()));
+  host_queue queue = make_host_queue(backend);
+  queue.place = where;
+  queue.deadline = deadline;
+  backend.all_gather(queue, sharded<answer const>(std::span(&mine, 1)), replicated<answer>(std::span(all)));
+  queue.wait();
+
+  std::vector<int> members;
+  for (int rank = 0; rank < backend.size(); ++rank) {
+    const int theirs = all[static_cast<std::size_t>(rank)][0];
+    if (theirs < 0)
+      throw usage_error(where, text("rank ", rank, " gave split the color ", theirs),
+                        text("Colors are 0 or more; a rank that should train alone takes a color of its own"), rank);
+    if (theirs == color) members.push_back(rank);
+  }
+  const auto place = [&](int rank) { return std::pair(all[static_cast<std::size_t>(rank)][1], rank); };
+  std::sort(members.begin(), members.end(), [&](int a, int b) { return place(a) < place(b); });
+  const auto me = std::find(members.begin(), members.end(), backend.rank());
+  return {members, static_cast<int>(me - members.begin())};
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE

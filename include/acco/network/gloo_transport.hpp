@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages over Gloo's point-to-point buffers: Gloo's thread moves the bytes and sleeps in between.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "acco/error.hpp"
+#include "acco/network/message_transport.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
+/// silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now on. Gloo allocates
+/// a few hundred bytes for each message; nothing else in a round over it does.
+class gloo_transport {
+ public:
+  static constexpr std::size_t largest_message = std::size_t{1} << 30U;
+
+  class request {
+   public:
+    request(std::unique_ptr<gloo::transport::UnboundBuffer> buffer, bool incoming) noexcept
+        : buffer_(std::move(buffer)), incoming_(incoming) {}
+
+   private:
+    friend gloo_transport;
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+    bool incoming_;
+  };
+
+  explicit gloo_transport(std::shared_ptr<gloo::Context> context) : context_(std::move(context)), watchdog_([this] { watch(); }) {
+    struct sigaction now{};
+    if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  }
+  gloo_transport(gloo_transport const&) = delete;
+  gloo_transport& operator=(gloo_transport const&) = delete;
+  ~gloo_transport() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_one();
+    watchdog_.join();
+  }
+
+  [[nodiscard]] int rank() const noexcept { return context_->rank; }
+  [[nodiscard]] int size() const noexcept { return context_->size; }
+  [[nodiscard]] std::shared_ptr<gloo::transport::Device> device() const { return context_->getDevice(); }
+
+  [[nodiscard]] request send(int to, message_label label, void const* from, std::size_t bytes) {
+    return translated([&] {
+      auto buffer = context_->createUnboundBuffer(const_cast<void*>(from), bytes);
+      buffer->send(to, slot(label, bytes));
+      return request(std::move(buffer), false);
+    });
+  }
+  [[nodiscard]] request receive(int from, message_label label, void* to, std::size_t bytes) {
+    return translated([&] {
+      auto buffer = context_->createUnboundBuffer(to, bytes);
+      buffer->recv(from, slot(label, bytes));
+      return request(std::move(buffer), true);
+    });
+  }
+
+  /// Waits. Gloo's own time-out would close every connection before a word can be said, so a watchdog ends the wait instead.
+  delivery complete(request& which, double seconds) {
+    return translated([&] {
+      bool arrived = false;
+      {
+        const watched_wait watched(*this, which, seconds);
+        arrived = wait(which, std::chrono::hours(24 * 365));
+      }
+      if (arrived) return delivery::done;
+      const std::lock_guard lock(mutex_);
+      if (left_) throw delivery_failure{text("this rank leaves")};
+      return delivery::expired;
+    });
+  }
+  /// Ends every connection if it has not.
+  bool arrived(request& which) {
+    try {
+      return wait(which, std::chrono::milliseconds(0));
+    } catch (std::exception const&) {
+      return false;
+    }
+  }
+
+  void leave(message_label label, void const* from, std::size_t bytes) noexcept {
+    std::vector<request> farewells;
+    for (int peer = 0; peer < size(); ++peer) {
+      try {
+        if (peer != rank()) farewells.push_back(send(peer, label, from, bytes));
+      } catch (delivery_failure const&) {  // it is gone
+      }
+    }
+    if (!farewells.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the words to leave this host
+    {
+      const std::lock_guard lock(mutex_);
+      left_ = true;
+      for (watched_wait* each : waits_) stop_waiting(each->which);
+    }
+    try {
+      context_->closeConnections();
+    } catch (std::exception const&) {  // they are closed
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  /// Every message has a slot of its own; the length is part of it, because Gloo ends the process where lengths differ.
+  static std::uint64_t slot(message_label label, std::size_t bytes) noexcept {
+    static_assert(message_channels <= 64 && collective_kinds <= 8);
+    return std::uint64_t{label.channel & 0x3fU} << 58U | std::uint64_t{label.sequence & 0xffffU} << 42U |
+           std::uint64_t{label.piece & 0xffU} << 34U | std::uint64_t{static_cast<std::uint32_t>(label.operation)} << 31U |
+           (bytes & 0x7fffffffU);
+  }
+  static bool wait(request& which, std::chrono::milliseconds longest) {
+    return which.incoming_ ? which.buffer_->waitRecv(nullptr, longest) : which.buffer_->waitSend(nullptr, longest);
+  }
+  static void stop_waiting(request& which) { which.incoming_ ? which.buffer_->abortWaitRecv() : which.buffer_->abortWaitSend(); }
+  template <class Work>
+  static std::invoke_result_t<Work&> translated(Work&& work) {
+    try {
+      return work();
+    } catch (delivery_failure const&) {
+      throw;
+    } catch (std::exception const& e) {  // several types of Gloo's
+      const std::string_view what(e.what());
+      const std::size_t words = what.find("] ");  // after "[file:line] "
+      throw delivery_failure{text(words == std::string_view::npos ? what : what.substr(words + 2))};
+    }
+  }
+
+  /// While it lives the watchdog knows of the wait; also where Gloo ends the wait with an exception.
+  struct watched_wait {
+    watched_wait(gloo_transport& in, request& what, double seconds) : owner(in), which(what) {
+      const std::lock_guard lock(owner.mutex_);
+      if (owner.left_) throw delivery_failure{text("this rank leaves")};
+      until = clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
+      owner.waits_.push_back(this);
+      if (until < owner.alarm_) owner.changed_.notify_one();
+    }
+    watched_wait(watched_wait const&) = delete;
+    watched_wait& operator=(watched_wait const&) = delete;
+    ~watched_wait() {
+      const std::lock_guard lock(owner.mutex_);
+      std::erase(owner.waits_, this);
+    }
+    gloo_transport& owner;
+    request& which;
+    clock::time_point until;
+  };
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+      alarm_ = clock::now() + std::chrono::hours(1);
+      for (watched_wait const* each : waits_) alarm_ = std::min(alarm_, each->until);
+      changed_.wait_until(lock, alarm_);
+      for (watched_wait* each : waits_) {
+        if (clock::now() < each->until) continue;
+        stop_waiting(each->which);
+        each->until = clock::time_point::max();
+      }
+    }
+  }
+
+  std::shared_ptr<gloo::Context> context_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<watched_wait*> waits_;  // one a channel at most
+  clock::time_point alarm_ = clock::time_point::max();
+  bool left_ = false, ending_ = false;
+  std::thread watchdog_;  // last: it uses everything above
+};
+static_assert(message_transport<gloo_transport>);
+
+}  // namespace ACCO_SIMD_NAMESPACE
