@@ -13,6 +13,9 @@ using toy_gpt::form;
 
 namespace {
 
+// As the trainer does; threads of a library that a sanitizer does not see would look like races.
+[[maybe_unused]] const bool one_thread = (toy_gpt::use_one_thread_for_products(), true);
+
 toy_gpt::batch some_text(std::size_t sequences, std::size_t context) {
   const std::string text = "The quick brown fox jumps over the lazy dog; 0123456789, and then some more of it.";
   toy_gpt::batch data{sequences, {}, {}};

@@ -11,11 +11,34 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/round/engine.hpp"
+#include "acco/round/training_engine.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/storage.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
+
+/// The optimizer's plain type and its engine's; for a storage without element types some others, so that only what is missing is
+/// said.
+template <class Storage>
+struct plain_types {
+  using optimizer = any_optimizer<float, float>;
+  using engine = training_engine<float, float>;
+};
+template <has_element_types Storage>
+struct plain_types<Storage> {
+  using optimizer = any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
+  using engine = training_engine<typename Storage::parameter_type, typename Storage::gradient_type>;
+};
+
+/// Whether the storage has what the rule and the schedule's rounds ask of it.
+template <class Schedule, class Rule, class Storage>
+consteval bool check_wires() {
+  using estimate = decltype(estimate_wire(std::declval<Schedule const&>()));
+  using commit = decltype(commit_wire(std::declval<Schedule const&>()));
+  return check_storage<Storage, Rule, typename estimate::gradient_encoding, typename estimate::parameter_encoding>() &&
+         check_storage<Storage, Rule, typename commit::gradient_encoding, typename commit::parameter_encoding>();
+}
 
 /// A sharded optimizer on one rank. Every rank constructs one with the same arguments and makes the same calls.
 ///
@@ -30,28 +53,43 @@ namespace ACCO_SIMD_NAMESPACE {
 /// Its members are those of `any_optimizer`, into which it can be moved, and by which a trainer can take it. Construction neither
 /// allocates buffers nor communicates.
 template <class Schedule, class Rule, class Storage, class Backend>
-class optimizer : public any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type> {
+class optimizer : public plain_types<Storage>::optimizer {
   static_assert(check_schedule<Schedule>());
   static_assert(check_update_rule<Rule>());
-  static_assert(check_storage<Storage>());
+  static constexpr bool storage_is_one = check_wires<Schedule, Rule, Storage>();
   static_assert(
       !measuring_pace<decltype(Schedule::pace)> || requires { Schedule::splits_steps; },
       "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
   static_assert(!sends_encoded_gradients<Schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
-  static_assert(check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
-                                         reduced_by<Backend, typename Storage::gradient_type, typename Storage::sum_type>,
-                                         typename Storage::parameter_type>());
+  static consteval bool check_backend() {
+    if constexpr (storage_is_one) {
+      return check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
+                                      reduced_by<Backend, typename Storage::gradient_type, typename Storage::sum_type>,
+                                      typename Storage::parameter_type>();
+    }
+    return true;
+  }
+  static_assert(check_backend());
 
-  using engine = round_engine<Rule, Storage, Backend>;
-  using base = any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
+  using base = typename plain_types<Storage>::optimizer;
+  template <class... Arguments>
+  static typename plain_types<Storage>::engine* make(Schedule&& schedule, Arguments&&... arguments) {
+    if constexpr (storage_is_one) {  // otherwise what is wrong with it has been said
+      using engine = round_engine<Rule, Storage, Backend>;
+      return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
+                        std::forward<Arguments>(arguments)...);
+    } else {
+      return nullptr;
+    }
+  }
 
  public:
   /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round.
   optimizer(Schedule schedule, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen = {})
-      : base(new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
-                        std::move(rule), std::move(storage), std::move(backend), std::move(layout), std::move(chosen))) {}
+      : base(make(std::move(schedule), std::move(rule), std::move(storage), std::move(backend), std::move(layout),
+                  std::move(chosen))) {}
   optimizer(Schedule schedule, Rule rule, Storage storage, Backend backend, std::size_t parameter_count, options chosen = {})
       : optimizer(std::move(schedule), std::move(rule), std::move(storage), std::move(backend), parameter_layout(parameter_count),
                   std::move(chosen)) {}

@@ -129,10 +129,6 @@ void use() {
   };
   training<acco::synchronous<odd_block>> wrong{{}, {}, {}, {}, 1};
 #endif
-#if defined(STORAGE_WITHOUT_TYPES)  // expect: the storage lacks one of the types parameter_type, gradient_type, master_type,
-                                    // sum_type
-  static_assert(acco::check_storage<nothing>());
-#endif
 #if defined(STORAGE_OF_INTEGERS)  // expect: host_storage's Parameter must be float, double, acco::bfloat16 or acco::half
   acco::host_storage<int> wrong;
 #endif

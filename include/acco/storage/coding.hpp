@@ -10,22 +10,9 @@
 #include "acco/encoding/encoding.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/elementwise.hpp"
+#include "acco/storage/refused.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::coding {
-
-/// What was not finite: how many numbers, and the index of the first.
-struct refused {
-  unsigned long long* found;
-  unsigned long long* first;
-
-  void note(float const* values, std::size_t count, std::size_t index) const noexcept {
-    std::size_t where = 0;
-    const std::size_t bad = elementwise::count_non_finite(values, count, where);
-    if (bad == 0) return;
-    *found += bad;
-    *first = std::min(*first, static_cast<unsigned long long>(index + where));
-  }
-};
 
 /// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the i-th on,
 /// in `room` or elsewhere.
@@ -41,7 +28,11 @@ void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* 
       std::fill(room + n, room + block, 0.0F);
       values = room;
     }
-    if (!elementwise::all_finite(values, block)) bad.note(values, n, index + i);
+    if (!elementwise::all_finite(values, block)) {
+      std::size_t where = 0;
+      const std::size_t found = elementwise::count_non_finite(values, n, where);
+      if (found != 0) bad.note(found, index + i + where);
+    }
     e.encode(values, to);
   }
 }

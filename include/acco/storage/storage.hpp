@@ -1,15 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concept of a storage: which element types, where buffers live, which queue orders the work on them.
+// The concept of a storage: which element types, where buffers live, which queue orders the work on them. One requirement per
+// member, combined by name; the engine uses nothing else.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
+#include "acco/encoding/encoding.hpp"
+#include "acco/error.hpp"
 #include "acco/layout/distribution.hpp"
+#include "acco/layout/trainable_runs.hpp"
 #include "acco/rule/update_rule.hpp"
+#include "acco/storage/lane.hpp"
+#include "acco/storage/refused.hpp"
+#include "acco/storage/update_table.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
+
+// The queue of a storage.
+
+template <class Queue>
+concept queue_reserves = requires(Queue& q, std::size_t works, bool lanes_overlap) { q.reserve(works, lanes_overlap); };
+template <class Queue>
+concept queue_has_lanes = requires(Queue& q, queue_mark mark) {
+  q.on(lane::network);
+  { q.mark() } -> std::same_as<queue_mark>;
+  q.after(mark);
+};
+template <class Queue>
+concept queue_stamps = requires(Queue& q, double* to) { q.stamp(to); };
+template <class Queue>
+concept queue_orders_computation = requires(Queue& q) {
+  q.after_computation();
+  q.before_computation();
+};
+template <class Queue>
+concept queue_waits = requires(Queue& q) {
+  { q.idle() } -> std::convertible_to<bool>;
+  q.wait();
+  q.poll();
+  q.stop();
+};
+template <class Queue>
+concept queue_has_place = requires(Queue& q) {
+  { q.place } -> std::same_as<error_place&>;
+  { q.deadline } -> std::same_as<double&>;
+};
+
+// The storage itself.
 
 template <class Storage>
 concept has_element_types = requires {
@@ -18,42 +58,174 @@ concept has_element_types = requires {
   typename Storage::master_type;     // what the optimizer keeps: master parameters and slots
   typename Storage::sum_type;        // what gradients are summed to: at least fp32
 };
-
 template <class Storage>
 concept has_queue = requires { typename Storage::queue; };
-
 template <class Storage>
-concept has_buffers = requires(Storage const& storage, std::size_t bytes) {
-  { Storage::allocation_size(bytes, std::size_t{}) } -> std::convertible_to<std::size_t>;
-  storage.allocate(bytes, std::size_t{});
+concept has_buffers = requires(Storage const& storage, std::size_t bytes, std::size_t stagger) {
+  { Storage::allocation_size(bytes, stagger) } -> std::convertible_to<std::size_t>;
+  { storage.allocate(bytes, stagger) } -> std::same_as<typename Storage::buffer>;
+};
+template <class Storage>
+concept has_arrays = std::movable<typename Storage::buffer> && std::default_initializable<typename Storage::buffer> &&
+                     requires(typename Storage::buffer const& buffer) {
+                       { buffer.template as<float>() } -> std::same_as<float*>;
+                     };
+template <class Storage>
+concept has_numbers = requires { typename Storage::template numbers<double>; } &&
+                      std::default_initializable<typename Storage::template numbers<double>> &&
+                      std::constructible_from<typename Storage::template numbers<double>, Storage const&, std::size_t> &&
+                      requires(typename Storage::queue& q, typename Storage::template numbers<double>& n) {
+                        { n[0] } -> std::same_as<double&>;
+                        { n.there(std::size_t{0}) } -> std::same_as<double*>;
+                        n.upload(q);
+                        n.download(q);
+                      };
+template <class Storage>
+concept has_usual_share = requires {
+  { Storage::usual_share } -> std::convertible_to<std::size_t>;
+};
+template <class Storage>
+concept has_clear = requires(typename Storage::queue& q, float* to) { Storage::clear(q, to, std::size_t{}); };
+template <class Storage>
+concept has_copy =
+    requires(typename Storage::queue& q, float const* from, float* to) { Storage::copy(q, from, to, std::size_t{}); };
+template <class Storage>
+concept has_visit_on_host =
+    requires(typename Storage::queue& q, float const* from, void (*visit)(float const*, std::size_t, std::size_t)) {
+      Storage::visit_on_host(q, from, std::size_t{}, visit);
+    };
+template <class Storage>
+concept has_run = requires(typename Storage::queue& q, void (*step)(), bool (*step_that_decides)()) {
+  Storage::run(q, step);
+  Storage::run(q, step_that_decides);
+};
+template <class Storage>
+concept has_find_non_finite =
+    requires(typename Storage::queue& q, bool const* wanted, typename Storage::gradient_type const* from,
+             unsigned long long* number) { Storage::find_non_finite(q, wanted, from, std::size_t{}, number, number); };
+template <class Storage>
+concept has_clear_if = requires(typename Storage::queue& q, bool const* wanted, typename Storage::sum_type* to) {
+  Storage::clear_if(q, wanted, to, std::size_t{});
+};
+template <class Storage>
+concept has_sum_of_squares = requires(typename Storage::queue& q, sharded<typename Storage::sum_type const> slice,
+                                      double* result) { Storage::sum_of_squares(q, slice, result); };
+template <class Storage>
+concept has_convert =
+    requires(typename Storage::queue& q, typename Storage::parameter_type const* given, typename Storage::master_type* masters,
+             typename Storage::master_type const* kept, typename Storage::parameter_type* out) {
+      Storage::convert(q, given, masters, std::size_t{});
+      Storage::convert(q, kept, out, std::size_t{});
+    };
+template <class Storage>
+concept has_add = requires(typename Storage::queue& q, typename Storage::gradient_type const* from,
+                           typename Storage::sum_type* to) { Storage::add(q, from, to, std::size_t{}); };
+template <class Storage, class Rule>
+concept applies = requires(typename Storage::queue& q,
+                           update_table<Rule, typename Storage::master_type, typename Storage::sum_type> const* table,
+                           typename Storage::parameter_type* out) {
+  Storage::template apply<Rule, update::commit>(q, table, std::size_t{}, std::size_t{}, out);
+};
+/// For what travels in few bits.
+template <class Storage, class Encoding>
+concept has_encode = requires(typename Storage::queue& q, Encoding const& e, typename Storage::gradient_type const* from,
+                              std::byte* to, coding::refused bad) {
+  Storage::forget(q, bad);
+  Storage::encode_now(q, e, from, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
+  Storage::encode(q, e, from, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
+};
+template <class Storage, class Encoding>
+concept has_decode_sum =
+    requires(typename Storage::queue& q, Encoding const& e, std::byte const* from, typename Storage::sum_type* out) {
+      Storage::decode_sum(q, e, from, 1, out, std::size_t{}, true);
+    };
+template <class Storage, class Encoding>
+concept has_differences = requires(typename Storage::queue& q, Encoding const& e, typename Storage::parameter_type const* values,
+                                   trainable_view<typename Storage::parameter_type> reference, std::byte* to,
+                                   std::byte const* from, typename Storage::parameter_type* out, coding::refused bad) {
+  Storage::encode_difference(q, e, values, reference, std::size_t{}, std::size_t{}, to, bad);
+  Storage::decode_onto(q, e, from, reference, std::size_t{}, std::size_t{}, std::size_t{}, out);
 };
 
-template <class Storage>
-concept has_sum_of_squares = requires(typename Storage::queue& queue, sharded<typename Storage::sum_type const> slice,
-                                      double* result) { Storage::sum_of_squares(queue, slice, result); };
+/// What any queue of a storage has.
+template <class Queue>
+concept storage_queue = queue_reserves<Queue> && queue_has_lanes<Queue> && queue_stamps<Queue> &&
+                        queue_orders_computation<Queue> && queue_waits<Queue> && queue_has_place<Queue>;
 
-/// A storage names four element types, a `queue` and `numbers<T>`, allocates buffers (`allocation_size(bytes, stagger)` tells
-/// what they cost), and has as static members, queue first:
+/// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the works both
+/// use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static members, queue first:
 ///  - between the trainer's own computations: `clear`, `copy`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `find_non_finite`, `clear_if`, `convert`, `add`, and `apply`, the
 ///  update.
-/// storage/host.hpp says what each does; cuda/storage.hpp has the same.
+/// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
+/// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`. storage/host.hpp
+/// says what each does; cuda/storage.hpp has the same.
 template <class Storage>
-concept storage = has_element_types<Storage> && has_queue<Storage> && has_buffers<Storage> && has_sum_of_squares<Storage>;
+concept storage =
+    has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> && has_buffers<Storage> &&
+    has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> && has_clear<Storage> && has_copy<Storage> &&
+    has_visit_on_host<Storage> && has_run<Storage> && has_find_non_finite<Storage> && has_clear_if<Storage> &&
+    has_sum_of_squares<Storage> && has_convert<Storage> && has_add<Storage>;
 
-/// The same, one sentence each.
-template <class Storage>
+/// The same of a queue, one sentence each.
+template <class Queue>
+consteval bool check_queue() {
+  static_assert(queue_reserves<Queue>, "acco: the storage's queue lacks `reserve(std::size_t works, bool lanes_overlap)`");
+  static_assert(queue_has_lanes<Queue>, "acco: the storage's queue lacks `on(lane)`, `queue_mark mark()` or `after(queue_mark)`");
+  static_assert(queue_stamps<Queue>, "acco: the storage's queue lacks `stamp(double*)`");
+  static_assert(queue_orders_computation<Queue>,
+                "acco: the storage's queue lacks `after_computation()` or `before_computation()`");
+  static_assert(queue_waits<Queue>, "acco: the storage's queue lacks `bool idle()`, `wait()`, `poll()` or `stop()`");
+  static_assert(queue_has_place<Queue>,
+                "acco: the storage's queue lacks its data members `error_place place` and `double deadline`");
+  return storage_queue<Queue>;
+}
+
+/// The same of a storage, one sentence each; `Gradients` and `Parameters` are what travels encoded, if anything does.
+template <class Storage, class Rule, class Gradients = void, class Parameters = void>
 consteval bool check_storage() {
   static_assert(has_element_types<Storage>,
                 "acco: the storage lacks one of the types parameter_type, gradient_type, master_type, sum_type");
   static_assert(has_queue<Storage>, "acco: the storage lacks a type `queue`");
-  static_assert(has_buffers<Storage>,
-                "acco: the storage lacks `allocate(bytes, stagger) const` or `static allocation_size(bytes, stagger)`");
-  if constexpr (has_element_types<Storage> && has_queue<Storage>) {
+  if constexpr (!has_element_types<Storage> || !has_queue<Storage>) {
+    return false;
+  } else {
+    constexpr bool queue_is_one = check_queue<typename Storage::queue>();
+    static_assert(has_buffers<Storage>,
+                  "acco: the storage lacks a type `buffer`, `buffer allocate(bytes, stagger) const` or `static "
+                  "allocation_size(bytes, stagger)`");
+    if constexpr (has_buffers<Storage>)
+      static_assert(has_arrays<Storage>,
+                    "acco: the storage's `buffer` is not movable, or lacks `template <class T> T* as() const`");
+    static_assert(
+        has_numbers<Storage>,
+        "acco: the storage lacks `template <class T> numbers`, which is made by `(storage, count)` and by nothing, and has "
+        "`operator[]`, `T* there(index)`, `upload(queue)` and `download(queue)`");
+    static_assert(has_usual_share<Storage>, "acco: the storage lacks `static constexpr std::size_t usual_share`");
+    static_assert(has_clear<Storage>, "acco: the storage lacks `static clear(queue&, T*, count)`");
+    static_assert(has_copy<Storage>, "acco: the storage lacks `static copy(queue&, T const* from, T* to, count)`");
+    static_assert(has_visit_on_host<Storage>, "acco: the storage lacks `static visit_on_host(queue&, T const*, count, visitor)`");
+    static_assert(has_run<Storage>, "acco: the storage lacks `static run(queue&, step)` for steps that return void or bool");
+    static_assert(has_find_non_finite<Storage>,
+                  "acco: the storage lacks `static find_non_finite(queue&, bool const* wanted, gradient_type const*, count, "
+                  "unsigned long long* found, unsigned long long* first)`");
+    static_assert(has_clear_if<Storage>, "acco: the storage lacks `static clear_if(queue&, bool const* wanted, T*, count)`");
     static_assert(has_sum_of_squares<Storage>,
                   "acco: the storage lacks `static sum_of_squares(queue&, sharded<sum_type const>, double*)`");
+    static_assert(has_convert<Storage>, "acco: the storage lacks `static convert(queue&, From const*, To*, count)`");
+    static_assert(has_add<Storage>, "acco: the storage lacks `static add(queue&, From const*, To*, count)`");
+    static_assert(
+        applies<Storage, Rule>,
+        "acco: the storage lacks `template <class Rule, update kind> static apply(queue&, update_table<Rule, master_type, "
+        "sum_type> const*, first block, last block, parameter_type* out)`");
+    constexpr bool encodes = !encoding<Gradients> || has_encode<Storage, Gradients>;
+    static_assert(encodes, "acco: gradients are to travel encoded: the storage lacks `forget`, `encode_now` or `encode`");
+    constexpr bool decodes = !encoding<Gradients> || has_decode_sum<Storage, Gradients>;
+    static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
+    constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
+    static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
+    return queue_is_one && storage<Storage> && applies<Storage, Rule> && encodes && decodes && differs;
   }
-  return true;
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
