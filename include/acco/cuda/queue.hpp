@@ -2,17 +2,14 @@
 // The queue of CUDA storage: a stream for each lane, beside the trainer's. Everything is enqueued; only `wait` waits.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,6 +19,7 @@
 #include "acco/clock.hpp"
 #include "acco/cuda/clock.hpp"
 #include "acco/cuda/memory.hpp"
+#include "acco/cuda/pause.hpp"
 #include "acco/cuda/runtime.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/host_queue.hpp"
@@ -80,6 +78,9 @@ class cuda_queue {
   [[nodiscard]] cudaStream_t computation() const noexcept { return computation_; }
   /// The clock of the trainer's computation: of its stream.
   [[nodiscard]] cuda_clock& clock() noexcept { return clock_; }
+
+  /// Who looks from now on while the host waits. Only when idle.
+  void watch(cuda_watch watch) noexcept { watch_ = watch; }
 
   /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on` changes
   /// nothing. Only when idle.
@@ -244,21 +245,6 @@ class cuda_queue {
   struct time_stamp {
     cuda_event event{true};
     double* to = nullptr;
-  };
-  /// The host looks again, at first at once, then after naps.
-  class pause {
-   public:
-    void operator()() {
-      constexpr double impatient = 50e-6;
-      constexpr std::chrono::microseconds longest{200};
-      if (steady_seconds() - from_ < impatient) return;
-      std::this_thread::sleep_for(nap_);
-      nap_ = std::min(nap_ * 2, longest);
-    }
-
-   private:
-    double from_ = steady_seconds();
-    std::chrono::microseconds nap_{5};
   };
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return current_ == lane::update ? update_->get() : network_.get(); }

@@ -45,6 +45,7 @@ class cuda_numbers {
     check_cuda(cudaMemcpyAsync(there_.template as<T>(), here_.template as<T>(), count * sizeof(T), cudaMemcpyHostToDevice,
                                storage.computation),
                "cudaMemcpyAsync");
+    check_cuda(cudaStreamSynchronize(storage.computation), "cudaStreamSynchronize");  // the host may write at once
   }
   [[nodiscard]] T& operator[](std::size_t i) noexcept { return here_.template as<T>()[i]; }
   [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return here_.template as<T>()[i]; }

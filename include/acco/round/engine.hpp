@@ -68,6 +68,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void initialize(std::span<parameter_type const> values) override {
     queue().place.phase = "initialize";
     part_.join();
+    works_.joined(schedule_->minimum(step_part::first) == schedule_->maximum(step_part::first) &&
+                  schedule_->minimum(step_part::second) == schedule_->maximum(step_part::second));
     description construction;
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);

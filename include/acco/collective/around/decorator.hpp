@@ -83,6 +83,16 @@ class decorated_backend {
   {
     return {backend_.duplicate(), around_};
   }
+  [[nodiscard]] decorated_backend split(int color, int key, double deadline = 600) const
+    requires(traits.splits)
+  {
+    return {backend_.split(color, key, deadline), around_};
+  }
+  void share(bool same_everywhere) const
+    requires(traits.shares_device)
+  {
+    backend_.share(same_everywhere);
+  }
   [[nodiscard]] auto driver() const
     requires(traits.driven)
   {
