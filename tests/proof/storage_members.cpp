@@ -11,7 +11,8 @@ using host = acco::host_storage<float>;
 template <class Queue>
 constexpr int queue_lacks() {
   return !acco::queue_reserves<Queue> + !acco::queue_has_lanes<Queue> + !acco::queue_stamps<Queue> +
-         !acco::queue_orders_computation<Queue> + !acco::queue_waits<Queue> + !acco::queue_has_place<Queue>;
+         !acco::queue_orders_computation<Queue> + !acco::queue_has_clock<Queue> + !acco::queue_tells_whether_over<Queue> +
+         !acco::queue_waits<Queue> + !acco::queue_has_place<Queue>;
 }
 template <class S>
 constexpr int lacks() {
@@ -68,7 +69,9 @@ QUEUE_WITHOUT(after, acco::queue_has_lanes);
 QUEUE_WITHOUT(stamp, acco::queue_stamps);
 QUEUE_WITHOUT(after_computation, acco::queue_orders_computation);
 QUEUE_WITHOUT(before_computation, acco::queue_orders_computation);
-QUEUE_WITHOUT(idle, acco::queue_waits);
+QUEUE_WITHOUT(clock, acco::queue_has_clock);
+QUEUE_WITHOUT(pass, acco::queue_tells_whether_over);
+QUEUE_WITHOUT(over, acco::queue_tells_whether_over);
 QUEUE_WITHOUT(wait, acco::queue_waits);
 QUEUE_WITHOUT(poll, acco::queue_waits);
 QUEUE_WITHOUT(stop, acco::queue_waits);

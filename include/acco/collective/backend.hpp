@@ -32,6 +32,8 @@ struct backend_traits {
   /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the same order.
   /// Each optimizer takes one: several on one world do not disturb each other.
   bool duplicates = false;
+  /// `duplicate()` is a collective: it waits for all ranks.
+  bool duplicates_together = false;
   /// `split(int color, int key, double deadline)`: a world of the ranks that give the same color, 0 or more, ordered by key and
   /// then by rank, with channels and failures of its own; errors name its ranks. Collective; blocks at most `deadline` seconds
   /// for any rank.
@@ -42,6 +44,10 @@ struct backend_traits {
   bool watched = false;
   /// Its operations on device memory wait for the other ranks in the thread that issues them.
   bool meets_on_host = false;
+  /// `share(bool same_everywhere)`: told by an optimizer that uses this handle, beside others on its device, whether its rounds
+  /// start after as many micro-batches on every rank, until `retire` or `abandon`. Throws `usage_error` where they cannot go
+  /// together.
+  bool shares_device = false;
   /// `bytes_sent()`: what this rank has handed over so far, counted where it is handed over.
   bool counts_bytes = false;
   /// `buffer_bytes()`: what it allocates for messages.
@@ -116,6 +122,8 @@ concept has_split = requires(Backend const& backend) {
   { backend.split(0, 0, 1.0) } -> std::convertible_to<Backend>;
 };
 template <class Backend>
+concept has_share = requires(Backend const& backend) { backend.share(true); };
+template <class Backend>
 concept has_driver = requires(Backend const& backend) { backend.driver(); };
 template <class Backend>
 concept has_watch = requires(Backend const& backend) { backend.watch(); };
@@ -173,8 +181,12 @@ consteval bool check_collective_backend() {
                 "`retire() const`");
   static_assert(!t.duplicates || has_duplicate<Backend>,
                 "acco: the backend's traits declare `duplicates`, and it lacks `duplicate() const`");
+  static_assert(!t.duplicates_together || t.duplicates,
+                "acco: the backend's traits declare `duplicates_together`, and do not declare `duplicates`");
   static_assert(!t.splits || has_split<Backend>,
                 "acco: the backend's traits declare `splits`, and it lacks `split(int color, int key, double deadline) const`");
+  static_assert(!t.shares_device || has_share<Backend>,
+                "acco: the backend's traits declare `shares_device`, and it lacks `share(bool same_everywhere) const`");
   static_assert(!t.driven || has_driver<Backend>, "acco: the backend's traits declare `driven`, and it lacks `driver() const`");
   static_assert(!t.watched || has_watch<Backend>, "acco: the backend's traits declare `watched`, and it lacks `watch() const`");
   static_assert(!t.counts_bytes || has_bytes_sent<Backend>,
@@ -193,6 +205,8 @@ consteval bool check_collective_backend() {
                 "acco: the backend has `duplicate`, and its traits do not declare `duplicates`: it would never be called");
   static_assert(t.splits || !has_split<Backend>,
                 "acco: the backend has `split`, and its traits do not declare `splits`: decorators would not pass it on");
+  static_assert(t.shares_device || !has_share<Backend>,
+                "acco: the backend has `share`, and its traits do not declare `shares_device`: it would never be called");
   static_assert(t.driven || !has_driver<Backend>,
                 "acco: the backend has `driver`, and its traits do not declare `driven`: it would never be called");
   static_assert(t.watched || !has_watch<Backend>,

@@ -3,18 +3,13 @@
 // stream. Sums are NCCL's own, in the gradient's type and in NCCL's order.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
-#include <exception>
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -22,9 +17,9 @@
 #include <nccl.h>
 
 #include "acco/bfloat16.hpp"
-#include "acco/clock.hpp"
 #include "acco/collective/backend.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/cuda/nccl_communicator.hpp"
 #include "acco/cuda/queue.hpp"
 #include "acco/error.hpp"
 #include "acco/half.hpp"
@@ -59,14 +54,33 @@ template <class T>
   if constexpr (std::is_same_v<T, char> || std::is_same_v<T, std::byte>) return ncclChar;
 }
 
-/// A handle on this process as a rank of an NCCL communicator; cheap to copy. The calling thread's current GPU is the rank's.
+/// A handle on this process as a rank of an NCCL communicator; cheap to copy. The calling thread's current GPU is the rank's, and
+/// one thread calls the handles of a rank. The communicator is freed with the last handle on it.
 class nccl_backend {
  public:
-  static constexpr backend_traits traits{
-      .passes = true, .sums_in_element_type = true, .tells_departures = true, .watched = true, .names_progress = true};
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
+  static constexpr bool splits_here = true;
+#else
+  static constexpr bool splits_here = false;
+#endif
+  static constexpr backend_traits traits{.passes = true,
+                                         .sums_in_element_type = true,
+                                         .tells_departures = true,
+                                         .duplicates = splits_here,
+                                         .duplicates_together = splits_here,
+                                         .splits = splits_here,
+                                         .watched = true,
+                                         .shares_device = true,
+                                         .names_progress = true};
 
-  /// Over a communicator of the caller's, who destroys it after the last copy of the handle.
-  explicit nccl_backend(ncclComm_t communicator) : group_(std::make_shared<group>(communicator, false)) { group_->look_up(); }
+  /// Over a communicator of the caller's, ready for use, who destroys it after the last handle, unless `communicator()` is null
+  /// by then: it is aborted, and so freed, when a rank does not come to a split within `deadline` seconds. (Before NCCL 2.18,
+  /// where optimizers use it themselves, after any failure.) If it is a blocking one, so are its splits, without a deadline.
+  explicit nccl_backend(ncclComm_t communicator, double deadline = 600)
+      : over_(std::make_shared<nccl_communicator>(false, deadline)) {
+    *over_->address() = communicator;
+    over_->made(ncclSuccess, "nccl_backend", {}, deadline, "");
+  }
 
   /// Through exchange(what rank 0 brings) -> everybody's contributions, in the order of ranks (network/rendezvous.hpp): for
   /// MPI, an MPI_Bcast. Collective; blocks at most chosen.deadline.
@@ -77,7 +91,7 @@ class nccl_backend {
     if (mine.rank < 0 || mine.rank >= mine.size)
       throw usage_error(where, text("there is no rank ", mine.rank, " of ", mine.size), text("Ranks are numbered from 0"));
     ncclUniqueId id{};
-    if (mine.rank == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr, where);
+    if (mine.rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", where);
     const auto all = exchange(mine.rank == 0 ? std::string(id.internal, sizeof id.internal) : std::string());
     if (all.empty() || all[0].size() != sizeof id.internal)
       throw mismatch_error(where, text("rank 0 sent no NCCL identifier"), text("Start the same program on every rank"), 0);
@@ -92,12 +106,10 @@ class nccl_backend {
       throw usage_error(where, text("nccl_options::max_ctas needs NCCL 2.17"), text("Install a newer NCCL, or leave it 0"));
 #endif
     }
-    ncclComm_t communicator = nullptr;
-    const ncclResult_t code = ncclCommInitRankConfig(&communicator, mine.size, id, mine.rank, &config);
-    nccl_backend result(std::make_shared<group>(communicator, true));
-    result.group_->finish(code, "ncclCommInitRankConfig", where, chosen.deadline,
-                          "Check that every rank is alive and sees its GPU; NCCL_DEBUG=INFO tells how far NCCL came");
-    result.group_->look_up();
+    nccl_backend result(std::make_shared<nccl_communicator>(true, chosen.deadline));
+    const ncclResult_t code = ncclCommInitRankConfig(result.over_->address(), mine.size, id, mine.rank, &config);
+    result.over_->made(code, "ncclCommInitRankConfig", where, chosen.deadline,
+                       "Check that every rank is alive and sees its GPU; NCCL_DEBUG=INFO tells how far NCCL came");
     return result;
   }
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them.
@@ -123,9 +135,12 @@ class nccl_backend {
         chosen);
   }
 
-  [[nodiscard]] int rank() const noexcept { return group_->rank; }
-  [[nodiscard]] int size() const noexcept { return group_->size; }
-  [[nodiscard]] ncclComm_t communicator() const noexcept { return group_->communicator; }
+  [[nodiscard]] int rank() const noexcept { return over_->rank(); }
+  [[nodiscard]] int size() const noexcept { return over_->size(); }
+  /// NCCL's own handle; null after an abort.
+  [[nodiscard]] ncclComm_t communicator() const noexcept { return over_->get(); }
+  /// For what belongs to the communicator: memory that is registered with it.
+  [[nodiscard]] std::shared_ptr<nccl_communicator> const& shared() const noexcept { return over_; }
 
   template <class T>
   void all_reduce(cuda_queue& queue, partial<T const> in, replicated<T> out) const {
@@ -146,8 +161,8 @@ class nccl_backend {
     });
   }
   void all_to_all(cuda_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
-    const std::size_t part = in.size() / static_cast<std::size_t>(group_->size);
-    enqueue(queue, collective::all_to_all, [in, out, part, ranks = group_->size](ncclComm_t over, cudaStream_t stream) {
+    const std::size_t part = in.size() / static_cast<std::size_t>(over_->size());
+    enqueue(queue, collective::all_to_all, [in, out, part, ranks = over_->size()](ncclComm_t over, cudaStream_t stream) {
       ncclResult_t code = ncclGroupStart();
       for (int peer = 0; peer < ranks && code == ncclSuccess; ++peer) {
         const std::size_t at = static_cast<std::size_t>(peer) * part;
@@ -166,110 +181,57 @@ class nccl_backend {
     });
   }
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
+  /// The same ranks over a communicator of their own (ncclCommSplit): several optimizers on one world do not disturb each other,
+  /// and a failure of one leaves this handle good. Collective; blocks until all ranks have come, at most the backend's deadline.
+  [[nodiscard]] nccl_backend duplicate() const { return nccl_backend(over_->duplicate()); }
+  /// A world of the ranks that give the same colour, ordered by key, then rank here. Collective over this handle, on which no
+  /// collective may be in flight; blocks at most `deadline` seconds. Throws `usage_error` for a negative colour.
+  [[nodiscard]] nccl_backend split(int color, int key = 0, double deadline = 600) const {
+    if (color < 0)
+      throw usage_error({rank(), -1, "start-up"}, text("split got a color of ", color),
+                        text("Ranks with the same color, 0 or more, form a world"));
+    return nccl_backend(over_->split(color, key, deadline));
+  }
+#endif
+
   /// This rank leaves although a round is in flight: the communicator is aborted, and the others learn it from theirs, or at
   /// their deadline.
-  void abandon(std::string_view) const noexcept { group_->abort(); }
+  void abandon(std::string_view) const noexcept {
+    over_->abort();
+    over_->leave_order();
+  }
 
   /// This rank leaves in peace: NCCL has no word for it; who waits for it learns it at the deadline.
-  void retire() const noexcept {}
+  void retire() const noexcept { over_->leave_order(); }
+
+  /// An optimizer uses this handle, beside others on this GPU. NCCL needs one order of collectives on all ranks, so, where there
+  /// are others, `same_everywhere` must hold for all: throws `usage_error` if not (cuda/device_order.hpp).
+  void share(bool same_everywhere) const { over_->join_order(same_everywhere); }
 
   /// Looks, while the host waits for a round, whether NCCL has failed or the deadline has passed.
   [[nodiscard]] cuda_watch watch() const noexcept {
     return {[](void* which, error_place const& where, double waited, double deadline) {
-              static_cast<group*>(which)->look(where, waited, deadline);
+              static_cast<nccl_communicator*>(which)->look(where, waited, deadline);
             },
-            group_.get()};
+            over_.get()};
   }
   [[nodiscard]] char const* progress_policy() const noexcept { return "NCCL: the GPU"; }
 
  private:
-  struct group {
-    group(ncclComm_t which, bool owned) : communicator(which), mine(owned) {}
-    group(group const&) = delete;
-    group& operator=(group const&) = delete;
-    ~group() {
-      if (mine && communicator != nullptr && !aborted) (void)ncclCommDestroy(communicator);
-    }
-    void look_up() {
-      check(ncclCommUserRank(communicator, &rank), "ncclCommUserRank", communicator, {});
-      check(ncclCommCount(communicator, &size), "ncclCommCount", communicator, {});
-    }
-    void abort() noexcept {
-      if (!aborted && communicator != nullptr) (void)ncclCommAbort(communicator);
-      aborted = true;
-    }
-    /// Waits until NCCL has accepted a call.
-    void finish(ncclResult_t code, char const* call, error_place const& where, double deadline, char const* advice) {
-      const double from = steady_seconds();
-      while (code == ncclInProgress) {
-        const ncclResult_t asked = ncclCommGetAsyncError(communicator, &code);
-        if (asked != ncclSuccess) code = asked;
-        if (code != ncclInProgress) break;
-        if (steady_seconds() - from > deadline) {
-          abort();
-          throw deadline_error(where, text(call, " did not end within ", deadline, " s: a rank did not come"),
-                               text(std::string_view(advice)));
-        }
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
-      if (code == ncclSuccess) return;
-      const text words(std::string_view(last_error(communicator)));
-      abort();
-      check(code, call, nullptr, where, words.view());
-    }
-    void look(error_place const& where, double waited, double deadline) {
-      if (aborted) throw peer_error(where, text("this rank has left the group"), text("Look at this rank's first error"), rank);
-      ncclResult_t code = ncclSuccess;
-      const ncclResult_t asked = ncclCommGetAsyncError(communicator, &code);
-      if (asked != ncclSuccess) code = asked;
-      if (code != ncclSuccess && code != ncclInProgress) {
-        const text words(std::string_view(last_error(communicator)));
-        abort();
-        throw peer_error(where, text("a collective failed: ", ncclGetErrorString(code), " (", words, ")"),
-                         text("A rank was killed or ended, or its network is down: look at the other ranks' output first"));
-      }
-      if (waited > deadline) {
-        abort();
-        throw deadline_error(where, text("a rank did not come to this round's collectives within ", deadline, " s"),
-                             text("Check that every rank is alive and processes the same rounds, or raise options::deadline"));
-      }
-    }
-
-    ncclComm_t communicator;
-    bool mine;
-    int rank = 0, size = 1;
-    bool aborted = false;
-  };
-
-  explicit nccl_backend(std::shared_ptr<group> which) : group_(std::move(which)) {}
+  explicit nccl_backend(std::shared_ptr<nccl_communicator> over) : over_(std::move(over)) {}
 
   template <class Call>
   void enqueue(cuda_queue& queue, collective operation, Call call) const {
-    queue.issue([call, &queue, operation, over = group_.get()](cudaStream_t stream) {
-      if (over->aborted)
-        throw peer_error(queue.place, text(name_of(operation), " is impossible: this rank has left the group"),
-                         text("Look at this rank's first error"), over->rank);
-      over->finish(call(over->communicator, stream), name_of(operation), queue.place, queue.deadline,
-                   "Check that every rank is alive and makes the same calls");
+    queue.issue([call, &queue, operation, over = over_.get()](cudaStream_t stream) {
+      over->enqueue(stream, call, name_of(operation), queue.place, queue.deadline);
     });
   }
 
-  static char const* last_error([[maybe_unused]] ncclComm_t communicator) noexcept {
-    char const* const words = ncclGetLastError(communicator);
-    return words != nullptr ? words : "";
-  }
-  static void check(ncclResult_t code, char const* call, ncclComm_t communicator, error_place where,
-                    std::string_view words = {}) {
-    if (code == ncclSuccess) return;
-    throw device_error(where,
-                       text(call, " failed: ", ncclGetErrorString(code), " (",
-                            words.empty() ? std::string_view(last_error(communicator)) : words, ")"),
-                       text("NCCL_DEBUG=WARN tells more"));
-  }
   /// The program's header and the library that it runs with must be of one major version.
   static void check_versions(error_place where) {
     int running = 0;
-    check(ncclGetVersion(&running), "ncclGetVersion", nullptr, where);
+    check_nccl(ncclGetVersion(&running), "ncclGetVersion", where);
     if (running < NCCL_VERSION_CODE) {
       throw usage_error(
           where, text("this program was compiled for NCCL ", version(NCCL_VERSION_CODE), " and runs with ", version(running)),
@@ -281,47 +243,7 @@ class nccl_backend {
                          : text(code / 1000, ".", code / 100 % 10, ".", code % 100);
   }
 
-  std::shared_ptr<group> group_;
+  std::shared_ptr<nccl_communicator> over_;
 };
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-/// Device memory that is registered with a communicator as symmetric: NCCL then copies less. Collective: every rank allocates the
-/// same sizes in the same order, as optimizers do that are constructed alike. Give it to `cuda_storage::memory`.
-class nccl_symmetric_memory : public cuda_memory_resource {
- public:
-  explicit nccl_symmetric_memory(nccl_backend over) : over_(std::move(over)) {}
-
-  [[nodiscard]] void* allocate(std::size_t bytes, cudaStream_t) override {
-    void* memory = nullptr;
-    check(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
-    ncclWindow_t window = nullptr;
-    ncclResult_t code = ncclCommWindowRegister(over_.communicator(), memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
-    while (code == ncclInProgress) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-      if (ncclCommGetAsyncError(over_.communicator(), &code) != ncclSuccess) break;
-    }
-    check(code, "ncclCommWindowRegister");
-    windows_[memory] = window;
-    return memory;
-  }
-  void deallocate(void* memory, std::size_t, cudaStream_t stream) noexcept override {
-    (void)cudaStreamSynchronize(stream);
-    if (const auto found = windows_.find(memory); found != windows_.end()) {
-      (void)ncclCommWindowDeregister(over_.communicator(), found->second);
-      windows_.erase(found);
-    }
-    (void)ncclMemFree(memory);
-  }
-
- private:
-  void check(ncclResult_t code, char const* call) const {
-    if (code != ncclSuccess)
-      throw device_error({.rank = over_.rank()}, text(call, " failed: ", ncclGetErrorString(code)),
-                         text("NCCL_DEBUG=WARN tells more"));
-  }
-  nccl_backend over_;
-  std::map<void*, ncclWindow_t> windows_;
-};
-#endif
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,7 +33,8 @@ namespace ACCO_SIMD_NAMESPACE {
   return nccl_backend::from_exchange(
       mine,
       [&](std::string const& brought) {
-        std::array<char, sizeof(ncclUniqueId)> id{};
+        auto room = std::make_unique<std::array<char, sizeof(ncclUniqueId)>>();
+        std::array<char, sizeof(ncclUniqueId)>& id = *room;
         std::copy_n(brought.begin(), std::min(brought.size(), id.size()), id.begin());
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_Ibcast(id.data(), static_cast<int>(id.size()), MPI_BYTE, 0, group, &request);
@@ -41,6 +43,7 @@ namespace ACCO_SIMD_NAMESPACE {
           MPI_Test(&request, &done, MPI_STATUS_IGNORE);
           if (done != 0) break;
           if (steady_seconds() - from > chosen.deadline) {
+            (void)room.release();  // MPI writes there if rank 0 comes after all: a broadcast cannot be taken back
             throw deadline_error({mine.rank, -1, "start-up"},
                                  text("rank 0 did not bring NCCL's identifier within ", chosen.deadline, " s"),
                                  text("Check that it is alive, and that every rank calls nccl_from_mpi"), 0);

@@ -2,17 +2,14 @@
 // The queue of CUDA storage: a stream for each lane, beside the trainer's. Everything is enqueued; only `wait` waits.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,7 +17,9 @@
 #include <cuda_runtime_api.h>
 
 #include "acco/clock.hpp"
+#include "acco/cuda/clock.hpp"
 #include "acco/cuda/memory.hpp"
+#include "acco/cuda/pause.hpp"
 #include "acco/cuda/runtime.hpp"
 #include "acco/error.hpp"
 #include "acco/storage/host_queue.hpp"
@@ -59,11 +58,12 @@ class cuda_queue {
  public:
   /// `computation` is the trainer's stream; `priority` that of the queue's own.
   explicit cuda_queue(cudaStream_t computation, cuda_watch watch = {}, int priority = 0, cuda_issue issue = cuda_issue::at_once)
-      : computation_(computation), watch_(watch), priority_(priority), network_(priority) {
-    anchor_.record(network_.get());
+      : computation_(computation), watch_(watch), priority_(priority), network_(priority), clock_(computation) {
+    cuda_event now{true};
+    now.record(network_.get());
     end_.record(network_.get());
     check_cuda(cudaStreamSynchronize(network_.get()), "cudaStreamSynchronize");
-    anchor_time_ = steady_seconds();
+    clock_.anchor(now, steady_seconds());
     if (issue == cuda_issue::thread) {
       int device = 0;
       check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -76,6 +76,11 @@ class cuda_queue {
   ~cuda_queue() { stop(); }
 
   [[nodiscard]] cudaStream_t computation() const noexcept { return computation_; }
+  /// The clock of the trainer's computation: of its stream.
+  [[nodiscard]] cuda_clock& clock() noexcept { return clock_; }
+
+  /// Who looks from now on while the host waits. Only when idle.
+  void watch(cuda_watch watch) noexcept { watch_ = watch; }
 
   /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on` changes
   /// nothing. Only when idle.
@@ -147,6 +152,7 @@ class cuda_queue {
   void after_computation() {
     cuda_event& computed = computed_[computations_++ % computed_.size()];  // the one before may not have been waited for yet
     computed.record(computation_);
+    clock_.ends_with(computed);
     issue([&computed](cudaStream_t stream) { computed.hold(stream); });
   }
   /// What the trainer enqueues on its stream from now on runs after the works that were waited for.
@@ -162,22 +168,34 @@ class cuda_queue {
     close();
     return cudaEventQuery(end_.get()) != cudaErrorNotReady;  // an error is thrown by wait
   }
-  /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw.
+  /// The trainer has enqueued a micro-batch that may not be the last of its part.
+  void pass() { clock_.pass(); }
+  /// Whether all works had ended when the computation came here, as far as the host can know without emptying the trainer's
+  /// stream: it waits until the stream has come to the last micro-batch passed, which computes meanwhile.
+  [[nodiscard]] bool over() {
+    pause rest;
+    while (!idle()) {
+      if (clock_.at_last_micro_batch()) return idle();
+      rest();
+    }
+    return true;
+  }
+  /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw. While the
+  /// trainer's stream computes, nobody is late.
   void wait() {
     if (thread_) thread_->wait();
     close();
-    constexpr double impatient = 50e-6;
-    constexpr std::chrono::microseconds longest{200};
-    std::chrono::microseconds nap{5};
-    const double from = steady_seconds();
-    bool waited = false;
+    pause rest;
+    double from = steady_seconds();
+    bool computing = clock_.computing(), waited = false;
     while (!end_.passed()) {
       waited = true;
-      const double seconds = steady_seconds() - from;
-      if (watch_.look != nullptr) watch_.look(watch_.context, place, seconds, deadline);
-      if (seconds < impatient) continue;
-      std::this_thread::sleep_for(nap);
-      nap = std::min(nap * 2, longest);
+      if (computing) {
+        computing = clock_.computing();
+        from = steady_seconds();
+      }
+      if (watch_.look != nullptr) watch_.look(watch_.context, place, steady_seconds() - from, deadline);
+      rest();
     }
     tasks_ = 0;
     write_stamps(waited ? std::optional(steady_seconds()) : std::nullopt);
@@ -242,16 +260,10 @@ class cuda_queue {
   /// Times are those of the GPU's clock since the last stamp; where the host has just seen the end, its clock is right again.
   void write_stamps(std::optional<double> now) {
     if (stamped_ == 0) return;
-    cuda_event const& last = stamps_[stamped_ - 1].event;
-    const auto since = [](cuda_event const& from, cuda_event const& to) {
-      float milliseconds = 0;
-      check_cuda(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "cudaEventElapsedTime");
-      return static_cast<double>(milliseconds) * 1e-3;
-    };
-    const double end = now ? *now : anchor_time_ + since(anchor_, last);
-    for (std::size_t k = 0; k < stamped_; ++k) *stamps_[k].to = end - since(stamps_[k].event, last);
-    anchor_time_ = end;
-    std::swap(anchor_, stamps_[stamped_ - 1].event);
+    cuda_event& last = stamps_[stamped_ - 1].event;
+    const double end = now ? *now : clock_.time_of(last);
+    for (std::size_t k = 0; k < stamped_; ++k) *stamps_[k].to = end - cuda_clock::between(stamps_[k].event, last);
+    clock_.anchor(last, end);
     stamped_ = 0;
   }
 
@@ -267,8 +279,7 @@ class cuda_queue {
   std::size_t computations_ = 0;
   cuda_event done_, end_;
   bool unmarked_ = false;  // works were enqueued since `end_` was recorded
-  cuda_event anchor_{true};
-  double anchor_time_ = 0;
+  cuda_clock clock_;
   std::array<time_stamp, 8> stamps_;
   std::size_t stamped_ = 0;
   std::array<slot, 64> slots_;

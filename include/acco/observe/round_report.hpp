@@ -16,7 +16,11 @@ struct time_interval {
   [[nodiscard]] constexpr double seconds() const noexcept { return end - begin; }
 };
 
-/// A round that has ended on this rank. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on
+/// A round that has ended on this rank. `compute_seconds`, `exposed_seconds` and `computing` are of the clock of the trainer's
+/// computation. In host memory that is its thread's. On a GPU it is its stream's, as events tell; when a round lands, the host is
+/// ahead of the stream, so `computing` is the part that the round carried, and `exposed_seconds` is what the stream is known to
+/// have lost by then and no round has told. `communicating` is of the queue: of its threads, or of its streams. All are written
+/// as `steady_seconds()`. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on
 /// every rank.
 struct round_report {
   std::size_t round = 0;             ///< index, from 0
@@ -32,12 +36,12 @@ struct round_report {
   double learning_rate_scale = 1;    ///< value of `options::learning_rate`
   std::size_t micro_batches = 0;     ///< that this rank added to the round's gradients
   unsigned first = 0, second = 0;    ///< micro-batches of the parts of the coming step, at least, by the pace
-  double compute_seconds = 0;        ///< the trainer's own time since the boundary before
+  double compute_seconds = 0;        ///< the trainer's own: before this boundary (GPU: before the round's start)
   double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
-  double exposed_seconds = 0;        ///< of the trainer's thread in the engine: waiting, clearing, copying, encoding
+  double exposed_seconds = 0;        ///< of the computation, lost to the engine: waiting, clearing, copying, encoding
   std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
   char const* progress = "";         ///< who moved the messages meanwhile (network backends), in words
-  time_interval computing;           ///< when the trainer computed since the boundary before
+  time_interval computing;           ///< when the trainer computed
   time_interval communicating;       ///< when the round was in flight
 
   /// Share of the round's communication that the trainer did not have to wait for.

@@ -13,7 +13,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/clock.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
@@ -24,6 +23,7 @@
 #include "acco/round/training_engine.hpp"
 #include "acco/round/works.hpp"
 #include "acco/schedule/schedule.hpp"
+#include "acco/storage/host_clock.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -68,6 +68,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void initialize(std::span<parameter_type const> values) override {
     queue().place.phase = "initialize";
     part_.join();
+    works_.joined(schedule_->minimum(step_part::first) == schedule_->maximum(step_part::first) &&
+                  schedule_->minimum(step_part::second) == schedule_->maximum(step_part::second));
     description construction;
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
@@ -83,7 +85,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                            });
     queue().wait();
     queue().before_computation();
-    boundary_ = steady_seconds();
+    queue().clock().begin();
   }
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
@@ -105,8 +107,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
     const step_part part = schedule_->plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
-    if (micro_batches_ < schedule_->minimum(part)) return std::nullopt;
-    if (micro_batches_ < schedule_->maximum(part) && in_flight_ && !queue().idle()) return std::nullopt;
+    const unsigned least = schedule_->minimum(part), most = schedule_->maximum(part);
+    if (least != most) queue().pass();
+    if (micro_batches_ < least) return std::nullopt;
+    if (micro_batches_ < most && in_flight_ && !queue().over()) return std::nullopt;
     return end_part();
   }
 
@@ -117,7 +121,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void finish() override {
     throw_put_off();
     part_.take_part();
-    computed_ = {boundary_, steady_seconds()};
+    queue().clock().arrive(micro_batches_);
     if (in_flight_) land();
     mine_.finishing = 1;
     for (;;) {
@@ -138,7 +142,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
     quiet_ = true;
     part_.finish();
-    boundary_ = steady_seconds();
+    queue().clock().begin();
   }
 
   /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
@@ -226,8 +230,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   /// A boundary: lands the round in flight and launches the next one.
   std::optional<round_report> end_part() {
-    computed_ = {boundary_, steady_seconds()};
-    part_seconds_ = computed_.seconds();
+    queue().clock().arrive(micro_batches_);
     std::optional<round_report> report;
     if (in_flight_) report = land();
     if (report) {
@@ -240,7 +243,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       start();
     }
     if (waits_) report = land();
-    boundary_ = steady_seconds();
+    queue().clock().resume();
     return report;
   }
 
@@ -259,7 +262,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (put_off_) std::rethrow_exception(put_off_);
   }
   void start() {
-    const double from = steady_seconds();
     const round_plan plan = plan_of(next_round_);
     queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), label_of(plan)};
     rate_ = options_.rate_at(samples_, queue().place);
@@ -273,17 +275,17 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
     const bool measures = schedule_->measures();
     if (measures && micro_batches_ != 0) {
-      carried.micro_batch_seconds = part_seconds_ / static_cast<double>(micro_batches_);
+      carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
       carried.estimate_seconds = seconds_of_[0];
       carried.commit_seconds = seconds_of_[1];
     }
     carried_micro_batches_ = std::exchange(micro_batches_, 0);
     in_flight_ = true;
+    queue().clock().start();
 
     works_.begin(carried, measures ? measuring_round_count_numbers : round_count_numbers, {steps_, samples_, rate_});
     sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
     works_.end();
-    starting_seconds_ = steady_seconds() - from;
   }
   /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
   /// does, or will when it lands the round.
@@ -305,7 +307,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
   std::optional<round_report> land() {
-    const double from = steady_seconds();
     queue().wait();
     queue().before_computation();
     round_numbers const& n = works_.numbers();
@@ -331,9 +332,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       const auto ranks = static_cast<double>(backend().size());
       schedule_->measured({n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
     }
-    const round_report report = describe_round(steady_seconds() - from + starting_seconds_);
+    const round_report report = describe_round(queue().clock().land());
     sums_.add(report);
-    computed_.begin = computed_.end;  // counted once, also when several rounds end at one boundary
     ++next_round_;
     if (skipped_in_a_row_ > options_.skip_limit) {
       part_.together([this] {
@@ -345,8 +345,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return report;
   }
 
-  /// `exposed`: what the trainer's thread spent in the engine for this round, at its start and at its end.
-  [[nodiscard]] round_report describe_round(double exposed) const {
+  [[nodiscard]] round_report describe_round(computation_times const& computation) const {
     round_numbers const& n = works_.numbers();
     return {.round = next_round_,
             .plan = works_.plan(),
@@ -362,12 +361,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
             .micro_batches = carried_micro_batches_,
             .first = schedule_->minimum(step_part::first),
             .second = schedule_->minimum(step_part::second),
-            .compute_seconds = computed_.seconds(),
+            .compute_seconds = computation.computed.seconds(),
             .communication_seconds = works_.times().seconds(),
-            .exposed_seconds = exposed,
+            .exposed_seconds = computation.exposed,
             .bytes_sent = works_.bytes(),
             .progress = progress_policy(),
-            .computing = computed_,
+            .computing = computation.computed,
             .communicating = works_.times()};
   }
 
@@ -391,16 +390,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   double samples_ = 0;           // weight committed
   std::size_t skipped_in_a_row_ = 0;
   double seconds_of_[2] = {};  // of the last estimate and commit
-  double boundary_ = 0;        // when the trainer went on computing
-  time_interval computed_;
-  double part_seconds_ = 0;  // of computation, for the micro-batches of the part that ends
   round_totals sums_;
   std::exception_ptr put_off_;  // thrown by the next call
 
   // Of the round in flight, as the trainer's thread knows it.
   bool sends_differences_ = false;  // parameters travel encoded
   std::size_t carried_micro_batches_ = 0;
-  double starting_seconds_ = 0;  // of the trainer's thread, when the round started
   double rate_ = 1;
 
   works_type works_;  // its queue's threads use what is above

@@ -34,7 +34,7 @@ class membership {
     if constexpr (traits_of<Backend>.tells_departures) {
       try {
         if (state_ != state::gone && !found_together_) {
-          join();  // the channel at which the others may wait
+          if constexpr (!traits_of<Backend>.duplicates_together) join();  // the channel at which the others may wait
           backend_.abandon(reason);
         }
       } catch (...) {  // nothing more can be done for the others

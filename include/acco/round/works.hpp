@@ -75,6 +75,11 @@ class round_works {
   [[nodiscard]] Storage const& storage() const noexcept { return storage_; }
   [[nodiscard]] Backend& backend() noexcept { return backend_; }
   [[nodiscard]] Backend const& backend() const noexcept { return backend_; }
+  /// The backend has become an optimizer's own; `same_everywhere`: rounds start after as many micro-batches on every rank.
+  void joined([[maybe_unused]] bool same_everywhere) {
+    if constexpr (traits_of<Backend>.watched) queue_.watch(backend_.watch());
+    if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
+  }
   [[nodiscard]] partition const& shares() const noexcept { return shares_; }
   [[nodiscard]] sharded_state<Storage, Rule>& state() noexcept { return state_; }
 

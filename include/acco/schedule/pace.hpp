@@ -25,9 +25,10 @@ struct fixed_pace {
 };
 
 /// Goes on accumulating while the round before is in flight, up to `at_most` micro-batches, so that a fast rank does not wait for
-/// a slow one. Ranks may end with different numbers of micro-batches: the update is the weighted mean over all of them. Ranks are
-/// not in step: between `initialize` and `finish`, a barrier of the trainer's own may wait for a rank that has reached `at_most`
-/// and itself waits for the others' next round.
+/// a slow one. On a GPU that is asked when the trainer's stream comes to its last micro-batch: the host stays one ahead, and a
+/// part may be one longer than the round. Ranks may end with different numbers of micro-batches: the update is the weighted mean
+/// over all of them. Ranks are not in step: between `initialize` and `finish`, a barrier of the trainer's own may wait for a rank
+/// that has reached `at_most` and itself waits for the others' next round.
 struct elastic_pace {
   unsigned at_least = 1;
   unsigned at_most = 64;
@@ -46,7 +47,7 @@ static_assert(pace<fixed_pace> && pace<elastic_pace>);
 
 /// Means over the ranks, in the last step.
 struct pace_seconds {
-  double micro_batch = 0;  ///< of computation
+  double micro_batch = 0;  ///< of computation: of the trainer's thread, or on a GPU of its stream, one part ago
   double estimate = 0;     ///< of the round that did not commit, from its start to its end
   double commit = 0;       ///< of the round that did
 };

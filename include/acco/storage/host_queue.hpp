@@ -19,6 +19,7 @@
 
 #include "acco/clock.hpp"
 #include "acco/error.hpp"
+#include "acco/storage/host_clock.hpp"
 #include "acco/storage/lane.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -120,6 +121,13 @@ class host_queue {
   [[nodiscard]] bool idle() const noexcept {
     return lanes_[0].done() == lanes_[0].submitted && lanes_[1].done() == lanes_[1].submitted;
   }
+
+  /// The clock of the trainer's computation: of its thread.
+  [[nodiscard]] host_clock& clock() noexcept { return clock_; }
+  /// A micro-batch that may not be the last of its part has been computed; whether every task had ended when the computation came
+  /// here: that is now.
+  void pass() const noexcept {}
+  [[nodiscard]] bool over() const noexcept { return idle(); }
 
   /// Blocks until every task has ended; throws what a task threw. A task that ends no deadline of its own is given up after twice
   /// the deadline.
@@ -297,6 +305,7 @@ class host_queue {
   }
 
   queue_driver driver_{};
+  host_clock clock_;
   bool overlaps_ = false, update_first_ = true;
   lane current_ = lane::network;
   std::array<lane_state, 2> lanes_;

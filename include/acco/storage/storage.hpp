@@ -13,6 +13,7 @@
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/rule/update_rule.hpp"
+#include "acco/storage/host_clock.hpp"
 #include "acco/storage/lane.hpp"
 #include "acco/storage/refused.hpp"
 #include "acco/storage/update_table.hpp"
@@ -37,8 +38,21 @@ concept queue_orders_computation = requires(Queue& q) {
   q.before_computation();
 };
 template <class Queue>
+concept queue_has_clock = requires(Queue& q, std::size_t micro_batches) {
+  q.clock().begin();
+  q.clock().arrive(micro_batches);
+  q.clock().start();
+  { q.clock().land() } -> std::same_as<computation_times>;
+  q.clock().resume();
+  { q.clock().micro_batch_seconds() } -> std::convertible_to<double>;
+};
+template <class Queue>
+concept queue_tells_whether_over = requires(Queue& q) {
+  q.pass();
+  { q.over() } -> std::convertible_to<bool>;
+};
+template <class Queue>
 concept queue_waits = requires(Queue& q) {
-  { q.idle() } -> std::convertible_to<bool>;
   q.wait();
   q.poll();
   q.stop();
@@ -149,8 +163,9 @@ concept has_differences = requires(typename Storage::queue& q, Encoding const& e
 
 /// What any queue of a storage has.
 template <class Queue>
-concept storage_queue = queue_reserves<Queue> && queue_has_lanes<Queue> && queue_stamps<Queue> &&
-                        queue_orders_computation<Queue> && queue_waits<Queue> && queue_has_place<Queue>;
+concept storage_queue =
+    queue_reserves<Queue> && queue_has_lanes<Queue> && queue_stamps<Queue> && queue_orders_computation<Queue> &&
+    queue_waits<Queue> && queue_has_place<Queue> && queue_has_clock<Queue> && queue_tells_whether_over<Queue>;
 
 /// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the works both
 /// use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static members, queue first:
@@ -175,7 +190,11 @@ consteval bool check_queue() {
   static_assert(queue_stamps<Queue>, "acco: the storage's queue lacks `stamp(double*)`");
   static_assert(queue_orders_computation<Queue>,
                 "acco: the storage's queue lacks `after_computation()` or `before_computation()`");
-  static_assert(queue_waits<Queue>, "acco: the storage's queue lacks `bool idle()`, `wait()`, `poll()` or `stop()`");
+  static_assert(queue_has_clock<Queue>,
+                "acco: the storage's queue lacks a `clock()` with `begin()`, `arrive(micro_batches)`, `start()`, "
+                "`computation_times land()`, `resume()` and `double micro_batch_seconds()`");
+  static_assert(queue_tells_whether_over<Queue>, "acco: the storage's queue lacks `pass()` or `bool over()`");
+  static_assert(queue_waits<Queue>, "acco: the storage's queue lacks `wait()`, `poll()` or `stop()`");
   static_assert(queue_has_place<Queue>,
                 "acco: the storage's queue lacks its data members `error_place place` and `double deadline`");
   return storage_queue<Queue>;

@@ -232,11 +232,17 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t on, void (*function)(void*), 
   emulated::of(on).enqueue([=] { function(data); });
   return cudaSuccess;
 }
+namespace emulated {
+inline thread_local int current_device = 0;  // memory and streams are of none
+}
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = emulated::current_device;
   return cudaSuccess;
 }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaSetDevice(int device) {
+  emulated::current_device = device;
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;

@@ -88,6 +88,11 @@ class decorated_backend {
   {
     return {backend_.split(color, key, deadline), around_};
   }
+  void share(bool same_everywhere) const
+    requires(traits.shares_device)
+  {
+    backend_.share(same_everywhere);
+  }
   [[nodiscard]] auto driver() const
     requires(traits.driven)
   {

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// nccl_backend over a stand-in for NCCL (emulated/nccl.h): how communicators begin and end, in every way that a training can end,
+// and in which order their collectives come to a GPU. It says nothing about NCCL itself.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/nccl.hpp>
+
+#include "conformance/backend.hpp"
+#include "cuda/cuda_world.hpp"
+
+namespace {
+
+namespace stub = emulated::nccl;
+
+/// Ranks are threads with a device each.
+struct nccl_world {
+  template <class T>
+  using array = worlds::managed_array<T>;
+  static acco::cuda_queue queue(acco::nccl_backend const& backend) { return acco::cuda_queue(nullptr, backend.watch()); }
+  using backend = acco::nccl_backend;
+
+  static void threads(int ranks, std::function<void(int)> const& function) {
+    std::vector<std::thread> all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      all.emplace_back([&function, rank] {
+        cudaSetDevice(rank);
+        function(rank);
+      });
+    }
+    for (std::thread& each : all) each.join();
+  }
+  template <class Function>
+  static void run(int ranks, Function&& function, acco::nccl_options const& chosen = {.deadline = 20}) {
+    std::promise<std::string> brought;
+    const std::shared_future<std::string> id = brought.get_future().share();
+    threads(ranks, [&](int rank) {
+      const auto exchange = [&](std::string const& mine) {
+        if (rank == 0) brought.set_value(mine);
+        return std::vector<std::string>(1, id.get());
+      };
+      function(acco::nccl_backend::from_exchange({rank, ranks}, exchange, chosen));
+    });
+  }
+};
+
+/// All that was made has been freed, once, and nothing was used after that.
+void check_books() {
+  stub::books const& b = stub::book();
+  CHECK(b.made == b.destroyed + b.aborted);
+  CHECK(b.used_after_free == 0);
+  CHECK(b.freed_twice == 0);
+  CHECK(b.memory == 0);
+}
+struct clean_books {
+  clean_books() { stub::book().clear(); }
+  ~clean_books() { check_books(); }
+};
+
+void busy(cudaStream_t stream, int milliseconds) {
+  stream->enqueue([milliseconds] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); });
+}
+
+template <class Schedule = acco::delayed<>>
+struct trainer {
+  acco::cuda_stream stream;
+  acco::optimizer<Schedule, acco::adamw, worlds::managed_storage<float>, acco::nccl_backend> training;
+
+  static worlds::managed_storage<float> on(cudaStream_t stream, acco::cuda_memory_resource* memory) {
+    worlds::managed_storage<float> storage;
+    storage.computation = stream;
+    if (memory != nullptr) storage.memory = memory;
+    return storage;
+  }
+  explicit trainer(acco::nccl_backend const& world, double deadline = 20, acco::cuda_memory_resource* memory = nullptr,
+                   Schedule schedule = {})
+      : training(schedule, acco::adamw{}, on(stream.get(), memory), world, 1000, acco::options{.deadline = deadline}) {
+    training.initialize(std::vector<float>(1000, 1.0F));
+  }
+  void step() {
+    stream.get()->enqueue([g = training.gradients()] { std::fill(g.begin(), g.end(), 1.0F); });
+    training.accumulated(1);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("collectives over the stand-in conform") {
+  const clean_books books;
+  for (const int ranks : {1, 2, 3}) {
+    conformance::collectives<nccl_world, float, float>(ranks);
+    conformance::collectives<nccl_world, double, double>(ranks);
+  }
+}
+
+TEST_CASE("a training that ends well destroys every communicator, its own and the world's") {
+  const clean_books books;
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    for (int k = 0; k < 2; ++k) {  // one after the other
+      trainer<> mine(world);
+      for (int m = 0; m < 5; ++m) mine.step();
+      mine.training.finish();
+    }
+    const acco::nccl_backend copy = world;
+    acco::nccl_backend moved = copy;
+    const acco::nccl_backend last = std::move(moved);
+    CHECK(last.communicator() == world.communicator());
+  });
+  CHECK(stub::book().made == 6);
+  CHECK(stub::book().destroyed == 6);
+  CHECK(stub::book().finalized == 6);
+}
+
+TEST_CASE("one rank throws: its channel is aborted, the others' at the deadline, and the world serves a new optimizer") {
+  const clean_books books;
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    try {
+      trainer<> mine(world, 0.3);
+      mine.step();
+      if (world.rank() == 1) throw std::runtime_error("no more data");
+      for (int m = 0; m < 5; ++m) mine.step();
+      FAIL("the other rank is gone");
+    } catch (acco::deadline_error const& e) {
+      CHECK(world.rank() == 0);
+      CHECK(std::string(e.what()).find("did not come to this round's collectives") != std::string::npos);
+    } catch (std::runtime_error const&) {
+      CHECK(world.rank() == 1);
+    }
+    CHECK(world.communicator() != nullptr);
+    trainer<> again(world);
+    for (int m = 0; m < 3; ++m) again.step();
+    again.training.finish();
+  });
+  CHECK(stub::book().made == 6);
+  CHECK(stub::book().aborted == 2);
+  CHECK(stub::book().destroyed == 4);
+}
+
+TEST_CASE("after an abort no call reaches NCCL: later calls of the optimizer repeat the error") {
+  const clean_books books;
+  nccl_world::run(1, [](acco::nccl_backend const& world) {
+    trainer<> mine(world);
+    mine.step();
+    busy(mine.stream.get(), 50);  // the host has to wait, and looks
+    stub::book().fails = true;
+    CHECK_THROWS_AS(
+        [&] {
+          for (int m = 0; m < 3; ++m) mine.step();
+        }(),
+        acco::peer_error);
+    CHECK_THROWS_AS(mine.training.finish(), acco::peer_error);
+    CHECK_THROWS_AS((void)mine.training.state_digest(), acco::peer_error);
+    stub::book().fails = false;
+  });
+  CHECK(stub::book().aborted == 1);
+}
+
+TEST_CASE("a healthy rank alone computes longer than the deadline") {
+  const clean_books books;
+  nccl_world::run(1, [](acco::nccl_backend const& world) {
+    trainer<> mine(world, 0.2);
+    for (int m = 0; m < 3; ++m) {
+      busy(mine.stream.get(), 350);
+      mine.step();
+    }
+    CHECK_NOTHROW(mine.training.finish());
+  });
+}
+
+TEST_CASE("an exception that passes a world by aborts its communicator: nobody waits for others who may never come") {
+  const clean_books books;
+  stub::book().stuck = true;
+  nccl_world::run(1, [](acco::nccl_backend world) {
+    CHECK_THROWS_AS(
+        [mine = std::make_optional(std::move(world))]() mutable {
+          const std::optional<acco::nccl_backend> inside = std::exchange(mine, std::nullopt);
+          throw std::runtime_error("elsewhere");
+        }(),
+        std::runtime_error);
+    CHECK(stub::book().aborted == 1);
+    CHECK(stub::book().finalized == 0);
+  });
+}
+
+TEST_CASE("the caller's own communicator is the caller's to destroy, unless it was aborted") {
+  const clean_books books;
+  const auto make = [](int rank, int ranks, ncclUniqueId id) {
+    ncclComm_t own = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    (void)ncclCommInitRankConfig(&own, ranks, id, rank, &config);
+    ncclResult_t code = ncclInProgress;
+    while (code == ncclInProgress) (void)ncclCommGetAsyncError(own, &code);
+    return own;
+  };
+  ncclUniqueId id{};
+  (void)ncclGetUniqueId(&id);
+  nccl_world::threads(2, [&](int rank) {
+    ncclComm_t own = make(rank, 2, id);
+    std::optional<acco::nccl_backend> world(std::in_place, own, 0.3);
+    try {
+      trainer<> mine(*world, 0.3);
+      mine.step();
+      if (rank == 0) throw std::runtime_error("no more data");
+      for (int m = 0; m < 4; ++m) mine.step();
+    } catch (std::exception const&) {
+    }
+    CHECK(world->communicator() == own);  // only the optimizer's channel has ended
+    if (rank == 1) {
+      CHECK_THROWS_AS((void)world->duplicate(), acco::deadline_error);  // the other one does not come
+      CHECK(world->communicator() == nullptr);
+      CHECK_THROWS_AS((void)world->duplicate(), acco::peer_error);
+    }
+    own = world->communicator();
+    world.reset();
+    if (own != nullptr) (void)ncclCommDestroy(own);
+  });
+}
+
+TEST_CASE("a start-up that nobody else comes to ends at its deadline, and frees what it began") {
+  const clean_books books;
+  const auto alone = [](std::string const& mine) { return std::vector<std::string>(1, mine); };
+  CHECK_THROWS_WITH_AS((void)acco::nccl_backend::from_exchange({0, 2}, alone, {.deadline = 0.1}),
+                       doctest::Contains("ncclCommInitRankConfig did not end within 0.1 s: a rank did not come"),
+                       acco::deadline_error);
+  CHECK(stub::book().aborted == 1);
+}
+
+TEST_CASE("a communicator that does not flush is aborted in the end") {
+  const clean_books books;
+  stub::book().stuck = true;
+  nccl_world::run(1, [](acco::nccl_backend const&) {});
+  CHECK(stub::book().aborted == 1);
+}
+
+TEST_CASE("symmetric memory is registered with the optimizer's channel, and never deregistered after an abort") {
+  const clean_books books;
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    acco::nccl_symmetric_memory memory(world);
+    trainer<> mine(world, 20, &memory);
+    for (int m = 0; m < 3; ++m) mine.step();
+    mine.training.finish();
+  });
+  CHECK(stub::book().registered == stub::book().deregistered);
+  CHECK(stub::book().registered > 8);
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    acco::nccl_symmetric_memory memory(world);
+    try {
+      trainer<> mine(world, 0.3, &memory);
+      mine.step();
+      if (world.rank() == 1) throw std::runtime_error("no more data");
+      for (int m = 0; m < 4; ++m) mine.step();
+    } catch (std::exception const&) {
+    }
+  });
+  CHECK(stub::book().registered > stub::book().deregistered);
+  CHECK(stub::book().aborted == 2);
+}
+
+TEST_CASE("an allocation of symmetric memory that others do not come to ends at the deadline") {
+  const clean_books books;
+  nccl_world::run(2,
+                  [](acco::nccl_backend const& world) {
+                    if (world.rank() == 1) return;
+                    acco::nccl_symmetric_memory memory(world);
+                    CHECK_THROWS_WITH_AS((void)memory.allocate(1 << 10, nullptr),
+                                         doctest::Contains("ncclCommWindowRegister did not end within 0.2 s"),
+                                         acco::deadline_error);
+                    CHECK_THROWS_AS((void)memory.allocate(1 << 10, nullptr), acco::peer_error);
+                  },
+                  {.deadline = 0.2});
+}
+
+TEST_CASE("split: a world for each colour, ordered by key, then rank") {
+  const clean_books books;
+  nccl_world::run(4, [](acco::nccl_backend const& world) {
+    const int rank = world.rank();
+    CHECK_THROWS_WITH_AS((void)world.split(-1, 0), doctest::Contains("split got a color of -1"), acco::usage_error);
+    const acco::nccl_backend part = world.split(rank % 2, rank < 2 ? 5 : 1);
+    CHECK(part.size() == 2);
+    CHECK(part.rank() == (rank < 2 ? 1 : 0));
+    auto queue = nccl_world::queue(part);
+    worlds::managed_array<double> mine(1, rank), sum(1);
+    part.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
+    queue.wait();
+    CHECK(sum[0] == (rank % 2 == 0 ? 2 : 4));
+    trainer<> training(part);
+    for (int m = 0; m < 3; ++m) training.step();
+    training.training.finish();
+    const acco::nccl_backend all = world.split(7, 0);
+    CHECK(all.rank() == rank);
+    CHECK(all.size() == 4);
+    if (rank == 3) {
+      CHECK_THROWS_AS((void)world.split(0, 0, 0.1), acco::deadline_error);
+      CHECK(world.communicator() == nullptr);
+    }
+  });
+}
+
+TEST_CASE("collectives of several communicators come to the GPU in the order in which the host issues them") {
+  const clean_books books;
+  nccl_world::run(1, [](acco::nccl_backend const& world) {
+    const acco::nccl_backend first = world.duplicate(), second = world.duplicate();
+    acco::cuda_stream one, other;
+    acco::cuda_queue early(one.get()), late(other.get());
+    worlds::managed_array<double> in(1, 1.0), out(2);
+    stub::book().log.clear();
+    for (int k = 0; k < 3; ++k) {
+      busy(one.get(), 20);  // what the first waits for; the second could begin at once
+      early.after_computation();
+      first.all_reduce(early, acco::partial<double const>(in), acco::replicated<double>({out.data(), 1}));
+      late.after_computation();
+      second.all_reduce(late, acco::partial<double const>(in), acco::replicated<double>({out.data() + 1, 1}));
+    }
+    early.wait();
+    late.wait();
+    std::vector<int> const& ran = stub::book().log;
+    REQUIRE(ran.size() == 6);
+    for (std::size_t k = 0; k < ran.size(); ++k) CHECK(ran[k] == ran[k % 2]);
+    CHECK(ran[0] < ran[1]);
+  });
+}
+
+TEST_CASE("two optimizers share a GPU: trained side by side; a pace that differs from rank to rank is refused") {
+  const clean_books books;
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    trainer<> one(world);
+    using elastic = acco::delayed<acco::elastic_pace>;
+    const auto refused = [&] { const trainer<elastic> other(world, 20, nullptr, elastic{}); };
+    CHECK_THROWS_WITH_AS(refused(), doctest::Contains("several optimizers use NCCL on one GPU"), acco::usage_error);
+    {
+      trainer<acco::two_phase<>> other(world);
+      for (int m = 0; m < 6; ++m) {
+        one.step();
+        other.step();
+        if (m % 2 == 0) other.step();
+      }
+      other.training.finish();
+    }
+    for (int m = 0; m < 2; ++m) one.step();
+    one.training.finish();
+  });
+  nccl_world::run(2, [](acco::nccl_backend const& world) {  // alone it may
+    using elastic = acco::delayed<acco::elastic_pace>;
+    trainer<elastic> mine(world, 20, nullptr, elastic{});
+    CHECK_THROWS_AS(trainer<>(world, 20), acco::usage_error);
+    for (int m = 0; m < 4 + 2 * world.rank(); ++m) mine.step();
+    mine.training.finish();
+  });
+}
