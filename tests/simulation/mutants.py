@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Breaks the engine on purpose, one place at a time, and counts how many of the mutants the simulation finds.
+
+  tests/simulation/mutants.py [--seeds 3000] [--jobs 2] [--only WORDS]
+
+A mutant dies when a seed, or one of regressions.txt, fails, or when it does not end in time. Fails where more than two survive that are
+not known to change nothing."""
+import argparse
+import concurrent.futures
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+WORKS, ENGINE, DECISION = "round/works.hpp", "round/engine.hpp", "round/decision.hpp"
+MEMBERSHIP, ACCUMULATOR, STATE = "round/membership.hpp", "round/gradient_accumulator.hpp", "round/sharded_state.hpp"
+
+# what is broken, where, from, to, and for those that change nothing: why
+MUTANTS = [
+    ("messages leave before they are encoded", WORKS, "if (!plan_.keeps) queue_.after(encoded_at_[k]);", ""),
+    ("gradients are encoded before the counts are summed", WORKS, "queue_.after(weighed_at_);", "",
+     "counts and encodings touch nothing of each other: the order only ends an empty round earlier"),
+    ("sums are taken before they have arrived", WORKS, "queue_.after(reduced_at_[k]);", ""),
+    ("the norm is summed before all squares are known", WORKS, "queue_.after(all);", ""),
+    ("the update does not wait for the decision", WORKS, "queue_.after(decided);", ""),
+    ("parameters leave before they are updated", WORKS, "queue_.after(updated_at_[k]);", ""),
+    ("differences are added before they have arrived", WORKS, "queue_.after(gathered_at_[k]);", ""),
+    ("the round ends before its last update", WORKS, "queue_.after(updated);", "",
+     "every gather, on the other lane, stands behind the updates already"),
+    ("kept gradients are added where they should be replaced", WORKS, "return plan_.gradients != carried::fresh; }",
+     "return plan_.gradients == carried::fresh; }"),
+    ("a skipped update leaves its gradients behind", WORKS,
+     "Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());", ""),
+    ("the second rate of commit_and_predict is the first", WORKS, "position_.samples + numbers_[0].step_weight", "position_.samples"),
+    ("the rule is told one update less", WORKS, "state_.prepare({position.steps + 1, position.rate});",
+     "state_.prepare({position.steps, position.rate});"),
+    ("what the accumulator keeps is encoded after the trainer went on", WORKS, "if (!plan_.keeps) {  // otherwise that is done",
+     "if (true) {"),
+    ("kept samples do not count", DECISION, "n.all.weight + (fresh ? 0 : n.step_weight)", "n.all.weight"),
+    ("a round without new samples is empty, whatever was kept", DECISION,
+     "n.nothing = n.all.finishing == static_cast<double>(ranks) && n.step_weight == 0;",
+     "n.nothing = n.all.finishing == static_cast<double>(ranks) && n.all.weight == 0;"),
+    ("a round is never empty", DECISION, "n.nothing = n.all.finishing == static_cast<double>(ranks) && n.step_weight == 0;",
+     "n.nothing = false;"),
+    ("gradients that are not finite keep their weight", DECISION, "  n.not_finite = raises;\n  n.step_weight = 0;", "  n.not_finite = raises;"),
+    ("what is not finite is applied", DECISION, "  if (finite) return;\n  n.apply = false;", "  if (finite) return;"),
+    ("what is not finite is skipped where it should be raised", DECISION, "n.skip = !raises;\n  n.not_finite = raises;",
+     "n.skip = true;\n  n.not_finite = false;"),
+    ("squares of the round before are added", DECISION, "    n->squares_mine = 0;\n", ""),
+    ("the first bucket's squares are forgotten", DECISION, "std::size_t k = 0; k < count; ++k) n->squares_mine",
+     "std::size_t k = 1; k < count; ++k) n->squares_mine"),
+    ("skipped updates count as steps", ENGINE, "if (n.apply && commits(plan)) {", "if (commits(plan)) {"),
+    ("kept samples are not told", ENGINE, "samples_ += n.step_weight;", "samples_ += n.all.weight;"),
+    ("an empty round leaves its gradients behind", ENGINE, "accumulator_.drop(queue());", ""),
+    ("finish forgets that it is finishing", ENGINE, "mine_ = {.finishing = mine_.finishing};", "mine_ = {};"),
+    ("training goes on in the middle of a step", ENGINE, "while (!begins_step(*schedule_, next_round_)) ++next_round_;", ""),
+    ("finish ends before the last commit", ENGINE,
+     "if (commits(plan) && works_.numbers().all.finishing", "if (works_.numbers().all.finishing"),
+    ("a part takes one micro-batch more", ENGINE, "if (micro_batches_ < least) return std::nullopt;",
+     "if (micro_batches_ <= least) return std::nullopt;"),
+    ("the pace is that of the round before", ENGINE, "next_round_ + (in_flight_ ? 1 : 0)", "next_round_"),
+    ("estimates are shown after finish", ENGINE, "showing_masters_ = showing_committed_ && !sends_differences_;", "showing_masters_ = true;"),
+    ("gather_committed forgets the frozen ones", ENGINE,
+     "if (out.data() != in_use.data()) Storage::copy(queue(), in_use.data(), out.data(), in_use.size());  // the frozen elements", ""),
+    ("nobody hears of who leaves", MEMBERSHIP, "backend_.abandon(reason);", ""),
+    ("who is destroyed in training leaves in peace", MEMBERSHIP, "if (state_ == state::at_peace) {", "if (state_ != state::gone) {"),
+    ("optimizers share a channel", MEMBERSHIP,
+     "if constexpr (traits_of<Backend>.duplicates) backend_ = backend_.duplicate();", ""),
+    ("an error of all ranks is told as one rank's", MEMBERSHIP, "      found_together_ = true;\n", ""),
+    ("an accumulator that should keep is cleared, and the reverse", ACCUMULATOR, "if (!keeps) clear(q, gradients_);",
+     "if (keeps) clear(q, gradients_);"),
+    ("padding is not cleared", ACCUMULATOR,
+     "Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());", ""),
+    ("an exchanged accumulator keeps the old parameters", ACCUMULATOR,
+     "gradients_ = gradients_in(std::exchange(parameters_, arrived));\n        clear(q, gradients_);",
+     "gradients_ = gradients_in(std::exchange(parameters_, arrived));"),
+    ("the first launch forgets what was accumulated", ACCUMULATOR, "Storage::copy(q, gradients_, spare_, shares_.padded_size());", ""),
+    ("all elements belong to the first group", STATE, "const std::size_t group = layout[tensor].group;",
+     "const std::size_t group = layout[tensor].group * 0;"),
+    ("the last slice has no padding", "layout/partition.hpp", "(left < last_share_ ? left : last_share_)", "last_share_"),
+    ("exact steps and encoded ones change places", "round/schedule_in_use.hpp", "step % commit_.exact_every == 0", "step % commit_.exact_every != 0"),
+    ("a round that ended goes on in the other lane", "storage/host_queue.hpp", "ended_.store(true, std::memory_order_release);", ""),
+    ("tasks of the other lane need not have ended", "storage/host_queue.hpp", " && mine.next().needs <= other_than(mine).done()", ""),
+]
+
+
+def build(folder, include, compiler):
+    sources = [str(p) for p in sorted(HERE.glob("*.cpp"))]
+    return subprocess.run([compiler, "-std=c++20", "-O1", f"-I{include}", f"-I{HERE.parent}", "-pthread", *sources, "-o", f"{folder}/simulation"],
+                          capture_output=True, text=True)
+
+
+def fate(index, mutant, arguments):
+    name, where, old, new = mutant[:4]
+    with tempfile.TemporaryDirectory() as folder:
+        include = f"{folder}/include"
+        shutil.copytree(ROOT / "include", include)
+        header = pathlib.Path(include) / "acco" / where
+        text = header.read_text()
+        if text.count(old) != 1:
+            return index, "stale", f"'{old}' stands {text.count(old)} times in acco/{where}"
+        header.write_text(text.replace(old, new))
+        built = build(folder, include, arguments.compiler)
+        if built.returncode != 0:
+            return index, "stale", "does not compile: " + built.stderr[-300:]
+        for run in ([f"--seeds={arguments.seeds}", f"--from={arguments.start}"], [f"--list={HERE}/regressions.txt"]):
+            command = [f"{folder}/simulation", *[word for each in run for word in each.split("=")]]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.limit)
+            except subprocess.TimeoutExpired:
+                return index, "died", "did not end in time"
+            if done.returncode != 0:
+                words = (done.stdout + done.stderr).strip().splitlines()
+                return index, "died", next((line for line in words if "seed" in line), words[-1] if words else f"exit {done.returncode}")
+        return index, "survived", ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3000)
+    parser.add_argument("--start", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=300, help="seconds for each run")
+    parser.add_argument("--compiler", default="c++")
+    parser.add_argument("--only", default="", help="mutants whose description contains this")
+    arguments = parser.parse_args()
+    chosen = [(k, m) for k, m in enumerate(MUTANTS) if arguments.only in m[0]]
+    counts = {"died": 0, "survived": 0, "stale": 0, "equal": 0}
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for index, what, why in pool.map(lambda each: fate(*each, arguments), chosen):
+            mutant = MUTANTS[index]
+            if what == "survived" and len(mutant) > 4:
+                what, why = "equal", mutant[4]
+            counts[what] += 1
+            print(f"{what:8}  {mutant[1]:30} {mutant[0]}{': ' + why[:150] if why else ''}", flush=True)
+    print(f"{counts['died']} of {len(chosen) - counts['equal']} died, {counts['survived']} survived, {counts['stale']} stale; "
+          f"{counts['equal']} more change nothing")
+    return 1 if counts["stale"] or counts["survived"] > 2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
