@@ -191,10 +191,12 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
             host_added.data, count, add);
         CHECK(std::equal(added.data, added.data + count, host_added.data));
       }
-      const acco::trainable_run runs[2] = {{0, 1, count / 2}, {count / 2, count / 2 + 1, slices * count - count / 2}};
+      managed<acco::trainable_run> runs(2);
+      runs.data[0] = {0, 1, count / 2};
+      runs.data[1] = {count / 2, count / 2 + 1, slices * count - count / 2};
       managed<T> held(slices * count + 1);
       for (std::size_t i = 0; i <= slices * count; ++i) held.data[i] = T(static_cast<float>(i % 97) * 0.01F);
-      const acco::trainable_view<T> view{held.data, runs, 2};
+      const acco::trainable_view<T> view{held.data, runs.data, 2};
       storage::encode_difference(queue, e, static_cast<T const*>(from.data), view, 1, count, there.data, bad);
       queue.wait();
       acco::coding::encode_difference(e, static_cast<T const*>(from.data), view, 1, count, here.data, host_bad);
@@ -213,6 +215,40 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
   with(float{});
   with(acco::bfloat16{});
   with(double{});
+}
+
+TEST_CASE("encoded parameters between any number of frozen tensors: as on the host") {
+  acco::parameter_layout layout;
+  layout.add_group({.frozen = true});
+  for (std::size_t k = 0; k < 300; ++k) layout.add("tensor " + std::to_string(k), {1 + k % 13}, k % 2);
+  const auto train = [&](auto storage, auto settled) {
+    std::vector<float> all(layout.size());
+    acco::threads_backend::run(2, [&](auto world) {
+      const acco::delayed schedule{.commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}};
+      acco::optimizer training{schedule, acco::sgd{.learning_rate = 0.1, .momentum = 0.5}, storage, world, layout};
+      std::vector<float> start(layout.size());
+      for (std::size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 17) * 0.1F;
+      training.initialize(start);
+      for (int m = 0; m < 6; ++m) {
+        settled();
+        for (std::size_t i = 0; i < layout.size(); ++i)
+          training.gradients()[i] += training.parameters()[i] - static_cast<float>(world.rank());
+        training.accumulated(1);
+      }
+      training.finish();
+      settled();
+      if (world.rank() == 0) std::copy(training.parameters().begin(), training.parameters().end(), all.begin());
+    });
+    return all;
+  };
+  const auto device = train(worlds::managed_storage<float>{}, settle), host = train(acco::host_storage<float>{}, [] {});
+  double most = 0, moved = 0;
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    most = std::max(most, static_cast<double>(std::abs(device[i] - host[i])));
+    moved = std::max(moved, static_cast<double>(std::abs(host[i] - static_cast<float>(i % 17) * 0.1F)));
+  }
+  CHECK(most <= 1e-5);
+  CHECK(moved > 0.1);
 }
 
 TEST_CASE("one launch updates every element once with the constants of its group, wherever blocks begin and however arrays lie") {

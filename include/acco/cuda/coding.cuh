@@ -14,7 +14,6 @@
 #include "acco/cuda/warp.cuh"
 #include "acco/encoding/bfloat16_wire.hpp"
 #include "acco/encoding/block_integer.hpp"
-#include "acco/error.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/coding.hpp"
 
@@ -123,28 +122,20 @@ __device__ four take_four(T const* from, std::size_t left) {
   return x;
 }
 
-/// A trainable_view as a kernel takes it.
+/// Neighbours in a trainable_view whose runs lie in device memory: asked for one after the other, upwards.
 template <class T>
-struct device_view {
-  static constexpr unsigned most_runs = 64;
-  T const* whole = nullptr;
-  unsigned run_count = 0;
-  struct {
-    std::size_t first, offset;
-  } runs[most_runs] = {};
+class neighbours {
+ public:
+  __device__ neighbours(trainable_view<T> const& view, std::size_t first) : view_(view), run_(view.run_of(first)) {}
+  [[nodiscard]] __device__ T operator[](std::size_t i) {
+    while (i >= view_.runs[run_].first + view_.runs[run_].count) ++run_;
+    trainable_run const& run = view_.runs[run_];
+    return view_.whole[run.offset + (i - run.first)];
+  }
 
-  explicit device_view(trainable_view<T> const& view) : whole(view.whole), run_count(static_cast<unsigned>(view.run_count)) {
-    if (view.run_count > most_runs) {
-      throw usage_error({}, text("frozen tensors cut the parameters into ", view.run_count, " stretches"),
-                        text("On device memory encoded parameters take at most 64: put frozen tensors next to each other"));
-    }
-    for (unsigned k = 0; k < run_count; ++k) runs[k] = {view.runs[k].first, view.runs[k].offset};
-  }
-  [[nodiscard]] __device__ T operator[](std::size_t i) const {
-    unsigned k = run_count - 1;
-    while (runs[k].first > i) --k;
-    return whole[runs[k].offset + (i - runs[k].first)];
-  }
+ private:
+  trainable_view<T> const& view_;
+  std::size_t run_;
 };
 
 /// Calls work(block, lane) for the lanes of a warp a block.
@@ -197,13 +188,14 @@ struct values_source {
 template <class T>
 struct difference_source {
   T const* values;
-  device_view<T> reference;
+  trainable_view<T> reference;
   std::size_t index;
   __device__ four operator()(std::size_t i, std::size_t left) const {
     using total = elementwise::wider<T, T>;
+    neighbours<T> held(reference, index + i);
     four x{};
     for (std::size_t k = 0; k < 4 && k < left; ++k)
-      x.value[k] = static_cast<float>(static_cast<total>(values[i + k]) - static_cast<total>(reference[index + i + k]));
+      x.value[k] = static_cast<float>(static_cast<total>(values[i + k]) - static_cast<total>(held[index + i + k]));
     return x;
   }
 };
@@ -238,7 +230,7 @@ struct decode_sum_body {
 template <class Encoding, class T>
 struct decode_onto_body {
   std::byte const* from;
-  device_view<T> reference;
+  trainable_view<T> reference;
   std::size_t index, slice, blocks, total;
   T* out;
   __device__ void operator()(std::size_t block, unsigned lane) const {
@@ -247,9 +239,10 @@ struct decode_onto_body {
     const std::size_t first = block / blocks * slice + begin;
     for (unsigned i = 4 * lane; i < Encoding::block_size && begin + i < slice; i += 4 * warp_lanes) {
       const four x = device_encoding<Encoding>::decode(from + block * Encoding::block_bytes, i);
+      if (first + i >= total) continue;
+      neighbours<T> held(reference, index + first + i);
       for (std::size_t k = 0; k < 4 && begin + i + k < slice && first + i + k < total; ++k)
-        out[first + i + k] =
-            static_cast<T>(static_cast<number>(reference[index + first + i + k]) + static_cast<number>(x.value[k]));
+        out[first + i + k] = static_cast<T>(static_cast<number>(held[index + first + i + k]) + static_cast<number>(x.value[k]));
     }
   }
 };

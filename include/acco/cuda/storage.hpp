@@ -51,6 +51,7 @@ class cuda_numbers {
   [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return here_.template as<T>()[i]; }
   /// Where kernels find them.
   [[nodiscard]] T* there(std::size_t i = 0) noexcept { return there_.template as<T>() + i; }
+  [[nodiscard]] T const* there(std::size_t i = 0) const noexcept { return there_.template as<T>() + i; }
   void upload(cuda_queue& queue) const {
     queue.issue([to = there_.template as<T>(), from = here_.template as<T>(), bytes = count_ * sizeof(T)](cudaStream_t stream) {
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
@@ -217,6 +218,7 @@ struct cuda_storage {
                      std::byte* to, coding::refused bad) {
     queue.issue([=](cudaStream_t stream) { encode_slices<Encoding>(stream, from, index, slices, count, to, bad); });
   }
+  /// The reference's runs lie where kernels find them.
   template <encoding Encoding>
   static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
                                 std::size_t index, std::size_t count, std::byte* to, coding::refused bad) {
@@ -224,8 +226,7 @@ struct cuda_storage {
       constexpr std::size_t block = Encoding::block_size;
       const std::size_t blocks = (count + block - 1) / block;
       using body = cuda_kernels::encode_body<Encoding, cuda_kernels::difference_source<Parameter>>;
-      cuda_kernels::launch_blocks(stream, blocks,
-                                  body{{values, cuda_kernels::device_view<Parameter>(reference), index}, count, blocks, to, bad});
+      cuda_kernels::launch_blocks(stream, blocks, body{{values, reference, index}, count, blocks, to, bad});
     });
   }
   template <encoding Encoding>
@@ -245,9 +246,9 @@ struct cuda_storage {
       if (total == 0) return;
       constexpr std::size_t block = Encoding::block_size;
       const std::size_t blocks = (slice + block - 1) / block;
-      cuda_kernels::launch_blocks(stream, (total + slice - 1) / slice * blocks,
-                                  cuda_kernels::decode_onto_body<Encoding, Parameter>{
-                                      from, cuda_kernels::device_view<Parameter>(reference), index, slice, blocks, total, out});
+      cuda_kernels::launch_blocks(
+          stream, (total + slice - 1) / slice * blocks,
+          cuda_kernels::decode_onto_body<Encoding, Parameter>{from, reference, index, slice, blocks, total, out});
     });
   }
 

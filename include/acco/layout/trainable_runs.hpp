@@ -24,6 +24,16 @@ struct trainable_view {
   trainable_run const* runs;
   std::size_t run_count;
 
+  /// The run that holds an element, by halving.
+  [[nodiscard]] constexpr std::size_t run_of(std::size_t element) const {
+    std::size_t low = 0, high = run_count;
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      runs[middle].first + runs[middle].count <= element ? low = middle + 1 : high = middle;
+    }
+    return low;
+  }
+
   /// Calls visit(pointer, offset from `first`, how many) for the stretches of `count` elements from `first` on.
   template <class Visitor>
   constexpr void for_stretches(std::size_t first, std::size_t count, Visitor&& visit) const {
@@ -35,17 +45,6 @@ struct trainable_view {
       visit(whole + runs[k].offset + (at - runs[k].first), at - first, length);
       at += length;
     }
-  }
-
- private:
-  /// The run that holds an element, by halving.
-  [[nodiscard]] constexpr std::size_t run_of(std::size_t element) const {
-    std::size_t low = 0, high = run_count;
-    while (low < high) {
-      const std::size_t middle = (low + high) / 2;
-      runs[middle].first + runs[middle].count <= element ? low = middle + 1 : high = middle;
-    }
-    return low;
   }
 };
 

@@ -74,8 +74,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
     part_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
+    works_.allocate();  // first: it makes room in the queue
     accumulator_.allocate(works_.storage(), queue());
-    works_.allocate();
     accumulator_.set_parameters(queue(), values);
     queue().after_computation();
     backend().broadcast(queue(), replicated<parameter_type>(accumulator_.parameters()), 0);

@@ -100,14 +100,18 @@ class gradient_accumulator {
     spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
     clear(q, gradients_);
     if (mode_ != mode::copying) Storage::clear(q, parameters_, shares_.padded_size());
+    table_ = {storage, runs_.size()};
+    for (std::size_t k = 0; k < runs_.size(); ++k) table_[k] = runs_[k];
+    q.after_computation();
+    table_.upload(q);
   }
 
   /// Parameters in use and gradients being accumulated, in the order of the layout.
   [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, whole_}; }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, whole_}; }
 
-  /// The parameters in use, by the number of the trainable element.
-  [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept { return {parameters_, runs_.data(), runs_.size()}; }
+  /// The parameters in use, by the number of the trainable element, for works of the queue.
+  [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept { return {parameters_, table_.there(), runs_.size()}; }
 
   /// Hands what was accumulated to a round; the accumulator is empty afterwards, unless it `keeps` its content, or the
   /// computation waits: then when the round has landed. The trainer's spans move only at a boundary that is reported to it: the
@@ -217,6 +221,7 @@ class gradient_accumulator {
   partition shares_;
   std::size_t whole_;
   std::vector<trainable_run> runs_;
+  typename Storage::template numbers<trainable_run> table_;  // the same, where works of the queue find them
   mode mode_;
   typename Storage::buffer buffers_[buffer_count];
   parameter_type* parameters_ = nullptr;  // in use

@@ -72,6 +72,7 @@ class host_numbers {
   [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return values_[i]; }
   /// Where works find them.
   [[nodiscard]] T* there(std::size_t i = 0) noexcept { return values_.data() + i; }
+  [[nodiscard]] T const* there(std::size_t i = 0) const noexcept { return values_.data() + i; }
   void upload(host_queue&) const noexcept {}
   void download(host_queue&) const noexcept {}
 
