@@ -35,6 +35,31 @@ TEST_CASE("a rank outside of the group, an interface that does not exist") {
                        doctest::Contains("GLOO_SOCKET_IFNAME"), acco::error);
 }
 
+TEST_CASE("a rank that does not come is named by those who wait for somebody else, too") {
+  worlds::gloo::run(8, [](acco::gloo_backend const& world) {
+    acco::host_queue queue;
+    queue.deadline = 1;
+    double mine[1] = {world.rank() + 1.0}, sum[1] = {0};
+    for (int k = 0; k < 2; ++k) {
+      if (k == 1 && world.rank() == 5) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+        return;
+      }
+      try {
+        world.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
+        queue.wait();
+        CHECK(k == 0);
+        CHECK(sum[0] == 36);
+      } catch (acco::error const& e) {
+        const std::string what(e.what());
+        CAPTURE(what);
+        CHECK(e.peer() == 5);
+        CHECK(what.find("rank 5 did not come to all_reduce") != std::string::npos);
+      }
+    }
+  });
+}
+
 TEST_CASE("a wait that ended with an exception is forgotten: its deadline passes over a message that is gone") {
   auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
   gloo::rendezvous::HashStore store;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over messages between two ranks: what the network backends share. Every rank sends each other rank its part
-// directly, all at once, so both directions of every link are busy; a rank sends (N-1)/N of the whole for a reduce-scatter or an
-// all-gather, as in a ring, but sums arrive unrounded and are added in rank order: results do not depend on backend or piece
-// size.
+// directly, to at most 16 at a time (exchange_steps.hpp), so both directions of every link are busy; a rank sends (N-1)/N of the
+// whole for a reduce-scatter or an all-gather, as in a ring, but sums arrive unrounded and are added in rank order: results do
+// not depend on backend, piece size or the way that messages take. A sum of a few numbers is made by every rank itself, of
+// addends that the ranks pass on, in few messages.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "acco/collective/redistribution.hpp"
 #include "acco/function_view.hpp"
+#include "acco/network/exchange_steps.hpp"
 #include "acco/network/message_group.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
@@ -33,12 +35,17 @@ class exchange {
   /// `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way than that do not make a link
   /// faster; where several ranks send to one, its link drops what it cannot hold.
   exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all)
-      : group_(std::move(all)), chosen_piece_bytes_(piece_bytes) {
+      : group_(std::move(all)),
+        chosen_piece_bytes_(piece_bytes),
+        hops_(size()),
+        crowded_(size() - 1 > most_peers),
+        usual_{crowded_ ? most_peers / channel_count : static_cast<std::size_t>(size()), channel_count} {
     const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
     const std::size_t chosen =
         piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
     piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
-    for (piece_channel& each : channels_) group_.reserve(each, 2 * static_cast<std::size_t>(size()), piece_bytes_);
+    const std::size_t messages = 2 * std::max(usual_.steps, std::size_t{8});
+    for (channel& each : channels_) group_.reserve(each, messages, piece_bytes_);
   }
   /// Another channel over the same connections.
   exchange(exchange const& other, std::in_place_t) : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared()) {
@@ -52,8 +59,8 @@ class exchange {
   [[nodiscard]] Transport& transport() const noexcept { return group_.shared()->transport(); }
   /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
-  /// Memory for arriving addends, in bytes; taken by the first operation that sums.
-  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return channel_count * arrival_bytes(); }
+  /// Memory for arriving addends, in bytes, and for a sum of them under way; taken by the first operation that sums.
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes(); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_.sent(); }
 
   /// out = (or +=) this rank's slice of the sum.
@@ -61,9 +68,11 @@ class exchange {
   progress reduce_scatter(host_queue const& queue, std::span<From const> in, std::span<To> out, bool add) {
     return reduce(queue, collective::reduce_scatter, in, out.size(), out, add);
   }
-  /// out = the sum of all ranks' numbers. For small arrays: every rank sends all of them to every other.
+  /// out = the sum of all ranks' numbers. For small arrays: every rank gets all of them from every other.
   template <class T>
   progress all_reduce(host_queue const& queue, std::span<T const> in, std::span<T> out) {
+    const bool few = in.size_bytes() <= most_relayed && in.size_bytes() * ranks() <= arrival_bytes();
+    if (hops_.count() > 1 && few && !in.empty()) return relay(queue, in, out);
     return reduce(queue, collective::all_reduce, in, 0, out, false);
   }
 
@@ -72,37 +81,60 @@ class exchange {
     const std::size_t part = in.size() / ranks();
     return in_pieces(
         queue, collective::all_to_all, part, piece_bytes_,
-        [&](piece_channel& into, std::size_t offset, std::size_t count) {
-          const auto at = [&](int rank) { return static_cast<std::size_t>(rank) * part + offset; };
-          if (count != 0) std::memcpy(out.data() + at(rank()), in.data() + at(rank()), count);
-          group_.for_peers([&](int to, int from) {
-            group_.start(into, operation_, from, to, out.data() + at(from), in.data() + at(to), count);
-          });
-        },
-        [](piece_channel&, std::size_t, std::size_t) {});
+        [&](int from, std::size_t offset) { return out.data() + static_cast<std::size_t>(from) * part + offset; },
+        [&](int to, std::size_t offset) { return in.data() + static_cast<std::size_t>(to) * part + offset; });
   }
 
   /// Every rank gets all ranks' `own`, in their order.
   template <class T>
   progress all_gather(host_queue const& queue, std::span<T const> own, std::span<T> whole) {
+    const auto bytes = std::as_bytes(own);
+    std::byte* const all = std::as_writable_bytes(whole).data();
     return in_pieces(
-        queue, collective::all_gather, own.size(), piece_elements<T>(),
-        [&](piece_channel& into, std::size_t offset, std::size_t count) {
-          const auto at = [&](int rank) { return whole.data() + static_cast<std::size_t>(rank) * own.size() + offset; };
-          if (count != 0 && own.data() + offset != at(rank()))
-            std::memcpy(static_cast<void*>(at(rank())), own.data() + offset, count * sizeof(T));
-          group_.for_peers([&](int to, int from) {
-            group_.start(into, operation_, from, to, at(from), own.data() + offset, count * sizeof(T));
-          });
-        },
-        [](piece_channel&, std::size_t, std::size_t) {});
+        queue, collective::all_gather, bytes.size(), piece_elements<T>() * sizeof(T),
+        [&](int from, std::size_t offset) { return all + static_cast<std::size_t>(from) * bytes.size() + offset; },
+        [&](int, std::size_t offset) { return bytes.data() + offset; });
   }
 
   /// whole = the root's. The root sends each rank one part, and the ranks pass the parts on: no link carries it all N-1 times.
   progress broadcast(host_queue const& queue, std::span<std::byte> whole, int root) {
-    bool done = false;
-    group_.guarded(queue, collective::broadcast, [&] { done = broadcast_parts(queue, whole, root); });
-    return group_.answer(done);
+    const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
+    const auto part = [&](int of) {
+      const std::size_t begin = std::min(static_cast<std::size_t>(of) * longest, whole.size());
+      return whole.subspan(begin, std::min(longest, whole.size() - begin));
+    };
+    const auto receive = [&](channel& into, std::uint32_t half, int from, std::span<std::byte> bytes) {
+      group_.receive(into, label(half), from, bytes.data(), bytes.size());
+    };
+    const auto send = [&](channel& into, std::uint32_t half, int to, std::span<std::byte> bytes) {
+      group_.send(into, label(half), to, bytes.data(), bytes.size());
+    };
+    return operate(queue, collective::broadcast, crowded_, [&] {
+      const direct_steps steps(rank(), size(), 1);
+      const auto nothing = [](channel&, std::size_t) {};
+      const auto spread = [&](channel& into, std::size_t step) {
+        const int to = steps.at(step).to;
+        if (to == root) return;
+        send(into, 0, to, part(to));
+        send(into, 0, to, part(root));
+      };
+      const auto take = [&](channel& into, std::size_t) {
+        receive(into, 0, root, part(rank()));
+        receive(into, 0, root, part(root));
+      };
+      const auto pass_on = [&](channel& into, std::size_t step) {
+        auto const [to, from, gives, takes] = steps.at(step);
+        if (from != root && from != rank()) receive(into, 1, from, part(from));
+        if (to != root && to != rank()) send(into, 1, to, part(rank()));
+      };
+      if (rank() == root) return in_stages(queue, steps.count(), usual_, spread, nothing);
+      if (half_ == 0) {
+        if (!in_stages(queue, 1, one_by_one, take, nothing)) return false;
+        half_ = 1;
+        started_ = finished_ = 0;
+      }
+      return in_stages(queue, steps.count(), usual_, pass_on, nothing);
+    });
   }
 
   /// Tells the other ranks that this one ends, and why; then ends all connections. Any thread; later calls do nothing.
@@ -110,122 +142,200 @@ class exchange {
 
  private:
   using channel = typename message_group<Transport>::channel;
-  struct piece_channel : channel {
-    std::unique_ptr<std::byte[]> arrivals;  // one piece from every rank
+  struct grouping {
+    std::size_t steps, stages;  // steps of a stage: their messages are completed together; stages under way
   };
-  using work_on_piece = function_view<void(piece_channel& channel, std::size_t offset, std::size_t count)>;
-  static constexpr std::size_t channel_count = 4;  // pieces under way
+  using work_on_step = function_view<void(channel& channel, std::size_t step)>;
+  static constexpr std::size_t channel_count = 4;
+  static constexpr grouping one_by_one{1, 1};
   static constexpr std::size_t smallest_piece = std::size_t{8} << 10U;
+  static constexpr std::size_t most_relayed = std::size_t{4} << 10U;  // above it travels longer than a message takes to begin
+  static constexpr std::size_t widest = sizeof(double) / sizeof(std::uint16_t);  // a sum's bytes for an addend's
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
-  [[nodiscard]] std::size_t arrival_bytes() const noexcept { return (ranks() - 1) * piece_bytes_; }
+  /// A piece from each rank of the stages under way.
+  [[nodiscard]] std::size_t arrival_bytes() const noexcept { return channel_count * stage_pieces() * piece_bytes_; }
+  [[nodiscard]] std::size_t stage_pieces() const noexcept { return crowded_ ? usual_.steps : ranks() - 1; }
+  /// Of a piece whose addends come one after another.
+  [[nodiscard]] std::size_t sum_bytes() const noexcept { return crowded_ ? widest * piece_bytes_ : 0; }
   template <class T>
   [[nodiscard]] std::size_t piece_elements() const noexcept {
     return piece_bytes_ / sizeof(T);
   }
-  /// Where a piece of T from another rank arrives.
+  [[nodiscard]] message_label label(std::size_t piece) const noexcept {
+    message_label result = operation_;
+    result.piece = static_cast<std::uint32_t>(piece);
+    return result;
+  }
+  /// Where a piece of T arrives: the place-th of its stage.
   template <class T>
-  [[nodiscard]] T* arrivals(piece_channel const& where, int from) const noexcept {
-    const int index = from < rank() ? from : from - 1;
-    return reinterpret_cast<T*>(where.arrivals.get()) + static_cast<std::size_t>(index) * piece_elements<T>();
+  [[nodiscard]] T* arrivals(channel const& stage, std::size_t place) const noexcept {
+    const auto of = static_cast<std::size_t>(&stage - channels_);
+    return reinterpret_cast<T*>(arrivals_.get() + (of * stage_pieces() + place) * piece_bytes_);
+  }
+  void make_room() {
+    if (arrivals_ != nullptr) return;
+    arrivals_ = std::make_unique<std::byte[]>(arrival_bytes());
+    sums_ = std::make_unique<std::byte[]>(sum_bytes());
   }
 
   /// The sum over ranks of what lies at `in`, for rank r at r * stride, into `out`.
   template <class From, class To>
   progress reduce(host_queue const& queue, collective operation, std::span<From const> in, std::size_t stride, std::span<To> out,
                   bool add) {
-    if (channels_[0].arrivals == nullptr) {
-      for (piece_channel& each : channels_) each.arrivals = std::make_unique<std::byte[]>(arrival_bytes());
-    }
+    make_room();
     const auto part = [&](int of, std::size_t offset) { return in.data() + static_cast<std::size_t>(of) * stride + offset; };
-    return in_pieces(
-        queue, operation, out.size(), piece_elements<From>(),
-        [&](piece_channel& into, std::size_t offset, std::size_t count) {
-          group_.for_peers([&](int to, int from) {
-            group_.start(into, operation_, from, to, arrivals<From>(into, from), part(to, offset), count * sizeof(From));
+    const std::size_t most = piece_elements<From>();
+    if (crowded_) {  // pieces so small that the ranks' different beginnings cost little
+      const std::size_t least = std::min(smallest_piece / sizeof(From), most);
+      return reduce_in_order(queue, operation, part, std::clamp((out.size() + 7) / 8, least, most), out, add);
+    }
+    const std::size_t pieces = (out.size() + most - 1) / most;
+    const direct_steps steps(rank(), size(), pieces);
+    const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
+    const auto place = [&](int from) { return static_cast<std::size_t>(from < rank() ? from : from - 1); };
+    return operate(queue, operation, false, [&] {
+      return in_stages(
+          queue, steps.count(), usual_,
+          [&](channel& into, std::size_t step) {
+            auto const [to, from, gives, takes] = steps.at(step);
+            if (to == rank()) return;
+            group_.receive(into, label(takes), from, arrivals<From>(into, place(from)), size_of(takes) * sizeof(From));
+            group_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
+          },
+          [&](channel& of, std::size_t step) {
+            const std::size_t piece = steps.at(step).takes;
+            if (step != piece * ranks()) return;  // once for all ranks
+            const auto source = [&](int from) -> From const* {
+              return from == rank() ? part(from, piece * most) : arrivals<From>(of, place(from));
+            };
+            elementwise::sum_sources(size(), source, out.data() + piece * most, size_of(piece), add);
           });
-        },
-        [&](piece_channel& of, std::size_t offset, std::size_t count) {
-          const auto source = [&](int from) -> From const* {
-            return from == rank() ? part(from, offset) : arrivals<From>(of, from);
-          };
-          elementwise::sum_sources(size(), source, out.data() + offset, count, add);
-        });
+    });
   }
 
-  /// An operation over `count` units, `piece` of them a message: starts pieces as long as a channel is free, finishes them in
-  /// order.
-  progress in_pieces(host_queue const& queue, collective operation, std::size_t count, std::size_t piece, work_on_piece start,
-                     work_on_piece finish) {
-    bool done = true;
+  /// The same, where addends come in rank order, a few at a time.
+  template <class Part, class To>
+  progress reduce_in_order(host_queue const& queue, collective operation, Part const& part, std::size_t most, std::span<To> out,
+                           bool add) {
+    using From = std::remove_cvref_t<decltype(*part(0, 0))>;
+    using total = elementwise::wider<From, To>;
+    const ordered_steps steps(rank(), size(), (out.size() + most - 1) / most);
+    const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
+    return operate(queue, operation, true, [&] {
+      return in_stages(
+          queue, steps.count(), usual_,
+          [&](channel& into, std::size_t step) {
+            auto const [to, from, gives, takes] = steps.at(step);
+            if (from != rank() && takes != exchange_step::nothing)
+              group_.receive(into, label(takes), from, arrivals<From>(into, step % usual_.steps), size_of(takes) * sizeof(From));
+            if (to != rank() && gives != exchange_step::nothing)
+              group_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
+          },
+          [&](channel& of, std::size_t step) {
+            auto const [to, from, gives, takes] = steps.at(step);
+            if (takes == exchange_step::nothing) return;
+            const std::size_t n = size_of(takes);
+            From const* const addend = from == rank() ? part(from, takes * most) : arrivals<From>(of, step % usual_.steps);
+            auto* const sums = reinterpret_cast<total*>(sums_.get());
+            from == 0 ? elementwise::convert(addend, sums, n) : elementwise::add(addend, sums, n);
+            if (from + 1 < size()) return;
+            To* const to_here = out.data() + takes * most;
+            add ? elementwise::add(sums, to_here, n) : elementwise::convert(sums, to_here, n);
+          });
+    });
+  }
+
+  /// out = the sum of all ranks' numbers, whose addends are passed on.
+  template <class T>
+  progress relay(host_queue const& queue, std::span<T const> in, std::span<T> out) {
+    make_room();
+    T* const blocks = reinterpret_cast<T*>(arrivals_.get());  // this rank's, the next one's, ...
+    const auto block = [&](int distance) { return blocks + static_cast<std::size_t>(distance) * in.size(); };
+    return operate(queue, collective::all_reduce, true, [&] {
+      return in_stages(
+          queue, hops_.count(), one_by_one,
+          [&](channel& into, std::size_t step) {
+            if (step == 0) std::memcpy(block(0), in.data(), in.size_bytes());
+            const auto hop = hops_[step];
+            for (int k = 1; k < hop.radix; ++k) {
+              const std::size_t bytes = static_cast<std::size_t>(hop.blocks(k, size())) * in.size_bytes();
+              const int away = hop.distance(k);
+              if (bytes == 0) break;
+              group_.receive(into, operation_, (rank() + away) % size(), block(away), bytes);
+              group_.send(into, operation_, (rank() + size() - away) % size(), blocks, bytes);
+            }
+          },
+          [&](channel&, std::size_t step) {
+            if (step + 1 != hops_.count()) return;
+            const auto source = [&](int from) -> T const* { return block((from + size() - rank()) % size()); };
+            elementwise::sum_sources(size(), source, out.data(), out.size(), false);
+          });
+    });
+  }
+
+  /// An operation in which every rank gives every rank `bytes` bytes, in pieces; its own it copies.
+  template <class To, class From>
+  progress in_pieces(host_queue const& queue, collective operation, std::size_t bytes, std::size_t piece, To const& arriving,
+                     From const& leaving) {
+    const direct_steps steps(rank(), size(), (bytes + piece - 1) / piece);
+    return operate(queue, operation, crowded_, [&] {
+      return in_stages(
+          queue, steps.count(), usual_,
+          [&](channel& into, std::size_t step) {
+            auto const [to, from, gives, takes] = steps.at(step);
+            const std::size_t offset = gives * piece, count = std::min(piece, bytes - offset);
+            if (to != rank()) {
+              group_.receive(into, label(takes), from, arriving(from, offset), count);
+              group_.send(into, label(gives), to, leaving(to, offset), count);
+            } else if (leaving(to, offset) != arriving(to, offset)) {
+              std::memcpy(arriving(to, offset), leaving(to, offset), count);
+            }
+          },
+          [](channel&, std::size_t) {});
+    });
+  }
+
+  /// Begins an operation or goes on with it: advance() tells whether it is done. `relayed`: message_group::next_operation.
+  progress operate(host_queue const& queue, collective operation, bool relayed, function_view<bool()> advance) {
+    bool done = false;
     group_.guarded(queue, operation, [&] {
-      const std::size_t pieces = (count + piece - 1) / piece;
       if (!std::exchange(under_way_, true)) {
-        operation_ = group_.next_operation(operation);
-        finished_ = 0;
+        operation_ = group_.next_operation(operation, relayed);
+        started_ = finished_ = half_ = 0;
       }
-      const auto of = [&](std::size_t index, work_on_piece const& work) {
-        work(channels_[index % channel_count], index * piece, std::min(piece, count - index * piece));
-      };
-      for (;;) {
-        for (; operation_.piece < pieces && operation_.piece < finished_ + channel_count; ++operation_.piece)
-          of(operation_.piece, start);
-        if (finished_ == pieces) break;
-        done = group_.settle(queue, channels_[finished_ % channel_count], operation);
-        if (!done) return;
-        of(finished_++, finish);
-      }
-      under_way_ = false;
+      done = advance();
+      if (done) under_way_ = false;
     });
     return group_.answer(done);
   }
-
-  bool broadcast_parts(host_queue const& queue, std::span<std::byte> whole, int root) {
-    const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
-    const auto part = [&](int of) {
-      const std::size_t begin = std::min(static_cast<std::size_t>(of) * longest, whole.size());
-      return whole.subspan(begin, std::min(longest, whole.size() - begin));
+  /// Starts steps, a stage of them at a time, as long as not too many stages are under way; finishes them in order.
+  bool in_stages(host_queue const& queue, std::size_t steps, grouping by, work_on_step start, work_on_step finish) {
+    const std::size_t stages = (steps + by.steps - 1) / by.steps;
+    const auto of = [&](std::size_t stage, work_on_step const& work) {
+      for (std::size_t step = stage * by.steps; step < std::min((stage + 1) * by.steps, steps); ++step)
+        work(channels_[stage % channel_count], step);
     };
-    channel& spread = channels_[0];
-    const auto pass = [&](int peer, std::span<std::byte> bytes, bool leaving) {
-      leaving ? group_.send(spread, operation_, peer, bytes.data(), bytes.size())
-              : group_.receive(spread, operation_, peer, bytes.data(), bytes.size());
-    };
-    if (spreading_ == 0) {
-      operation_ = group_.next_operation(collective::broadcast);
-      if (rank() == root) {
-        group_.for_peers([&](int to, int) {
-          pass(to, part(to), true);
-          pass(to, part(root), true);
-        });
-      } else {
-        pass(root, part(rank()), false);
-        pass(root, part(root), false);
-      }
-      spreading_ = 1;
+    for (;;) {
+      for (; started_ < stages && started_ < finished_ + by.stages; ++started_) of(started_, start);
+      if (finished_ == stages) return true;
+      if (!group_.settle(queue, channels_[finished_ % channel_count], operation_.operation)) return false;
+      of(finished_++, finish);
     }
-    if (spreading_ == 1) {
-      if (!group_.settle(queue, spread, collective::broadcast)) return false;
-      ++operation_.piece;
-      group_.for_peers([&](int to, int from) {
-        if (rank() == root) return;
-        if (from != root) pass(from, part(from), false);
-        if (to != root) pass(to, part(rank()), true);
-      });
-      spreading_ = 2;
-    }
-    if (!group_.settle(queue, spread, collective::broadcast)) return false;
-    spreading_ = 0;
-    return true;
   }
 
   message_group<Transport> group_;
-  std::size_t chosen_piece_bytes_, piece_bytes_;
-  piece_channel channels_[channel_count];
-  message_label operation_{};  // under way
-  std::size_t finished_ = 0;   // pieces of it
+  std::size_t chosen_piece_bytes_;
+  relay_hops hops_;
+  bool crowded_;  // more ranks than are talked to at a time
+  grouping usual_;
+  std::size_t piece_bytes_;
+  std::unique_ptr<std::byte[]> arrivals_, sums_;
+  channel channels_[channel_count];
+  message_label operation_{};               // under way
+  std::size_t started_ = 0, finished_ = 0;  // stages of it
+  std::size_t half_ = 0;                    // of a broadcast
   bool under_way_ = false;
-  int spreading_ = 0;  // step of a broadcast
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gloo/context.h>
@@ -29,8 +30,8 @@ namespace ACCO_SIMD_NAMESPACE {
 struct gloo_options {
   std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 512 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks at start-up
-  std::string interface{};      ///< network interface to use, e.g. "eth0"; default: GLOO_SOCKET_IFNAME, then
-                                ///< the one that leads to MASTER_ADDR, then the one of this host's name
+  std::string interface{};      ///< network interface to use, e.g. "eth0", or one of this host's addresses; default:
+                                ///< GLOO_SOCKET_IFNAME, then the one that leads to MASTER_ADDR, then the one of this host's name
   // What follows is of the start-up from the environment: docs/security.md.
   std::string run{};  ///< names this run, the same on all its ranks; default: launch_environment::run
   rendezvous::authenticator
@@ -63,17 +64,17 @@ class exchanged_addresses : public gloo::rendezvous::Store {
       all_ = meeting_.exchange_parts(parts);
     }
     check_reach();
-    for (std::size_t from = 0; in_parts && from < ranks; ++from) {  // where this Gloo looks for it
-      std::string whole(one * (ranks - 1), '\0');
-      if (from != me) whole.replace((me < from ? me : me - 1) * one, one, all_[from]);
-      all_[from] = std::move(whole);
-    }
+    in_parts_ = in_parts;
   }
   std::vector<char> get(std::string const& key) override {
     const bool is_rank = key.find_first_not_of("0123456789") == std::string::npos;
     if (!is_rank || all_.empty()) return {};
-    std::string const& found = all_.at(static_cast<std::size_t>(std::stoul(key)));
-    return {found.begin(), found.end()};
+    const std::size_t from = std::stoul(key), me = static_cast<std::size_t>(mine_.rank), one = all_.at(from).size();
+    std::string const& found = all_[from];
+    if (!in_parts_ || from == me) return {found.begin(), found.end()};
+    std::vector<char> whole(one * (all_.size() - 1));  // where this Gloo looks for it; one rank's at a time: n of them are n^2
+    std::copy(found.begin(), found.end(), whole.begin() + static_cast<std::ptrdiff_t>((me < from ? me : me - 1) * one));
+    return whole;
   }
   void wait(std::vector<std::string> const&) override {}
   void wait(std::vector<std::string> const&, std::chrono::milliseconds const&) override {}
@@ -108,7 +109,7 @@ class exchanged_addresses : public gloo::rendezvous::Store {
 
   rank_of mine_;
   Meeting& meeting_;
-  bool local_;
+  bool local_, in_parts_ = false;
   rendezvous::contributions all_;
 };
 
@@ -158,6 +159,7 @@ template <class Meeting>
   char const* const named = std::getenv("GLOO_SOCKET_IFNAME");
   attributes.iface = !chosen.interface.empty() ? chosen.interface : named != nullptr ? named : "";
   if (attributes.iface.empty()) attributes.hostname = address.empty() ? host_name() : address;
+  if (net::is_address(attributes.iface)) std::swap(attributes.hostname, attributes.iface);
   return meshed(
       mine, [&] { return gloo::transport::tcp::CreateDevice(attributes); },
       attributes.iface.empty() ? attributes.hostname : attributes.iface, leads_home(attributes, chosen.deadline), chosen.deadline,

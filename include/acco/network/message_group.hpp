@@ -21,6 +21,7 @@
 #include "acco/function_view.hpp"
 #include "acco/network/connections.hpp"
 #include "acco/network/message_transport.hpp"
+#include "acco/network/roll_call.hpp"
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -52,28 +53,20 @@ class message_group {
   /// Bytes that were handed to the transport.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
-  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew.
-  [[nodiscard]] message_label next_operation(collective operation) noexcept {
+  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew. `relayed`: a rank
+  /// that has come may keep others waiting, because it waits itself.
+  [[nodiscard]] message_label next_operation(collective operation, bool relayed = false) noexcept {
     since_ = 0;
-    return {next_sequence_++, operation, 0, channel_};
+    called_ = false;
+    relayed_ = relayed;
+    return label_ = {next_sequence_++, operation, 0, channel_};
   }
   /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
   void reserve(channel& in, std::size_t messages, std::size_t bytes) const {
     in.transfers.reserve(messages * (bytes / Transport::largest_message + 1));
   }
 
-  /// Calls visit(to, from) for all other ranks, in an order in which no rank is everybody's first.
-  template <class Visit>
-  void for_peers(Visit&& visit) const {
-    for (int step = 1; step < size(); ++step) visit((rank() + step) % size(), (rank() + size() - step) % size());
-  }
-
-  /// Starts one message in each direction.
-  void start(channel& into, message_label label, int from, int to, void* arriving, void const* leaving, std::size_t bytes) {
-    receive(into, label, from, arriving, bytes);
-    send(into, label, to, leaving, bytes);
-  }
-  /// In parts where it is longer than the transport can carry.
+  /// Starts a message. In parts where it is longer than the transport can carry.
   void receive(channel& into, message_label label, int from, void* to, std::size_t bytes) {
     busy_peer_ = from;
     for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
@@ -101,23 +94,28 @@ class message_group {
     while (of.settled < of.transfers.size()) {
       transfer& next = of.transfers[of.settled];
       busy_peer_ = next.peer;
-      const delivery how_far = transport().complete(next.request, queue.deadline);
+      const delivery how_far = transport().complete(next.request, relayed_ ? queue.deadline / 2 : queue.deadline);
       if (how_far == delivery::done) {
         since_ = 0;
+        called_ = false;
         moved_ = true;
         ++of.settled;
         continue;
       }
+      bool half = relayed_ && !called_ && how_far == delivery::expired;
       if (how_far == delivery::pending) {
         const double at = steady_seconds();
         since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);  // time in which nobody asked does not count
         asked_ = at;
-        if (at - since_ < queue.deadline) {
+        half = relayed_ && !called_ && at - since_ >= queue.deadline / 2;
+        if (!half && at - since_ < queue.deadline) {
           hear_farewells(queue, operation, at);
           return false;
         }
       }
-      throw_expired(queue, of, operation);
+      if (!half) throw_expired(queue, of, operation);
+      called_ = true;
+      roll_call_.answer(transport(), label_);
     }
     of.transfers.clear();
     of.settled = 0;
@@ -155,11 +153,16 @@ class message_group {
   [[nodiscard]] Transport& transport() noexcept { return all_->transport(); }
 
   [[noreturn]] void throw_expired(host_queue const& queue, channel& of, collective operation) {
-    const int first = of.transfers[of.settled].peer;
-    abandon(text("rank ", first, " did not come to ", name_of(operation), " within ", queue.deadline, " s").view(), first);
+    int first = of.transfers[of.settled].peer;
     std::vector<bool> missing(static_cast<std::size_t>(size()), false);
+    const std::vector<bool> absent = called_ ? roll_call_.absent(transport(), label_) : std::vector<bool>();
+    const auto one = std::find(absent.begin(), absent.end(), true);
+    const bool told = one != absent.end();  // by the others: who is waited for may have come, and wait
+    if (told && !absent[static_cast<std::size_t>(first)]) first = static_cast<int>(one - absent.begin());
+    abandon(text("rank ", first, " did not come to ", name_of(operation), " within ", queue.deadline, " s").view(), first);
     missing[static_cast<std::size_t>(first)] = true;
-    for (std::size_t k = of.settled + 1; k < of.transfers.size(); ++k) {
+    if (told) missing = absent;
+    for (std::size_t k = of.settled + 1; k < of.transfers.size() && !told; ++k) {
       transfer& each = of.transfers[k];
       if (each.incoming && !transport().arrived(each.request)) missing[static_cast<std::size_t>(each.peer)] = true;
     }
@@ -195,6 +198,9 @@ class message_group {
   std::uint32_t channel_;
   std::uint32_t next_sequence_ = 0;
   std::atomic<std::uint64_t> sent_ = 0;
+  message_label label_{};  // of the operation under way
+  bool relayed_ = false, called_ = false;
+  roll_call<Transport> roll_call_;
   bool moved_ = false;  // messages have been completed since the queue was last told
   double since_ = 0;    // when the wait for another rank began; 0: no wait
   double asked_ = 0;    // when the transport was last asked

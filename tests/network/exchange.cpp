@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives over messages for many ranks: the same bits as threads_backend, how many messages, to how many ranks at a time,
+// and who is named when somebody does not come.
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+#include "network/letters.hpp"
+
+namespace {
+
+/// Numbers whose sum depends on the order in which they are added.
+template <class T>
+std::vector<T> brought(int rank, std::size_t count) {
+  std::mt19937 bits(static_cast<unsigned>(rank) * 7919U + 1U);
+  std::vector<T> result(count);
+  for (T& each : result)
+    each = T(std::ldexp(static_cast<float>(bits() & 0xffffffU) - 8388608.0F, static_cast<int>(bits() % 24U) - 12));
+  return result;
+}
+template <class T>
+std::string bits_of(std::vector<T> const& from) {
+  return {reinterpret_cast<char const*>(from.data()), from.size() * sizeof(T)};
+}
+
+constexpr std::size_t lengths[] = {0, 1, 3, 64, 500, 3001};
+
+/// All that a rank gets, as bytes.
+template <class T, class Sum, class Backend>
+std::vector<std::string> results(Backend const& world) {
+  std::vector<std::string> all;
+  acco::host_queue queue;
+  const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+  for (const std::size_t slice : lengths) {
+    auto mine = brought<T>(world.rank(), slice * ranks);
+    std::vector<T> few(slice), sums(slice), whole(slice * ranks), told = mine, gathered(slice * ranks);
+    std::copy_n(mine.begin(), slice, few.begin());
+    std::copy_n(mine.begin(), slice, gathered.begin() + static_cast<std::ptrdiff_t>(slice * rank));
+    std::vector<Sum> reduced(slice), added(slice, Sum(0.1F));
+    std::vector<std::byte> passed(slice * ranks), came(slice * ranks);
+    for (std::size_t i = 0; i < passed.size(); ++i) passed[i] = static_cast<std::byte>((i * 7 + rank * 13) & 255U);
+    world.all_reduce(queue, acco::partial<T const>(few), acco::replicated<T>(sums));
+    if (slice <= 64) world.all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(whole));  // passed on or not
+    world.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(reduced));
+    world.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(added), acco::accumulate);
+    world.all_gather(queue, acco::sharded<T const>(std::span<T const>(gathered).subspan(slice * rank, slice)),
+                     acco::replicated<T>(gathered));
+    world.all_to_all(queue, std::span<std::byte const>(passed), std::span<std::byte>(came));
+    world.broadcast(queue, acco::replicated<T>(told), world.size() / 2);
+    queue.wait();
+    for (auto const& each : {bits_of(sums), bits_of(whole), bits_of(reduced), bits_of(added), bits_of(gathered), bits_of(came),
+                             bits_of(told), bits_of(mine)})
+      all.push_back(each);
+  }
+  return all;
+}
+
+template <class T, class Sum>
+void same_bits(int ranks) {
+  CAPTURE(ranks);
+  std::vector<std::vector<std::string>> expected(static_cast<std::size_t>(ranks)), got = expected;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+    expected[static_cast<std::size_t>(world.rank())] = results<T, Sum>(world);
+  });
+  letters::run(ranks, 8192, [&](letters::backend const& world, letters::office& mail) {
+    got[static_cast<std::size_t>(world.rank())] = results<T, Sum>(world);
+    CHECK(mail.disagreements() == 0);
+  });
+  for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+    for (std::size_t k = 0; k < expected[rank].size(); ++k) {
+      CAPTURE(k);  // 8 results for every length
+      CHECK(expected[rank][k] == got[rank][k]);
+    }
+  }
+}
+
+constexpr int log2_above(int ranks) { return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))); }
+
+}  // namespace
+
+TEST_CASE("the same bits as threads_backend, whatever the number of ranks") {
+  for (int ranks = 1; ranks <= 33; ++ranks) {
+#ifdef ACCO_SANITIZED
+    if (ranks % 8 != 1) continue;
+#endif
+    same_bits<float, float>(ranks);
+    if (ranks % 5 != 3) continue;  // 3, 8, 13, 18, 23, 28, 33
+    same_bits<float, double>(ranks);
+    same_bits<double, double>(ranks);
+    same_bits<acco::bfloat16, float>(ranks);
+  }
+}
+
+TEST_CASE("a small all-reduce: at most ceil(log2 N) + 1 messages; every other collective: to and from at most 16 at a time") {
+  for (const int ranks : {2, 5, 6, 8, 16, 17, 18, 33, 64}) {
+    CAPTURE(ranks);
+    letters::run(ranks, 8192, [&](letters::backend const& world, letters::office& mail) {
+      acco::host_queue queue;
+      const int rank = world.rank();
+      double mine[10] = {rank + 1.0}, sums[10] = {};
+      (void)mail.take_counts(rank);
+      for (int k = 0; k < 3; ++k) {
+        world.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sums));
+        queue.wait();
+        const letters::counts small = mail.take_counts(rank);
+        CHECK(small.sent <= static_cast<std::uint64_t>(log2_above(ranks)) + 1);
+        CHECK(small.received <= static_cast<std::uint64_t>(log2_above(ranks)) + 1);
+      }
+      CHECK(sums[0] == ranks * (ranks + 1) / 2);
+
+      const std::size_t slice = 9000;
+      std::vector<float> whole(slice * static_cast<std::size_t>(ranks)), own(slice);
+      std::vector<std::byte> passed(whole.size()), came(whole.size());
+      const auto talked_to_few = [&] {
+        queue.wait();
+        const letters::counts most = mail.take_counts(rank);
+        CHECK(most.most_to <= acco::most_peers);
+        CHECK(most.most_from <= acco::most_peers);
+      };
+      world.reduce_scatter(queue, acco::partial<float const>(whole), acco::sharded<float>(own));
+      talked_to_few();
+      world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(whole));
+      talked_to_few();
+      world.all_to_all(queue, std::span<std::byte const>(passed), std::span<std::byte>(came));
+      talked_to_few();
+      world.broadcast(queue, acco::replicated<float>(whole), 1);
+      talked_to_few();
+      CHECK(world.buffer_bytes() <= 4 * 16 * 8192);
+    });
+  }
+}
+
+TEST_CASE("a rank that does not come is the one that is named, also by those who wait for somebody else") {
+  using operation = void (*)(letters::backend const&, acco::host_queue&, std::vector<float>&, std::vector<float>&);
+  const operation operations[] = {
+      [](letters::backend const& world, acco::host_queue& queue, std::vector<float>& whole, std::vector<float>&) {
+        const std::span<float> few(whole.data(), 10);
+        world.all_reduce(queue, acco::partial<float const>(few), acco::replicated<float>(few));
+      },
+      [](letters::backend const& world, acco::host_queue& queue, std::vector<float>& whole, std::vector<float>& own) {
+        world.reduce_scatter(queue, acco::partial<float const>(whole), acco::sharded<float>(own));
+      },
+      [](letters::backend const& world, acco::host_queue& queue, std::vector<float>& whole, std::vector<float>& own) {
+        world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(whole));
+      },
+      [](letters::backend const& world, acco::host_queue& queue, std::vector<float>& whole, std::vector<float>&) {
+        world.broadcast(queue, acco::replicated<float>(whole), 0);
+      }};
+  for (const int ranks : {8, 33}) {
+    for (std::size_t k = 0; k < (ranks == 8 ? 1 : std::size(operations)); ++k) {
+      CAPTURE(ranks);
+      CAPTURE(k);
+      const int late = ranks - 3;
+      std::atomic<int> named = 0;
+      letters::run(ranks, 8192, [&](letters::backend const& world, letters::office&) {
+        acco::host_queue queue;
+        queue.deadline = 1;
+        std::vector<float> whole(3000 * static_cast<std::size_t>(ranks)), own(3000);
+        // All have talked to each other before, and come a little apart.
+        operations[0](world, queue, whole, own);
+        queue.wait();
+        std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 2500 : world.rank() * 7 % 200));
+        if (world.rank() == late) return world.abandon("it woke up");
+        try {
+          operations[k](world, queue, whole, own);
+          queue.wait();
+        } catch (acco::error const& e) {
+          const std::string what(e.what());
+          CAPTURE(what);
+          CHECK(e.peer() == late);
+          CHECK(what.find("rank " + std::to_string(late) + " did not come to") != std::string::npos);
+          ++named;
+        }
+        queue.stop();
+      });
+      CHECK(named == ranks - 1);
+    }
+  }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport between ranks that are threads of this process: it counts, checks that sender and receiver agree, and delivers a
+// message only when both have asked for it, so that what would lock up over some network locks up here.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <acco/collective/threads.hpp>
+#include <acco/network/exchange_backend.hpp>
+
+namespace letters {
+
+struct letter {
+  acco::message_label label;
+  int from, to;
+  void* at;
+  std::size_t bytes;
+  bool incoming, done = false;
+};
+struct counts {
+  std::uint64_t sent = 0, received = 0;
+  std::size_t most_to = 0, most_from = 0;  // other ranks with a message under way at one time
+};
+
+class office {
+ public:
+  explicit office(int ranks) : ranks_(ranks), counts_(static_cast<std::size_t>(ranks)), open_(static_cast<std::size_t>(ranks)) {}
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+
+  void post(std::shared_ptr<letter> const& each) {
+    const std::lock_guard lock(mutex_);
+    auto& waiting = waiting_[{each->from, each->to, each->label.channel, each->label.sequence}];
+    if (each->label.operation != acco::collective::none) {
+      open(*each, 1);
+      ++(each->incoming ? of(each->to).received : of(each->from).sent);
+    }
+    if (waiting.empty() || waiting.front()->incoming == each->incoming) return waiting.push_back(each);
+    letter& other = *waiting.front();
+    if (other.label.operation != each->label.operation || other.label.piece != each->label.piece || other.bytes != each->bytes)
+      ++disagreements_;
+    else
+      std::memcpy(each->incoming ? each->at : other.at, each->incoming ? other.at : each->at, each->bytes);
+    other.done = each->done = true;
+    if (each->label.operation != acco::collective::none) {
+      open(other, -1);
+      open(*each, -1);
+    }
+    waiting.pop_front();
+  }
+  [[nodiscard]] bool done(letter const& each) {
+    const std::lock_guard lock(mutex_);
+    return each.done;
+  }
+  void forget(std::shared_ptr<letter> const& each) {
+    const std::lock_guard lock(mutex_);
+    if (!each->done) std::erase(waiting_[{each->from, each->to, each->label.channel, each->label.sequence}], each);
+  }
+
+  [[nodiscard]] counts take_counts(int rank) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(of(rank), {});
+  }
+  [[nodiscard]] int disagreements() const noexcept { return disagreements_; }
+
+ private:
+  counts& of(int rank) { return counts_[static_cast<std::size_t>(rank)]; }
+  void open(letter const& each, int more) {
+    const int mine = each.incoming ? each.to : each.from, other = each.incoming ? each.from : each.to;
+    auto& peers = open_[static_cast<std::size_t>(mine)][each.incoming ? 1 : 0];
+    if ((peers[other] += more) == 0) peers.erase(other);
+    std::size_t& most = each.incoming ? of(mine).most_from : of(mine).most_to;
+    most = std::max(most, peers.size());
+  }
+
+  int ranks_;
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, std::deque<std::shared_ptr<letter>>> waiting_;
+  std::vector<counts> counts_;
+  std::vector<std::map<int, int>[2]> open_;
+  std::atomic<int> disagreements_ = 0;
+};
+
+class transport {
+ public:
+  static constexpr std::size_t largest_message = std::size_t{1} << 20U;
+  class request {
+   public:
+    request(office& in, std::shared_ptr<letter> what) : in_(&in), what_(std::move(what)) {}
+    request(request&& other) noexcept : in_(other.in_), what_(std::move(other.what_)) {}
+    request& operator=(request&& other) noexcept {
+      std::swap(in_, other.in_);
+      std::swap(what_, other.what_);
+      return *this;
+    }
+    request(request const&) = delete;
+    request& operator=(request const&) = delete;
+    ~request() {
+      if (what_ != nullptr) in_->forget(what_);
+    }
+
+   private:
+    friend transport;
+    office* in_;
+    std::shared_ptr<letter> what_;
+  };
+
+  transport(office& in, int rank) : office_(in), rank_(rank) {}
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return office_.ranks(); }
+  [[nodiscard]] request send(int to, acco::message_label label, void const* from, std::size_t bytes) {
+    return post({label, rank_, to, const_cast<void*>(from), bytes, false});
+  }
+  [[nodiscard]] request receive(int from, acco::message_label label, void* to, std::size_t bytes) {
+    return post({label, from, rank_, to, bytes, true});
+  }
+  acco::delivery complete(request& which, double) {
+    asked_ = asked_ * 6364136223846793005U + 1442695040888963407U + static_cast<std::uint64_t>(rank_);
+    if (asked_ >> 62U == 0 || !office_.done(*which.what_)) return acco::delivery::pending;  // not at the first question
+    return acco::delivery::done;
+  }
+  bool arrived(request& which) { return office_.done(*which.what_); }
+  void leave(acco::message_label label, void const* from, std::size_t bytes) noexcept {
+    farewell_.assign(static_cast<std::byte const*>(from), static_cast<std::byte const*>(from) + bytes);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank_) said_.push_back(send(peer, label, farewell_.data(), bytes));
+    }
+  }
+
+ private:
+  request post(letter what) {
+    auto const shared = std::make_shared<letter>(what);
+    office_.post(shared);
+    return {office_, shared};
+  }
+  office& office_;
+  int rank_;
+  std::atomic<std::uint64_t> asked_ = 1;
+  std::vector<std::byte> farewell_;
+  std::list<request> said_;
+};
+static_assert(acco::message_transport<transport>);
+
+using backend = acco::exchange_backend<transport>;
+
+/// function(backend, office) on every rank.
+template <class Function>
+void run(int ranks, std::size_t piece_bytes, Function&& function) {
+  office mail(ranks);
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
+    function(backend(std::make_shared<acco::exchange<transport>>(
+                 piece_bytes, piece_bytes, std::make_shared<acco::connections<transport>>(mail, thread.rank()))),
+             mail);
+  });
+}
+
+}  // namespace letters
