@@ -131,7 +131,7 @@ class mpi_transport {
   [[nodiscard]] MPI_Comm split(int color, int key) const {
     const std::lock_guard lock(calls_);
     MPI_Comm part = MPI_COMM_NULL;
-    check(MPI_Comm_split(communicator_, color, key, &part));
+    check_start(MPI_Comm_split(communicator_, color, key, &part), "MPI_Comm_split");
     return part;
   }
 
@@ -211,18 +211,31 @@ class mpi_transport {
     MPI_Error_string(code, words, &length);
     throw delivery_failure{text(std::string_view(words, static_cast<std::size_t>(length)))};
   }
+  void check_start(int code, char const* call) const {
+    try {
+      check(code);
+    } catch (delivery_failure const& failure) {
+      throw peer_error({.rank = rank_, .round = -1, .phase = "start-up"}, text(call, " failed: ", failure.reason),
+                       text("Check that every rank is alive: look at the others' output, and at what the launcher says"));
+    }
+  }
   /// MPI_Comm_dup would spin until all ranks have come.
   void duplicate(MPI_Comm group) {
     const double from = steady_seconds();
+    auto made = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
     MPI_Request handle = MPI_REQUEST_NULL;
     for (int done = 0; done == 0;) {
       {
         const std::lock_guard lock(calls_);
-        if (handle == MPI_REQUEST_NULL) check(MPI_Comm_idup(group, &communicator_, &handle));
-        check(MPI_Test(&handle, &done, MPI_STATUS_IGNORE));
+        if (handle == MPI_REQUEST_NULL) check_start(MPI_Comm_idup(group, made.get(), &handle), "MPI_Comm_idup");
+        check_start(MPI_Test(&handle, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
       }
-      if (done != 0) return;
+      if (done != 0) {
+        communicator_ = *made;
+        return;
+      }
       if (steady_seconds() - from > options_.deadline) {
+        (void)made.release();  // MPI writes there if that rank comes after all: a collective cannot be taken back
         throw deadline_error({.rank = rank_, .round = -1, .phase = "start-up"},
                              text("a rank did not make its mpi_backend within ", options_.deadline, " s"),
                              text("Every rank of the communicator makes one, in the same order; or raise mpi_options::deadline"));
