@@ -232,6 +232,7 @@ std::string check_ends(setting const& s, outcome const& o, tally& counts) {
 }  // namespace
 
 std::string check(setting const& s, outcome const& o, tally& counts) {
+  if (!o.complaints.empty()) return o.complaints.front();
   for (rank_log const& rank : o.ranks) {
     if (!rank.complaints.empty()) return rank.complaints.front();
   }

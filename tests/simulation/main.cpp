@@ -38,6 +38,7 @@ void count_features(setting const& s, outcome const& o, tally& counts) {
   ++counts["ranks: " + std::to_string(s.ranks)];
   ++counts[std::string("disaster: ") + name_of(s.kind) + (s.kind == disaster::none || o.struck ? "" : " (did not come)")];
   counts["two optimizers"] += s.trainings.size() == 2;
+  counts["split off a larger world"] += s.bystanders != 0;
   for (training_setting const& t : s.trainings) {
     ++counts[std::string("schedule: ") + name_of(t.schedule) + ", " + name_of(t.wires)];
     ++counts[std::string("rule: ") + name_of(t.rule)];

@@ -298,6 +298,25 @@ void train(setting const& s, acco::mock_backend const& world, std::vector<limite
   }
 }
 
+/// Sums of its own beside the training: whatever happens there, they go on.
+void stand_by(setting const& s, acco::mock_backend const& world, std::vector<std::string>& complaints) {
+  try {
+    acco::host_queue queue(world.driver());
+    for (std::uint64_t k = 0; k < 3 + s.seed % 40; ++k) {
+      const double mine = static_cast<double>(k) + world.rank();
+      double sum = 0;
+      world.all_reduce(queue, acco::partial<double const>(std::span(&mine, 1)), acco::replicated<double>(std::span(&sum, 1)));
+      queue.wait();
+      const double ranks = world.size();
+      if (sum != ranks * static_cast<double>(k) + ranks * (ranks - 1) / 2)
+        complaints.emplace_back("a sum beside the training is wrong");
+    }
+    if (world.size() != s.bystanders) complaints.emplace_back("the split has put ranks where they do not belong");
+  } catch (std::exception const& e) {
+    complaints.push_back(std::string("beside the training: ") + e.what());
+  }
+}
+
 }  // namespace
 
 outcome run(setting const& s) {
@@ -316,17 +335,18 @@ outcome run(setting const& s) {
   } else {
     options.delay = acco::complete_at_random{.seed = s.seed, .at_most = s.delay_at_most};
   }
+  const std::size_t before = s.bystanders != 0 ? 1 : 0;  // collectives: the split's
   options.fault = [&](acco::mock_event const& e) {
-    if (e.rank != s.culprit || e.index != s.at) return acco::mock_fault::none;
+    if (s.kind == disaster::none || e.rank != s.outside(s.culprit) || e.index != s.at + before) return acco::mock_fault::none;
     const acco::mock_fault fault = s.kind == disaster::death      ? acco::mock_fault::death
                                    : s.kind == disaster::loss     ? acco::mock_fault::loss
                                    : s.kind == disaster::mismatch ? acco::mock_fault::mismatch
                                                                   : acco::mock_fault::none;
     if (fault != acco::mock_fault::none) out.struck = true;
-    if (fault == acco::mock_fault::death) out.ranks[static_cast<std::size_t>(e.rank)].died = true;
+    if (fault == acco::mock_fault::death) out.ranks[static_cast<std::size_t>(s.culprit)].died = true;
     return fault;
   };
-  acco::mock_world world(s.ranks, std::move(options));
+  acco::mock_world world(s.ranks + s.bystanders, std::move(options));
   const auto body = [&](acco::mock_backend const& backend) {
     rank_log& mine = out.ranks[static_cast<std::size_t>(backend.rank())];
     mine.trainings.resize(s.trainings.size());
@@ -354,7 +374,12 @@ outcome run(setting const& s) {
     }
   };
   try {
-    world.run(body);
+    world.run([&](acco::mock_backend const& all) {
+      if (s.bystanders == 0) return body(all);
+      const bool trains = all.rank() >= s.bystanders;
+      const acco::mock_backend part = all.split(trains ? 1 : 0, s.backwards ? -all.rank() : all.rank());
+      trains ? body(part) : stand_by(s, part, out.complaints);
+    });
   } catch (std::exception const&) {  // every rank has written down its own
   }
   for (std::size_t rank = 0; rank < memories.size(); ++rank) {

@@ -59,7 +59,8 @@ struct rank_log {
 };
 struct outcome {
   std::vector<rank_log> ranks;
-  bool struck = false;  // the disaster has happened
+  bool struck = false;                  // the disaster has happened
+  std::vector<std::string> complaints;  // of those who stand by
 };
 
 outcome run(setting const& drawn);

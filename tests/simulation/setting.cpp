@@ -112,6 +112,9 @@ setting draw(std::uint64_t seed) {
   for (std::size_t k = 0; k < (alone ? 1U : 2U); ++k) s.trainings.push_back(draw_training(from, s.ranks, alone));
   s.delay_at_most = from.chance(0.2) ? 0 : from.chance(0.2) ? std::numeric_limits<std::size_t>::max() : from.between(1, 12);
   s.polls = from.chance(0.4);
+  stream around(seed ^ 0xb15aU);
+  if (around.chance(0.3)) s.bystanders = static_cast<int>(around.between(1, 3));
+  s.backwards = s.bystanders != 0 && around.chance(0.5);
   if (from.chance(0.4)) return s;
 
   s.kind = static_cast<disaster>(from.between(1, disasters - 1));
@@ -153,7 +156,9 @@ setting draw(std::uint64_t seed) {
 
 std::string describe(setting const& s) {
   std::ostringstream out;
-  out << s.ranks << " ranks, delays ";
+  out << s.ranks << " ranks";
+  if (s.bystanders != 0) out << ", split off " << s.bystanders << " others" << (s.backwards ? ", backwards" : "");
+  out << ", delays ";
   if (s.delay_at_most == std::numeric_limits<std::size_t>::max()) {
     out << "until waited for";
   } else {

@@ -85,6 +85,8 @@ struct training_setting {
 struct setting {
   std::uint64_t seed = 0;
   int ranks = 1;
+  int bystanders = 0;                       // ranks of a larger world, of which those that train are split off
+  bool backwards = false;                   // in the order of falling ranks there
   std::vector<training_setting> trainings;  // one or two, whose calls alternate
   std::size_t delay_at_most = 0;            // polls that a transfer is held back; the largest number: until it is waited for
   bool polls = false;                       // the trainers call poll()
@@ -97,6 +99,8 @@ struct setting {
   double poison = 0;           // NaN, or infinite
   std::size_t difference = 0;  // in what the culprit is constructed differently
 
+  /// The rank in the larger world; those that train have the highest ones.
+  [[nodiscard]] int outside(int rank) const { return bystanders + (backwards ? ranks - 1 - rank : rank); }
   [[nodiscard]] bool poisons() const { return kind == disaster::raised || kind == disaster::skipped; }
 };
 
