@@ -87,7 +87,8 @@ class error : public std::exception {
   text message_;
 };
 
-/// The caller broke a rule of the API: wrong sizes, wrong order, a value out of range. Nothing was changed.
+/// The caller broke a rule of the API: wrong sizes, wrong order, a value out of range. Nothing was changed, unless it was found
+/// inside `initialize` or a round (a learning rate that returns NaN): then the training has ended.
 struct usage_error : error {
   using error::error;
 };
