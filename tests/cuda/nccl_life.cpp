@@ -14,6 +14,9 @@
 
 #include <doctest/doctest.h>
 
+#include <acco/collective/around/debug.hpp>
+#include <acco/collective/around/traced.hpp>
+#include <acco/cuda.hpp>
 #include <acco/nccl.hpp>
 
 #include "conformance/backend.hpp"
@@ -355,5 +358,35 @@ TEST_CASE("two optimizers share a GPU: trained side by side; a pace that differs
     CHECK_THROWS_AS(trainer<>(world, 20), acco::usage_error);
     for (int m = 0; m < 4 + 2 * world.rank(); ++m) mine.step();
     mine.training.finish();
+  });
+}
+
+TEST_CASE("debug and traced over NCCL: the same bits; a missing rank, a lone optimizer") {
+  const clean_books books;
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    const auto train = [](auto backend, double deadline, int steps) {
+      acco::cuda_stream stream;
+      acco::optimizer training{acco::two_phase{}, acco::adamw{}, trainer<>::on(stream.get(), nullptr),
+                               backend,           1000,          acco::options{.deadline = deadline}};
+      training.initialize(std::vector<float>(1000, 1.0F));
+      for (int m = 0; m < steps; ++m) {
+        busy(stream.get(), 600);  // longer than the deadline: nobody is late
+        stream.get()->enqueue([g = training.gradients()] { std::fill(g.begin(), g.end(), 1.0F); });
+        training.accumulated(1);
+      }
+      if (steps == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      training.finish();
+      return training.state_digest();
+    };
+    acco::trace trace;
+    const std::uint64_t plain = train(world, 20, 4);
+    CHECK(train(acco::debug(acco::traced(world, trace)), 0.5, 4) == plain);
+    CHECK(trace.size() > 20);
+    CHECK_THROWS_AS((void)train(acco::debug(world), 0.5, world.rank() == 0 ? 3 : 1), acco::error);
+
+    trainer<> one(world);
+    CHECK_THROWS_WITH_AS((void)train(acco::debug(world), 20, 2), doctest::Contains("several optimizers use NCCL on one GPU"),
+                         acco::usage_error);
+    one.training.finish();
   });
 }

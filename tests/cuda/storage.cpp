@@ -100,11 +100,11 @@ TEST_CASE("a queue runs works in their order beside the trainer's stream, and sa
   const double before = acco::steady_seconds();
   acco::cuda_storage<float>::clear(queue, y.data, 1000);  // on the trainer's stream
   queue.after_computation();
-  queue.stamp(&begin);
+  queue.stamp([&begin](double now) { begin = now; });
   acco::cuda_storage<float>::add(queue, static_cast<float const*>(x.data), y.data, 1000);
   queue.enqueue([&order, &host] { host = ++order; });
   acco::cuda_storage<float>::add(queue, static_cast<float const*>(y.data), y.data, 1000);
-  queue.stamp(&end);
+  queue.stamp([&end](double now) { end = now; });
   queue.wait();
   CHECK(queue.idle());
   CHECK(y.data[999] == 6.0F);

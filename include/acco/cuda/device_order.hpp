@@ -41,14 +41,16 @@ class device_order {
     last_ = who;
   }
 
-  /// An optimizer that will issue through it joins the others; `same_everywhere`: its rounds start after as many micro-batches on
-  /// every rank. Throws `usage_error` where the ranks' orders could differ, alike on all ranks; then it has not joined.
+  /// An optimizer that will issue through it joins the others; `same_everywhere`: the trainer's thread issues, after as many
+  /// micro-batches on every rank. Throws `usage_error` where the ranks' orders could differ, alike on all ranks; then it has not
+  /// joined.
   void join(bool same_everywhere, error_place where) {
     const std::lock_guard lock(mutex_);
     if (optimizers_ != 0 && (!same_everywhere || elastic_ != 0)) {
-      throw usage_error(where,
-                        text("several optimizers use NCCL on one GPU, and one of them has a pace that differs from rank to rank"),
-                        text("NCCL needs one order of collectives on all ranks: give all of them fixed_pace or auto_pace"));
+      throw usage_error(
+          where,
+          text("several optimizers use NCCL on one GPU, and the order of their collectives could differ from rank to rank"),
+          text("Give all of them fixed_pace or auto_pace, and none acco::debug"));
     }
     ++optimizers_;
     elastic_ += same_everywhere ? 0 : 1;

@@ -104,6 +104,14 @@ template <class Step>
 __global__ void one_step(Step step) {
   (void)step();
 }
+template <class Step>
+void launch_one(cudaStream_t stream, Step const& step) {
+  cudaLaunchConfig_t shape{};
+  shape.gridDim = dim3(1);
+  shape.blockDim = dim3(1);
+  shape.stream = stream;
+  check_cuda(cudaLaunchKernelEx(&shape, one_step<Step>, step), "cudaLaunchKernelEx");
+}
 
 template <class From, class To, bool add>
 struct convert_body {

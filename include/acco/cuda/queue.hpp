@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <deque>
 #include <exception>
 #include <new>
 #include <optional>
@@ -53,7 +54,8 @@ enum class cuda_issue {
 };
 
 /// Works of a lane run in the order in which they are enqueued, on a stream of the queue's own; `after` orders the lanes. One
-/// thread, the trainer's, calls all members; nothing is allocated after construction and `reserve`.
+/// thread, the trainer's, calls all members; nothing is allocated once a round has shown how many host functions and stamps it
+/// has.
 class cuda_queue {
  public:
   /// `computation` is the trainer's stream; `priority` that of the queue's own.
@@ -79,8 +81,9 @@ class cuda_queue {
   /// The clock of the trainer's computation: of its stream.
   [[nodiscard]] cuda_clock& clock() noexcept { return clock_; }
 
-  /// Who looks from now on while the host waits. Only when idle.
+  /// Who looks while the host waits. Set when idle.
   void watch(cuda_watch watch) noexcept { watch_ = watch; }
+  [[nodiscard]] cuda_watch const& watch() const noexcept { return watch_; }
 
   /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on` changes
   /// nothing. Only when idle.
@@ -120,18 +123,15 @@ class cuda_queue {
   /// microseconds. What it throws, `wait` throws.
   template <class Task>
   void enqueue(Task task) {
-    static_assert(std::is_trivially_copyable_v<Task> && sizeof(Task) <= slot::bytes && alignof(Task) <= alignof(std::max_align_t),
-                  "acco: a task captures at most 96 bytes of pointers, views and numbers");
-    if (tasks_ == slots_.size()) wait();
+    if (tasks_ == slots_.size()) slots_.emplace_back();
     slot& next = slots_[tasks_++];
-    ::new (static_cast<void*>(next.storage)) Task(task);
     next.owner = this;
-    next.run = [](void* storage) { (void)(*std::launder(static_cast<Task*>(storage)))(); };
+    next.put(task);
     const auto call = [](void* which) {
       slot& mine = *static_cast<slot*>(which);
       if (mine.owner->failed_.load(std::memory_order_acquire)) return;
       try {
-        mine.run(mine.storage);
+        mine.run(mine.storage, 0);
       } catch (...) {
         mine.owner->error_ = std::current_exception();
         mine.owner->failed_.store(true, std::memory_order_release);
@@ -140,11 +140,13 @@ class cuda_queue {
     issue([call, &next](cudaStream_t stream) { check_cuda(cudaLaunchHostFunc(stream, call, &next), "cudaLaunchHostFunc"); });
   }
 
-  /// Enqueues *to = the time, `steady_seconds()`, at which the works before it were done; written by `wait`.
-  void stamp(double* to) {
-    if (stamped_ == stamps_.size()) wait();
+  /// Enqueues tell(the time, `steady_seconds()`, at which the works before it were done); told by `wait`, in the order of the
+  /// stamps.
+  template <class Tell>
+  void stamp(Tell tell) {
+    if (stamped_ == stamps_.size()) stamps_.emplace_back();
     time_stamp& next = stamps_[stamped_++];
-    next.to = to;
+    next.put(tell);
     issue([&next](cudaStream_t stream) { next.event.record(stream); });
   }
 
@@ -236,15 +238,30 @@ class cuda_queue {
   double deadline = 600;
 
  private:
+  /// A host function of a time, or of nothing.
   struct slot {
     static constexpr std::size_t bytes = 96;
     alignas(std::max_align_t) std::byte storage[bytes];
-    void (*run)(void*);
+    void (*run)(void*, double);
     cuda_queue* owner;
+
+    template <class Task>
+    void put(Task task) {
+      static_assert(std::is_trivially_copyable_v<Task> && sizeof(Task) <= bytes && alignof(Task) <= alignof(std::max_align_t),
+                    "acco: a task captures at most 96 bytes of pointers, views and numbers");
+      ::new (static_cast<void*>(storage)) Task(task);
+      run = [](void* stored, [[maybe_unused]] double now) {
+        Task& mine = *std::launder(static_cast<Task*>(stored));
+        if constexpr (std::is_invocable_v<Task&, double>) {
+          (void)mine(now);
+        } else {
+          (void)mine();
+        }
+      };
+    }
   };
-  struct time_stamp {
+  struct time_stamp : slot {
     cuda_event event{true};
-    double* to = nullptr;
   };
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return current_ == lane::update ? update_->get() : network_.get(); }
@@ -262,7 +279,8 @@ class cuda_queue {
     if (stamped_ == 0) return;
     cuda_event& last = stamps_[stamped_ - 1].event;
     const double end = now ? *now : clock_.time_of(last);
-    for (std::size_t k = 0; k < stamped_; ++k) *stamps_[k].to = end - cuda_clock::between(stamps_[k].event, last);
+    for (std::size_t k = 0; k < stamped_; ++k)
+      stamps_[k].run(stamps_[k].storage, end - cuda_clock::between(stamps_[k].event, last));
     clock_.anchor(last, end);
     stamped_ = 0;
   }
@@ -280,9 +298,9 @@ class cuda_queue {
   cuda_event done_, end_;
   bool unmarked_ = false;  // works were enqueued since `end_` was recorded
   cuda_clock clock_;
-  std::array<time_stamp, 8> stamps_;
+  std::deque<time_stamp> stamps_ = std::deque<time_stamp>(4);  // works know where theirs are
   std::size_t stamped_ = 0;
-  std::array<slot, 64> slots_;
+  std::deque<slot> slots_ = std::deque<slot>(4);
   std::size_t tasks_ = 0;
   cuda_buffer scratch_;
   std::exception_ptr error_;

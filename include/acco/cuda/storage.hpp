@@ -153,13 +153,7 @@ struct cuda_storage {
   /// looked at later.)
   template <class Step>
   static void run(cuda_queue& queue, Step step) {
-    queue.issue([step](cudaStream_t stream) {
-      cudaLaunchConfig_t shape{};
-      shape.gridDim = dim3(1);
-      shape.blockDim = dim3(1);
-      shape.stream = stream;
-      check_cuda(cudaLaunchKernelEx(&shape, cuda_kernels::one_step<Step>, step), "cudaLaunchKernelEx");
-    });
+    queue.issue([step](cudaStream_t stream) { cuda_kernels::launch_one(stream, step); });
   }
   /// Enqueues to[i] = 0 where *wanted.
   template <class T>

@@ -133,7 +133,7 @@ class round_works {
     round_numbers* const n = numbers_.there();
     queue_.on(lane::network);
     queue_.after_computation();
-    queue_.stamp(&times_.begin);
+    queue_.stamp([to = &times_.begin](double now) { *to = now; });
     Storage::run(queue_, begin_step{n, mine, plan_.keeps});
     all_reduce(&n->mine.weight, &n->all.weight, summed);
     Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
@@ -157,7 +157,7 @@ class round_works {
     queue_.on(lane::network);
     queue_.after(updated);
     numbers_.download(queue_);
-    queue_.stamp(&times_.end);
+    queue_.stamp([to = &times_.end](double now) { *to = now; });
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
   [[nodiscard]] flight_type take_flight() noexcept { return std::move(flight_); }

@@ -107,9 +107,10 @@ class host_queue {
     submit(mine);
   }
 
-  /// Enqueues *to = the time, `steady_seconds()`, at which the tasks before it are done.
-  void stamp(double* to) {
-    enqueue([to] { *to = steady_seconds(); });
+  /// Enqueues tell(the time, `steady_seconds()`, at which the tasks before it are done).
+  template <class Tell>
+  void stamp(Tell tell) {
+    enqueue([tell] { tell(steady_seconds()); });
   }
 
   /// Order between the trainer's computation and the tasks: on the host there is nothing to do. What is enqueued from now on runs

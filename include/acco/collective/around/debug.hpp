@@ -13,50 +13,81 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
+/// What a rank tells of a call: kind and size, in pieces so small that sums of their squares are exact in double for up to a
+/// thousand ranks; and the same squared.
+struct call_numbers {
+  static constexpr std::size_t pieces = 5;
+  std::array<double, 2 * pieces> values{};
+
+  call_numbers() = default;
+  explicit call_numbers(collective_call const& call) noexcept {
+    values[0] = static_cast<double>(call.operation);
+    for (std::size_t k = 1; k < pieces; ++k) values[k] = static_cast<double>((call.whole_bytes >> (16 * (k - 1))) & 0xffffU);
+    for (std::size_t k = 0; k < pieces; ++k) values[pieces + k] = values[k] * values[k];
+  }
+};
+/// Throws `mismatch_error` unless these are the sums of `ranks` calls that were all alike.
+inline void demand_alike(call_numbers const& sums, collective_call const& call, int ranks, error_place const& where) {
+  for (std::size_t k = 0; k < call_numbers::pieces; ++k) {
+    const double sum = sums.values[k];
+    if (static_cast<double>(ranks) * sums.values[call_numbers::pieces + k] == sum * sum)
+      continue;  // the mean of squares is the square of the mean: all are equal
+    throw mismatch_error(where,
+                         text("this rank is about to call ", name_of(call.operation), " of ", call.whole_bytes,
+                              " bytes, and another rank something else"),
+                         text("Every rank must make the same calls in the same order"));
+  }
+}
+
+/// What a check needs in a queue's memory: another queue has its own, beside it.
+template <class Queue>
+struct call_check_memory;
+template <>
+struct call_check_memory<host_queue> {
+  call_numbers mine, sums;
+  explicit call_check_memory(host_queue&) {}
+  template <class Backend>
+  void check(host_queue& queue, Backend& backend, collective_call const& call) {
+    queue.enqueue([this, call] { mine = call_numbers(call); });
+    backend.all_reduce(queue, partial<double const>(mine.values), replicated<double>(sums.values));
+    queue.enqueue([this, call, &queue, ranks = backend.size(), rank = backend.rank()] {
+      error_place where = queue.place;
+      where.rank = rank;
+      demand_alike(sums, call, ranks, where);
+    });
+  }
+};
+
 class call_check {
  public:
-  call_check() : numbers_(std::make_unique<numbers>()) {}
-  call_check(call_check const&) : call_check() {}
+  static constexpr bool meets_on_host = true;
+
+  call_check() = default;
+  call_check(call_check const&) noexcept {}  // memory of its own
   call_check(call_check&&) noexcept = default;
   call_check& operator=(call_check const&) = delete;
   call_check& operator=(call_check&&) noexcept = default;
   ~call_check() = default;
 
-  template <class Backend>
-  void before(host_queue& queue, Backend& backend, collective_call call) const {
-    numbers* const n = numbers_.get();
-    queue.enqueue([n, call] {
-      // kind and size in pieces so small that sums of their squares are exact in double for up to a thousand ranks
-      n->mine[0] = static_cast<double>(call.operation);
-      for (std::size_t k = 1; k < pieces; ++k) n->mine[k] = static_cast<double>((call.whole_bytes >> (16 * (k - 1))) & 0xffffU);
-      for (std::size_t k = 0; k < pieces; ++k) n->mine[pieces + k] = n->mine[k] * n->mine[k];
-    });
-    backend.all_reduce(queue, partial<double const>(n->mine), replicated<double>(n->sums));
-    queue.enqueue([n, call, &queue, ranks = static_cast<double>(backend.size()), rank = backend.rank()] {
-      for (std::size_t k = 0; k < pieces; ++k) {
-        if (ranks * n->sums[pieces + k] == n->sums[k] * n->sums[k])
-          continue;  // the mean of squares is the square of the mean: all are equal
-        error_place where = queue.place;
-        where.rank = rank;
-        throw mismatch_error(where,
-                             text("this rank is about to call ", name_of(call.operation), " of ", call.whole_bytes,
-                                  " bytes, and another rank something else"),
-                             text("Every rank must make the same calls in the same order"));
-      }
-    });
+  template <class Queue, class Backend>
+  void before(Queue& queue, Backend& backend, collective_call call) {
+    using memory = call_check_memory<Queue>;
+    static_assert(
+        requires { sizeof(memory); },
+        "acco: debug cannot check works of this queue: on a GPU include acco/cuda.hpp; of your own queue, specialise "
+        "acco::call_check_memory");
+    if (!memory_) memory_ = {new memory(queue), [](void* mine) { delete static_cast<memory*>(mine); }};
+    static_cast<memory*>(memory_.get())->check(queue, backend, call);
   }
-  template <class Backend>
-  void after(host_queue&, Backend const&, collective_call) const {}
+  template <class Queue, class Backend>
+  void after(Queue&, Backend const&, collective_call) const {}
 
  private:
-  static constexpr std::size_t pieces = 5;
-  struct numbers {
-    std::array<double, 2 * pieces> mine{}, sums{};
-  };
-  std::unique_ptr<numbers> numbers_;
+  std::unique_ptr<void, void (*)(void*)> memory_{nullptr, [](void*) {}};  // of the first queue, the only one that a handle meets
 };
 
-/// `acco::debug(world)`: the same backend with every call checked.
+/// `acco::debug(world)`: the same backend with every call checked, in host and device memory. A wrong call is never made: on a
+/// GPU a thread of the queue's own issues the works, and waits for each check.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, call_check> debug(Backend backend) {
   return {std::move(backend), call_check()};

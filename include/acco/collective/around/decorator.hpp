@@ -22,11 +22,18 @@ struct collective_call {
 };
 
 /// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work. Traits and members of
-/// the backend are passed on.
+/// the backend are passed on; an `Around` that waits in the thread that issues works says so with a member
+/// `static constexpr bool meets_on_host = true`.
 template <class Backend, class Around>
 class decorated_backend {
+  static constexpr bool waits_where_issued = requires { requires Around::meets_on_host; };
+  static consteval backend_traits decorated(backend_traits of_backend) {
+    if (waits_where_issued) of_backend.meets_on_host = true;
+    return of_backend;
+  }
+
  public:
-  static constexpr backend_traits traits = traits_of<Backend>;
+  static constexpr backend_traits traits = decorated(traits_of<Backend>);
 
   decorated_backend(Backend backend, Around around) : backend_(std::move(backend)), around_(std::move(around)) {}
 
@@ -91,7 +98,7 @@ class decorated_backend {
   void share(bool same_everywhere) const
     requires(traits.shares_device)
   {
-    backend_.share(same_everywhere);
+    backend_.share(same_everywhere && !waits_where_issued);  // works are issued by a thread beside the trainer's
   }
   [[nodiscard]] auto driver() const
     requires(traits.driven)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decorator that stretches every collective to the time it would take on a slower link. A simulation: the waiting rank sleeps.
+// A decorator that stretches every collective to the time it would take on a slower link. A simulation: the waiting rank sleeps;
+// on a GPU one thread of it does.
 #pragma once
 
 #include <algorithm>
@@ -29,32 +30,52 @@ struct link_model {
   }
 };
 
+/// How a queue waits: another queue has its own, beside it.
+template <class Queue>
+struct delay;
+template <>
+struct delay<host_queue> {
+  std::chrono::steady_clock::time_point begun;  // of the collective under way
+  explicit delay(host_queue&) {}
+  void begin(host_queue& queue) {
+    queue.enqueue([this] { begun = std::chrono::steady_clock::now(); });
+  }
+  void end(host_queue& queue, double seconds) {
+    queue.enqueue([this, seconds] {
+      std::this_thread::sleep_until(
+          begun + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds)));
+    });
+  }
+};
+
 class rate_limit {
  public:
-  explicit rate_limit(link_model link) : link_(link), until_(std::make_unique<std::chrono::steady_clock::time_point>()) {}
-  rate_limit(rate_limit const& other) : rate_limit(other.link_) {}
+  explicit rate_limit(link_model link) noexcept : link_(link) {}
+  rate_limit(rate_limit const& other) noexcept : rate_limit(other.link_) {}  // a delay of its own
   rate_limit(rate_limit&&) noexcept = default;
   rate_limit& operator=(rate_limit const&) = delete;
   rate_limit& operator=(rate_limit&&) noexcept = default;
   ~rate_limit() = default;
 
-  template <class Backend>
-  void before(host_queue& queue, Backend const& backend, collective_call call) const {
+  template <class Queue, class Backend>
+  void before(Queue& queue, Backend const&, collective_call) {
+    static_assert(
+        requires { sizeof(delay<Queue>); },
+        "acco: rate_limited cannot delay works of this queue: on a GPU compile with nvcc and include acco/cuda.hpp; of your own "
+        "queue, specialise acco::delay");
+    if (!delay_) delay_ = {new delay<Queue>(queue), [](void* mine) { delete static_cast<delay<Queue>*>(mine); }};
+    static_cast<delay<Queue>*>(delay_.get())->begin(queue);
+  }
+  template <class Queue, class Backend>
+  void after(Queue& queue, Backend const& backend, collective_call call) {
     const double seconds =
         backend.size() > 1 ? std::min(link_.seconds(call.operation, backend.size(), call.whole_bytes), 1e9) : 0.0;
-    queue.enqueue([until = until_.get(), seconds] {
-      *until = std::chrono::steady_clock::now() +
-               std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-    });
-  }
-  template <class Backend>
-  void after(host_queue& queue, Backend const&, collective_call) const {
-    queue.enqueue([until = until_.get()] { std::this_thread::sleep_until(*until); });
+    static_cast<delay<Queue>*>(delay_.get())->end(queue, seconds);
   }
 
  private:
   link_model link_;
-  std::unique_ptr<std::chrono::steady_clock::time_point> until_;  // of the collective under way
+  std::unique_ptr<void, void (*)(void*)> delay_{nullptr, [](void*) {}};  // of the first queue, the only one that a handle meets
 };
 
 /// `acco::rate_limited(world, {.bytes_per_second = 25e6})` behaves like `world` on a link of 200 Mbit/s. For experiments on one

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decorator that records every collective in a trace, below the round it belongs to.
+// A decorator that records every collective in a trace, below the round it belongs to. On a GPU events tell when it ran, and it
+// is recorded when the host has waited for it.
 #pragma once
 
 #include <memory>
 #include <utility>
 
-#include "acco/clock.hpp"
 #include "acco/collective/around/decorator.hpp"
 #include "acco/observe/trace.hpp"
-#include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -21,15 +20,15 @@ class trace_calls {
   trace_calls& operator=(trace_calls&&) noexcept = default;
   ~trace_calls() = default;
 
-  template <class Backend>
-  void before(host_queue& queue, Backend const&, collective_call) const {
-    queue.enqueue([begin = begin_.get()] { *begin = steady_seconds(); });
+  template <class Queue, class Backend>
+  void before(Queue& queue, Backend const&, collective_call) const {
+    queue.stamp([begin = begin_.get()](double now) { *begin = now; });
   }
-  template <class Backend>
-  void after(host_queue& queue, Backend const& backend, collective_call call) const {
-    queue.enqueue([&queue, into = into_, begin = begin_.get(), rank = backend.rank(), operation = call.operation] {
+  template <class Queue, class Backend>
+  void after(Queue& queue, Backend const& backend, collective_call call) const {
+    queue.stamp([&queue, into = into_, begin = begin_.get(), rank = backend.rank(), operation = call.operation](double now) {
       const auto round = queue.place.round < 0 ? 0 : static_cast<std::size_t>(queue.place.round);
-      into->record(rank, trace::row::collectives, name_of(operation), round, {*begin, steady_seconds()});
+      into->record(rank, trace::row::collectives, name_of(operation), round, {*begin, now});
     });
   }
 
@@ -38,7 +37,7 @@ class trace_calls {
   std::unique_ptr<double> begin_;  // of the collective under way
 };
 
-/// `acco::traced(world, trace)`: the same backend; `into` must outlive it.
+/// `acco::traced(world, trace)`: the same backend; `into` must outlive it. In host and device memory.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, trace_calls> traced(Backend backend, trace& into) {
   return {std::move(backend), trace_calls(&into)};
