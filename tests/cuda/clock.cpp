@@ -112,6 +112,33 @@ TEST_CASE("a schedule that waits exposes its rounds") {
   }
 }
 
+namespace {
+/// To empty an array takes long.
+struct slow_to_clear : worlds::managed_storage<float> {
+  template <class T>
+  static void clear(acco::cuda_queue& queue, T* to, std::size_t count) {
+    busy<30>(queue.computation());
+    worlds::managed_storage<float>::clear(queue, to, count);
+  }
+};
+}  // namespace
+
+TEST_CASE("a round begins when its gradients are there, not when the next accumulator is empty") {
+  acco::cuda_stream stream;
+  slow_to_clear storage;
+  storage.computation = stream.get();
+  acco::optimizer training{acco::delayed{}, acco::adamw{}, storage, acco::solo_backend{}, 1000};
+  training.initialize(std::vector<float>(1000, 1.0F));
+  double least = 1;
+  for (int m = 0; m < 8; ++m) {
+    busy<5>(stream.get());
+    if (const auto report = training.accumulated(1); report)
+      least = std::min(least, report->communicating.begin - report->computing.end);
+  }
+  training.finish();
+  CHECK(least < 0.02);
+}
+
 TEST_CASE("elastic_pace goes on as long as the stream, not the host, is before the end of the round") {
   const run all = train<20, 70>(acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 64}}, 40);
   REQUIRE(all.reports.size() >= 3);
