@@ -31,6 +31,7 @@ void rotate(bool waits, bool stable, bool frozen) {
     }
     auto const before = buffers.gradients().data();
     auto flight = buffers.launch(queue, first);
+    buffers.empty(queue);
     if (first || stable || waits) CHECK(buffers.gradients().data() == before);
     auto const shown = buffers.parameters();
     for (std::size_t i = 0; i < 105; ++i)  // unchanged as long as nothing has landed
@@ -73,6 +74,7 @@ TEST_CASE("what arrives is not in use before the round has landed, in any mode")
       buffers.allocate({}, queue);
       buffers.set_parameters(queue, std::vector<float>(100, 3.0F));
       auto flight = buffers.launch(queue, false);
+      buffers.empty(queue);
       for (float& p : flight.parameters().whole()) p = 7;  // half of the ranks' shares may be here when a collective fails
       for (float const p : buffers.parameters()) CHECK(p == 3);
       buffers.land(queue, std::move(flight));

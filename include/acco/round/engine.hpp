@@ -134,6 +134,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     while (!begins_step(*schedule_, next_round_)) ++next_round_;
     if (!showing_masters_) {
       auto unused = accumulator_.launch(queue(), true);
+      accumulator_.empty(queue());
       queue().after_computation();
       works_.gather_masters(unused.parameters());
       queue().before_computation();
@@ -284,6 +285,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().clock().start();
 
     works_.begin(carried, measures ? measuring_round_count_numbers : round_count_numbers, {steps_, samples_, rate_});
+    accumulator_.empty(queue());
     sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
     works_.end();
   }

@@ -48,8 +48,9 @@ class round_buffers {
   partition shares_{0, 1};
 };
 
-/// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round and gives the trainer an empty
-/// accumulator; `land` brings the parameters that arrived into use, all at once: a round that fails leaves no trace in them.
+/// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round, `empty` gives the trainer an
+/// empty accumulator; `land` brings the parameters that arrived into use, all at once: a round that fails leaves no trace in
+/// them.
 ///
 /// | mode       | when                                     | the round carries | parameters arrive  | landing            | spans
 /// |
@@ -113,9 +114,9 @@ class gradient_accumulator {
   /// The parameters in use, by the number of the trainable element, for works of the queue.
   [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept { return {parameters_, table_.there(), runs_.size()}; }
 
-  /// Hands what was accumulated to a round; the accumulator is empty afterwards, unless it `keeps` its content, or the
-  /// computation waits: then when the round has landed. The trainer's spans move only at a boundary that is reported to it: the
-  /// first launch after a start copies instead (`quietly`).
+  /// Hands what was accumulated to a round; `empty` makes the accumulator empty then, unless it `keeps` its content, or the
+  /// computation waits: then it is when the round has landed. The trainer's spans move only at a boundary that is reported to it:
+  /// the first launch after a start copies instead (`quietly`).
   [[nodiscard]] flight launch(queue& q, bool quietly, bool keeps = false) {
     switch (mode_) {
       case mode::exchanging:
@@ -124,7 +125,7 @@ class gradient_accumulator {
         auto* const carried = buffers_[2].template as<gradient_type>();
         for (trainable_run const& run : runs_) Storage::copy(q, gradients_ + run.offset, carried + run.first, run.count);
         Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());
-        if (!keeps) clear(q, gradients_);
+        full_ = !keeps;
         return {carried, parameters_in(carried), shares_};
       }
       case mode::rotating: break;
@@ -136,8 +137,12 @@ class gradient_accumulator {
     } else {
       std::swap(gradients_, spare_);
     }
-    clear(q, gradients_);
+    full_ = true;
     return {spare_, arriving_, shares_};
+  }
+  /// After `launch`, when it is known behind what the round begins: this is no part of it.
+  void empty(queue& q) {
+    if (std::exchange(full_, false)) clear(q, gradients_);
   }
 
   /// Brings the parameters of a completed round into use.
@@ -227,6 +232,7 @@ class gradient_accumulator {
   parameter_type* parameters_ = nullptr;  // in use
   gradient_type* gradients_ = nullptr;    // being accumulated
   parameter_type* arriving_ = nullptr;    // rotating: where the next round's parameters arrive
+  bool full_ = false;                     // has been launched, and holds what is not to be added to
   gradient_type* spare_ = nullptr;        // rotating: the accumulator that is not being filled
 };
 
