@@ -164,11 +164,12 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
       letters::run(ranks, 8192, [&](letters::backend const& world, letters::office&) {
         acco::host_queue queue;
         queue.deadline = 1;
-        std::vector<float> whole(3000 * static_cast<std::size_t>(ranks)), own(3000);
-        // All have talked to each other before, and come a little apart.
-        operations[0](world, queue, whole, own);
+        std::vector<float> whole(100 * static_cast<std::size_t>(ranks)), own(100);
+        operations[0](world, queue, whole, own);  // all know each other
         queue.wait();
-        std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 2500 : world.rank() * 7 % 200));
+        // Those who wait for the missing rank itself come last: the others' deadlines pass first.
+        const int after = (world.rank() - late + ranks) % ranks * 300 / ranks;
+        std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 2500 : after));
         if (world.rank() == late) return world.abandon("it woke up");
         try {
           operations[k](world, queue, whole, own);
@@ -182,7 +183,7 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
         }
         queue.stop();
       });
-      CHECK(named == ranks - 1);
+      CHECK(named >= ranks - (k == 3 ? 2 : 1));  // the root of a broadcast may be through
     }
   }
 }

@@ -35,6 +35,9 @@ TEST_CASE("a rank outside of the group, an interface that does not exist") {
                        doctest::Contains("GLOO_SOCKET_IFNAME"), acco::error);
 }
 
+// The thread sanitizer does not see Gloo's own thread let go of a farewell that nobody waited for; tests/network/exchange.cpp
+// shows it the same over another transport.
+#if !defined(__SANITIZE_THREAD__)
 TEST_CASE("a rank that does not come is named by those who wait for somebody else, too") {
   worlds::gloo::run(8, [](acco::gloo_backend const& world) {
     acco::host_queue queue;
@@ -45,6 +48,8 @@ TEST_CASE("a rank that does not come is named by those who wait for somebody els
         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
         return;
       }
+      // Who waits for rank 5 itself comes last: the others' deadlines pass first.
+      std::this_thread::sleep_for(std::chrono::milliseconds((world.rank() + 8 - 5) % 8 * 40));
       try {
         world.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
         queue.wait();
@@ -59,6 +64,7 @@ TEST_CASE("a rank that does not come is named by those who wait for somebody els
     }
   });
 }
+#endif
 
 TEST_CASE("a wait that ended with an exception is forgotten: its deadline passes over a message that is gone") {
   auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transport between ranks that are threads of this process: it counts, checks that sender and receiver agree, and delivers a
-// message only when both have asked for it, so that what would lock up over some network locks up here.
+// long message only when both have asked for it, so that what would lock up over some network locks up here. A short one is sent
+// whether or not somebody waits for it.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +29,7 @@ struct letter {
   void* at;
   std::size_t bytes;
   bool incoming, done = false;
+  std::vector<std::byte> copy{};  // of a short one
 };
 struct counts {
   std::uint64_t sent = 0, received = 0;
@@ -42,8 +44,14 @@ class office {
   void post(std::shared_ptr<letter> const& each) {
     const std::lock_guard lock(mutex_);
     auto& waiting = waiting_[{each->from, each->to, each->label.channel, each->label.sequence}];
-    if (each->label.operation != acco::collective::none) {
-      open(*each, 1);
+    const bool counts = each->label.operation != acco::collective::none;
+    if (!each->incoming && each->bytes <= longest_at_once) {
+      each->copy.assign(static_cast<std::byte*>(each->at), static_cast<std::byte*>(each->at) + each->bytes);
+      each->at = each->copy.data();
+      each->done = true;
+    }
+    if (counts) {
+      if (!each->done) open(*each, 1);
       ++(each->incoming ? of(each->to).received : of(each->from).sent);
     }
     if (waiting.empty() || waiting.front()->incoming == each->incoming) return waiting.push_back(each);
@@ -52,10 +60,9 @@ class office {
       ++disagreements_;
     else
       std::memcpy(each->incoming ? each->at : other.at, each->incoming ? other.at : each->at, each->bytes);
-    other.done = each->done = true;
-    if (each->label.operation != acco::collective::none) {
-      open(other, -1);
-      open(*each, -1);
+    for (letter* of : {&other, each.get()}) {
+      if (counts && !of->done) open(*of, -1);
+      of->done = true;
     }
     waiting.pop_front();
   }
@@ -75,6 +82,7 @@ class office {
   [[nodiscard]] int disagreements() const noexcept { return disagreements_; }
 
  private:
+  static constexpr std::size_t longest_at_once = 1024;
   counts& of(int rank) { return counts_[static_cast<std::size_t>(rank)]; }
   void open(letter const& each, int more) {
     const int mine = each.incoming ? each.to : each.from, other = each.incoming ? each.from : each.to;

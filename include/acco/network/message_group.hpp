@@ -43,7 +43,8 @@ class message_group {
     std::size_t settled = 0;
   };
 
-  explicit message_group(std::shared_ptr<connections<Transport>> all) : all_(std::move(all)), channel_(all_->open()) {}
+  explicit message_group(std::shared_ptr<connections<Transport>> all)
+      : all_(std::move(all)), channel_(all_->open()), heard_from_(static_cast<std::size_t>(all_->size()), 0) {}
   message_group(message_group const&) = delete;
   message_group& operator=(message_group const&) = delete;
 
@@ -99,6 +100,7 @@ class message_group {
         since_ = 0;
         called_ = false;
         moved_ = true;
+        if (next.incoming) heard_from_[static_cast<std::size_t>(next.peer)] = label_.sequence + 1;
         ++of.settled;
         continue;
       }
@@ -154,17 +156,23 @@ class message_group {
 
   [[noreturn]] void throw_expired(host_queue const& queue, channel& of, collective operation) {
     int first = of.transfers[of.settled].peer;
-    std::vector<bool> missing(static_cast<std::size_t>(size()), false);
-    const std::vector<bool> absent = called_ ? roll_call_.absent(transport(), label_) : std::vector<bool>();
-    const auto one = std::find(absent.begin(), absent.end(), true);
-    const bool told = one != absent.end();  // by the others: who is waited for may have come, and wait
-    if (told && !absent[static_cast<std::size_t>(first)]) first = static_cast<int>(one - absent.begin());
+    std::vector<bool> absent = called_ ? roll_call_.absent(transport(), label_) : std::vector<bool>();
+    const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];  // `first` has come, and waits itself
+    if (others) {
+      std::vector<bool> silent = absent;  // who has sent something may be through
+      for (std::size_t peer = 0; peer < silent.size(); ++peer)
+        silent[peer] = silent[peer] && heard_from_[peer] != label_.sequence + 1;
+      if (std::find(silent.begin(), silent.end(), true) != silent.end()) absent = silent;
+      const auto one = std::find(absent.begin(), absent.end(), true);
+      if (one != absent.end()) first = static_cast<int>(one - absent.begin());
+    }
     abandon(text("rank ", first, " did not come to ", name_of(operation), " within ", queue.deadline, " s").view(), first);
+    std::vector<bool> missing = others ? absent : std::vector<bool>(static_cast<std::size_t>(size()), false);
     missing[static_cast<std::size_t>(first)] = true;
-    if (told) missing = absent;
-    for (std::size_t k = of.settled + 1; k < of.transfers.size() && !told; ++k) {
+    for (std::size_t k = of.settled + 1; k < of.transfers.size() && !others; ++k) {
       transfer& each = of.transfers[k];
-      if (each.incoming && !transport().arrived(each.request)) missing[static_cast<std::size_t>(each.peer)] = true;
+      const auto peer = static_cast<std::size_t>(each.peer);
+      if (each.incoming && (absent.empty() || absent[peer]) && !transport().arrived(each.request)) missing[peer] = true;
     }
     auto const [who, lowest] = ranks_where(size(), [&](int peer) { return missing[static_cast<std::size_t>(peer)]; });
     throw deadline_error(
@@ -198,7 +206,8 @@ class message_group {
   std::uint32_t channel_;
   std::uint32_t next_sequence_ = 0;
   std::atomic<std::uint64_t> sent_ = 0;
-  message_label label_{};  // of the operation under way
+  message_label label_{};                  // of the operation under way
+  std::vector<std::uint32_t> heard_from_;  // by rank: the last operation in which something came, from 1
   bool relayed_ = false, called_ = false;
   roll_call<Transport> roll_call_;
   bool moved_ = false;  // messages have been completed since the queue was last told
