@@ -152,18 +152,23 @@ class mock_world {
     state(rank).waiting = true;
     if (++fruitless_ > 2 * size()) {
       for (const bool lost : {true, false}) {
-        for_channels(rank, [&](channel& each, int there) { give_up(each, there, lost); });
+        for_channels(rank, [&](channel& each, int there) { give_up(each, there, lost, fruitless_ > 3 * size()); });
       }
     }
     turns_.pass(rank);
   }
-  /// Nobody can go on: throws, where this rank's data were lost in this channel, or where it waits for others.
-  void give_up(channel& in, int rank, bool lost) {
+  /// Nobody can go on: throws, where this rank's data were lost in this channel, or where it waits for one that is gone; or, if
+  /// nobody does, for `anybody`.
+  void give_up(channel& in, int rank, bool lost, bool anybody) {
     end_state const& me = end_of(in, rank);
     exchange const* const under_way = find(in, me.next);
     if (!me.posted || under_way == nullptr || me.lost != lost) return;
-    const auto missing = [&](int peer) { return !under_way->posts[static_cast<std::size_t>(peer)].here; };
-    auto const [who, first] = ranks_where(in.of->size(), missing);
+    const auto is_missing = [&](int peer) { return !under_way->posts[static_cast<std::size_t>(peer)].here; };
+    const auto is_gone = [&](int peer) { return state(member(in, peer)).dead || state(member(in, peer)).ended; };
+    const int gone = ranks_where(in.of->size(), [&](int peer) { return is_missing(peer) && is_gone(peer); }).lowest;
+    if (!lost && gone < 0 && !anybody) return;  // those who wait for the one that is gone come first
+    auto const [who, first] =
+        ranks_where(in.of->size(), [&](int peer) { return is_missing(peer) && (gone < 0 || is_gone(peer)); });
     const char* operation = name_of(under_way->posts[static_cast<std::size_t>(rank)].operation);
     if (lost) {
       fail(in, rank, "its data were lost");
