@@ -38,6 +38,15 @@ int MPI_Irecv(void* to, int count, MPI_Datatype type, int from, int tag, MPI_Com
   const counted here;
   return PMPI_Irecv(to, count, type, from, tag, over, request);
 }
+int MPI_Comm_split(MPI_Comm whole, int color, int key, MPI_Comm* part) {
+  const counted here;
+  return PMPI_Comm_split(whole, color, key, part);
+}
+int MPI_Comm_free(MPI_Comm* which) {
+  const counted here;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return PMPI_Comm_free(which);
+}
 int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
   const counted here;
   return PMPI_Test(request, done, status);
@@ -64,6 +73,8 @@ int main(int count, char** words) {
       b.accumulated(1);
       c.accumulated(1);
     }
+    const acco::mpi_backend alone = first.split(rank);  // while messages of the others are under way
+    a.accumulated(1);
     a.finish();
     b.finish();
     c.finish();

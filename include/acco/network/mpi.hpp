@@ -126,14 +126,26 @@ class mpi_transport {
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] mpi_options const& options() const noexcept { return options_; }
 
-  /// The ranks of one color; the caller frees it. Collective, and MPI knows no deadline for it: call it when all ranks are known
-  /// to have come.
-  [[nodiscard]] MPI_Comm split(int color, int key) const {
-    const std::lock_guard lock(calls_);
-    MPI_Comm part = MPI_COMM_NULL;
-    check_start(MPI_Comm_split(communicator_, color, key, &part), "MPI_Comm_split");
-    return part;
-  }
+  /// The ranks of one color, until the object ends.
+  class part {
+   public:
+    /// Collective, and MPI knows no deadline for it: when all ranks are known to have come.
+    part(mpi_transport const& whole, int color, int key) : calls_(whole.calls_) {
+      const std::lock_guard lock(calls_);
+      whole.check_start(MPI_Comm_split(whole.communicator_, color, key, &handle_), "MPI_Comm_split");
+    }
+    part(part const&) = delete;
+    part& operator=(part const&) = delete;
+    ~part() {
+      const std::lock_guard lock(calls_);
+      MPI_Comm_free(&handle_);
+    }
+    [[nodiscard]] MPI_Comm get() const noexcept { return handle_; }
+
+   private:
+    std::mutex& calls_;
+    MPI_Comm handle_ = MPI_COMM_NULL;
+  };
 
   [[nodiscard]] request send(int to, message_label label, void const* from, std::size_t bytes) {
     const std::lock_guard lock(calls_);
@@ -348,8 +360,8 @@ class mpi_backend : public exchange_backend<mpi_transport> {
     mpi_transport const& whole = group().transport();
     mpi_options chosen = whole.options();
     chosen.deadline = deadline;
-    const freed_communicator part{whole.split(color, key)};
-    return mpi_backend(part.handle, chosen);
+    const mpi_transport::part members(whole, color, key);
+    return mpi_backend(members.get(), chosen);
   }
 
   static constexpr std::size_t usual_piece = std::size_t{128} << 10U;  // docs/performance.md
@@ -400,11 +412,6 @@ class mpi_backend : public exchange_backend<mpi_transport> {
 
  private:
   explicit mpi_backend(exchange_backend other) : exchange_backend(std::move(other)) {}
-
-  struct freed_communicator {
-    MPI_Comm handle;
-    ~freed_communicator() { MPI_Comm_free(&handle); }
-  };
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
