@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "acco/any_optimizer.hpp"
@@ -14,6 +15,7 @@
 #include "acco/round/training_engine.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/schedule/schedule.hpp"
+#include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -65,6 +67,11 @@ class optimizer : public plain_types<Storage>::optimizer {
                 "span<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
+      static_assert(
+          !traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
+              requires(Storage const& storage, Backend& backend) { storage.make_queue(backend); },
+          "acco: the backend makes progress in the thread that waits, and the storage's queue cannot be made from its "
+          "`driver()`");
       return check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
                                       reduced_by<Backend, typename Storage::gradient_type, typename Storage::sum_type>,
                                       typename Storage::parameter_type>();

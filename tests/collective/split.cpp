@@ -2,6 +2,7 @@
 #include "conformance/split.hpp"
 
 #include <chrono>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -31,12 +32,16 @@ TEST_CASE("equal keys leave ranks in their order, however many there are") {
 }
 
 TEST_CASE("who has left before a part was made has left it too") {
-  acco::threads_world all(3);
-  all.fail(2, "bad luck");
-  all.leave(0);
-  const auto part = all.part({1, 2}), other = all.part({1, 0});
-  CHECK(all.part({1, 2}) == part);
-  CHECK(all.part({1, 2}) != part);  // both have taken it
+  const auto all = std::make_shared<acco::threads_world>(3);
+  const auto one = std::make_shared<acco::meeting_point>(3), another = std::make_shared<acco::meeting_point>(3);
+  all->fail(2, "bad luck");
+  all->leave(0);
+  const auto part = all->part(one, {1, 2}), other = all->part(one, {1, 0}), beside = all->part(another, {1, 2});
+  CHECK(beside != part);
+  CHECK(all->part(one, {1, 2}) == part);
+  CHECK(all->part(another, {1, 2}) == beside);
+  CHECK(all->part(one, {1, 2}) != part);  // both have taken it
+  (void)all->part(one, {1, 0});
   const auto wait = [](std::shared_ptr<acco::meeting_point> const& point) {
     point->arrive(0, {acco::collective::all_gather, 1, 1, 0, nullptr}, {}, 20);
   };
@@ -63,6 +68,49 @@ TEST_CASE_TEMPLATE("who ends its thread has left every part", World, worlds::thr
   CHECK(all == "bad luck");
   CHECK(said[0] == "");
   CHECK(contains(said[1], "rank 1 failed: bad luck"));
+}
+
+TEST_CASE("two handles are split at the same time, each by a thread of its own: the worlds do not mix") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    const acco::threads_backend handles[2] = {world.duplicate(), world.duplicate()};
+    std::size_t wrong[2] = {};
+    {
+      std::vector<std::jthread> threads;
+      for (const int k : {0, 1}) {
+        threads.emplace_back([&wrong, k, handle = handles[k]] {
+          for (int times = 0; times < 60; ++times) {
+            auto part = handle.split(0, 0, 20);
+            wrong[k] += conformance::numbers<worlds::threads>(part, k) == std::vector<int>(2, k) ? 0U : 1U;
+          }
+        });
+      }
+    }
+    CHECK(wrong[0] + wrong[1] == 0);
+  });
+}
+
+TEST_CASE("a world split off a split-off one hears who has ended, also when nobody holds the one between") {
+  std::string said;
+  const std::string all = error_of([&] {
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      auto inner = world.split(0, 0, 20).split(world.rank() == 2 ? 1 : 0, 0, 20);
+      if (world.rank() == 1) throw std::runtime_error("no data file");
+      if (world.rank() == 0) said = error_of([&] { (void)conformance::numbers<worlds::threads>(inner, 1); });
+    });
+  });
+  CHECK(all == "no data file");
+  CHECK(contains(said, "rank 1 failed: no data file"));
+}
+
+TEST_CASE("collectives of a split-off world are traced in the row of the rank outside") {
+  acco::trace trace;
+  acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
+    auto part = acco::traced(world, trace).split(world.rank() / 2);
+    (void)conformance::numbers<worlds::threads>(part, 1);
+  });
+  std::ostringstream out;
+  trace.write(out);
+  for (char const* row : {"rank 0", "rank 1", "rank 2", "rank 3"}) CHECK(contains(out.str(), row));
 }
 
 TEST_CASE("a rank that does not come to split") {

@@ -34,7 +34,7 @@ void use() {
 #if defined(STORAGE_THAT_CANNOT_ENCODE)  // expect: acco: gradients are to travel encoded: the storage lacks `decode_sum`
   training<plain, acco::synchronous<acco::block_int8<>>> wrong{{}, {}, {}, {}, 1};
 #endif
-#if defined(QUEUE_WITHOUT_A_MEMBER)  // expect: acco: the storage's queue lacks `stamp(double*)`
+#if defined(QUEUE_WITHOUT_A_MEMBER)  // expect: acco: the storage's queue lacks `stamp(tell)`, which calls tell(seconds)
   training<timeless> wrong{{}, {}, {}, {}, 1};
 #endif
 }

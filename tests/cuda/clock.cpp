@@ -138,6 +138,23 @@ TEST_CASE("a round begins when its gradients are there, not when the next accumu
   CHECK(least < 0.02);
 }
 
+TEST_CASE("a question in the middle of a part: the stream that waits for the answer does not compute") {
+  acco::cuda_stream stream;
+  worlds::managed_storage<float> storage;
+  storage.computation = stream.get();
+  acco::optimizer training{acco::delayed{.pace = acco::fixed_pace{2}}, acco::adamw{}, storage,
+                           acco::decorated_backend<acco::solo_backend, long_way<120>>(acco::solo_backend{}, {}), 1000};
+  training.initialize(std::vector<float>(1000, 1.0F));
+  for (int m = 0; m < 8; ++m) {
+    busy<5>(stream.get());
+    if (m % 2 == 1) (void)training.state_digest();  // waits for the round in flight, behind which the stream has nothing to do
+    training.accumulated(1);
+  }
+  training.finish();
+  CHECK(training.totals().compute_seconds < 0.2);
+  CHECK(training.totals().exposed_seconds > 0.25);
+}
+
 TEST_CASE("elastic_pace goes on as long as the stream, not the host, is before the end of the round") {
   const run all = train<20, 70>(acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 64}}, 40);
   REQUIRE(all.reports.size() >= 3);

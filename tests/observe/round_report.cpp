@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -56,4 +57,24 @@ TEST_CASE("times: a synchronous round is exposed, a delayed one behind longer co
   };
   CHECK(hidden(acco::synchronous{}) < 0.1);
   CHECK(hidden(acco::delayed{}) > 0.5);
+}
+
+TEST_CASE("times: what the trainer waits for an answer in the middle of a part is exposed, and not its computation") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    acco::optimizer training{acco::delayed{.pace = acco::fixed_pace{2}}, acco::sgd{}, acco::host_storage<float>{}, world, 100};
+    training.initialize(std::vector<float>(100, 1.0F));
+    for (int m = 0; m < 8; ++m) {
+      if (m % 2 == 1) {
+        if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        double mine[1] = {1};
+        training.sum_over_ranks(mine);
+      }
+      training.accumulated(1);
+    }
+    training.finish();
+    if (world.rank() == 0) {  // it has computed next to nothing, and waited four times
+      CHECK(training.totals().exposed_seconds >= 0.4);
+      CHECK(training.totals().compute_seconds < 0.4);
+    }
+  });
 }

@@ -27,7 +27,7 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// The ranks of one process, and the channels over which they meet: a meeting point each. The k-th channel that a rank opens is
 /// the k-th of every rank. A failure concerns its channel; a rank that ends leaves them all.
-class threads_world {
+class threads_world : public std::enable_shared_from_this<threads_world> {
  public:
   explicit threads_world(int ranks) : opened_(static_cast<std::size_t>(ranks), 0), left_(opened_.size()) {}
 
@@ -48,23 +48,26 @@ class threads_world {
     if (++mine.takers == opened_.size()) mine.waiting = nullptr;  // whoever uses it owns it
     return point;
   }
-  /// The world of some of this world's ranks; each of them takes it once before any of them asks for the same again.
-  [[nodiscard]] std::shared_ptr<threads_world> part(std::vector<int> const& members) {
+  /// The world of some of this world's ranks, which have agreed on it over a channel; each of them takes it once before any of
+  /// them agrees there on the next.
+  [[nodiscard]] std::shared_ptr<threads_world> part(std::shared_ptr<meeting_point> const& over, std::vector<int> const& members) {
     const std::lock_guard lock(mutex_);
-    auto mine = std::find_if(parts_.begin(), parts_.end(),
-                             [&](split_world const& each) { return each.waiting != nullptr && each.members == members; });
+    auto mine = std::find_if(parts_.begin(), parts_.end(), [&](split_world const& each) {
+      return each.waiting != nullptr && each.over == over && each.members == members;
+    });
     if (mine == parts_.end()) {
       std::erase_if(parts_, [](split_world const& each) { return each.world.expired(); });
       auto fresh = std::make_shared<threads_world>(static_cast<int>(members.size()));
+      fresh->whole_ = shared_from_this();
       for (std::size_t there = 0; there < members.size(); ++there) {
         departure const& how = left_[static_cast<std::size_t>(members[there])];
         if (how.failed) fresh->fail(static_cast<int>(there), how.reason.view());
         if (how.ended) fresh->leave(static_cast<int>(there));
       }
-      mine = parts_.insert(parts_.end(), {members, fresh, fresh, 0});
+      mine = parts_.insert(parts_.end(), {over, members, fresh, fresh, 0});
     }
     const std::shared_ptr<threads_world> world = mine->waiting;
-    if (++mine->takers == members.size()) mine->waiting = nullptr;  // whoever uses it owns it
+    if (++mine->takers == members.size()) mine->waiting = nullptr, mine->over = nullptr;  // whoever uses it owns it
     return world;
   }
   /// A rank's function has ended: in peace, or with an exception.
@@ -89,6 +92,7 @@ class threads_world {
     std::size_t takers;
   };
   struct split_world {
+    std::shared_ptr<meeting_point> over;
     std::vector<int> members;
     std::shared_ptr<threads_world> waiting;  // for members that have not taken it yet
     std::weak_ptr<threads_world> world;
@@ -118,7 +122,8 @@ class threads_world {
   std::mutex mutex_;
   std::vector<channel> channels_;
   std::vector<split_world> parts_;
-  std::vector<std::size_t> opened_;  // by rank
+  std::shared_ptr<threads_world> whole_;  // of a part: from there it hears who has ended
+  std::vector<std::size_t> opened_;       // by rank
   std::vector<departure> left_;
 };
 
@@ -263,7 +268,7 @@ class threads_backend {
   /// world.
   [[nodiscard]] threads_backend split(int color, int key = 0, double deadline = 600) const {
     const split_part mine = agree_on_split(*this, color, key, deadline);
-    return {world_->part(mine.members), mine.rank};
+    return {world_->part(point_, mine.members), mine.rank};
   }
   /// Of this channel.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return point_->sent(rank_); }

@@ -10,6 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "acco/clock.hpp"
 #include "acco/cuda/runtime.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/storage/host_clock.hpp"
@@ -29,6 +30,7 @@ class cuda_clock {
   /// As host_clock: the trainer's thread calls them; `land` after the host has waited for the round.
   void begin() {
     boundaries_ = resumed_at_ = told_ = started_at_ = carried_ = 0;
+    paused_ = {};
     exposed_open_ = 0;
     resumed_[0].record(computation_);
   }
@@ -38,11 +40,18 @@ class cuda_clock {
     here.record(computation_);
     computing_ = &here;
   }
+  /// The stream has nothing to do from here until `go_on`, which the host calls when it has waited for the stream.
+  void interrupt() { interrupted_.record(computation_); }
+  void go_on() {
+    if (interrupted_.passed()) at(paused_, boundaries_ + 1) += std::max(0.0, steady_seconds() - time_of(interrupted_));
+  }
   void start() noexcept { carried_ = std::exchange(started_at_, boundaries_) == boundaries_ ? 0 : boundaries_; }
   [[nodiscard]] computation_times land() {
     computation_times times;
     if (carried_ != 0) {  // not the second round that starts at one boundary
-      times.computed = {time_of(at(resumed_, carried_ - 1)), time_of(at(reached_, carried_))};
+      const double paused = at(paused_, carried_);
+      times.computed = {time_of(at(resumed_, carried_ - 1)) + paused, time_of(at(reached_, carried_))};
+      times.exposed += paused;
       if (at(micro_batches_, carried_) != 0)
         micro_batch_ = times.computed.seconds() / static_cast<double>(at(micro_batches_, carried_));
     } else {
@@ -58,6 +67,7 @@ class cuda_clock {
   }
   void resume() {
     resumed_at_ = boundaries_;
+    at(paused_, boundaries_ + 1) = 0;
     at(resumed_, boundaries_).record(computation_);
   }
   /// Of the last part whose end is known, so of the one before the part that ends here.
@@ -103,6 +113,8 @@ class cuda_clock {
   std::array<cuda_event, 4> reached_{cuda_event(true), cuda_event(true), cuda_event(true), cuda_event(true)};
   std::array<cuda_event, 4> resumed_{cuda_event(true), cuda_event(true), cuda_event(true), cuda_event(true)};
   std::array<std::size_t, 4> micro_batches_{};
+  std::array<double, 4> paused_{};  // seconds in the middle of the part that ends at a boundary
+  cuda_event interrupted_{true};
   std::size_t boundaries_ = 0, resumed_at_ = 0;  // the last that was reached, and left
   std::size_t told_ = 0;                         // up to here all is told
   double exposed_open_ = 0;                      // of the boundary behind it, as told so far

@@ -357,6 +357,7 @@ class mpi_backend : public exchange_backend<mpi_transport> {
   /// errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
   [[nodiscard]] mpi_backend split(int color, int key = 0, double deadline = 600) const {
     (void)agree_on_split(*this, color, key, deadline);
+    (void)agree_on_split(*this, color, key, deadline);  // all have come through the first: who came too late hears it here
     mpi_transport const& whole = group().transport();
     mpi_options chosen = whole.options();
     chosen.deadline = deadline;

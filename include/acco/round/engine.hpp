@@ -149,6 +149,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
   /// Collective; blocks.
   void gather_committed(std::span<parameter_type> out) override {
+    queue().clock().interrupt();
     settle();
     auto const whole = works_.storage().allocate(shares_.padded_size() * sizeof(parameter_type), 0);
     auto* const gathered = whole.template as<parameter_type>();
@@ -160,18 +161,24 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     accumulator_.scatter(queue(), gathered, out);
     queue().after_computation();
     queue().wait();
+    queue().clock().go_on();
   }
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) override {
+    queue().clock().interrupt();
     settle();
     works_.sum_over_ranks(numbers);
+    queue().clock().go_on();
   }
 
   [[nodiscard]] std::uint64_t state_digest() override {
+    queue().clock().interrupt();
     settle();
     const bool committed = in_flight_ && works_.numbers().apply && commits(works_.plan());
-    return works_.state().digest(queue(), steps_ + (committed ? 1 : 0));
+    const std::uint64_t digest = works_.state().digest(queue(), steps_ + (committed ? 1 : 0));
+    queue().clock().go_on();
+    return digest;
   }
 
   void leave(std::string_view reason) noexcept override { part_.leave(reason); }

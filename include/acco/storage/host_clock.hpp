@@ -15,8 +15,8 @@ struct computation_times {
   double exposed = 0;      ///< seconds that the computation has lost to the engine and that no round has told yet
 };
 
-/// Between `resume` and `arrive` the trainer computes; between `arrive` and `resume`, a boundary, the engine has the thread. The
-/// trainer's thread calls all members.
+/// Between `resume` and `arrive` the trainer computes, but for interruptions; between `arrive` and `resume`, a boundary, the
+/// engine has the thread. The trainer's thread calls all members.
 class host_clock {
  public:
   /// The trainer computes from now on; what was before belongs to no round.
@@ -43,6 +43,13 @@ class host_clock {
   void resume() noexcept {
     tell();
     resumed_ = told_;
+  }
+  /// The engine has the thread in the middle of a part, for a question of the trainer's; until `go_on`.
+  void interrupt() noexcept { told_ = steady_seconds(); }
+  void go_on() noexcept {
+    const double from = told_;
+    tell();
+    resumed_ += told_ - from;
   }
   /// Seconds of a micro-batch, in the part that was computed last; 0 when there was none.
   [[nodiscard]] double micro_batch_seconds() const noexcept { return micro_batch_; }

@@ -31,7 +31,7 @@ concept queue_has_lanes = requires(Queue& q, queue_mark mark) {
   q.after(mark);
 };
 template <class Queue>
-concept queue_stamps = requires(Queue& q, double* to) { q.stamp(to); };
+concept queue_stamps = requires(Queue& q, void (*tell)(double)) { q.stamp(tell); };
 template <class Queue>
 concept queue_orders_computation = requires(Queue& q) {
   q.after_computation();
@@ -44,6 +44,8 @@ concept queue_has_clock = requires(Queue& q, std::size_t micro_batches) {
   q.clock().start();
   { q.clock().land() } -> std::same_as<computation_times>;
   q.clock().resume();
+  q.clock().interrupt();
+  q.clock().go_on();
   { q.clock().micro_batch_seconds() } -> std::convertible_to<double>;
 };
 template <class Queue>
@@ -88,9 +90,14 @@ template <class Storage>
 concept has_numbers = requires { typename Storage::template numbers<double>; } &&
                       std::default_initializable<typename Storage::template numbers<double>> &&
                       std::constructible_from<typename Storage::template numbers<double>, Storage const&, std::size_t> &&
-                      requires(typename Storage::queue& q, typename Storage::template numbers<double>& n) {
+                      std::movable<typename Storage::template numbers<double>> &&
+                      requires(typename Storage::queue& q, typename Storage::template numbers<double>& n,
+                               typename Storage::template numbers<double> const& shown) {
                         { n[0] } -> std::same_as<double&>;
+                        { shown[0] } -> std::same_as<double const&>;
+                        { n.there() } -> std::same_as<double*>;
                         { n.there(std::size_t{0}) } -> std::same_as<double*>;
+                        shown.there();
                         n.upload(q);
                         n.download(q);
                       };
@@ -187,12 +194,12 @@ template <class Queue>
 consteval bool check_queue() {
   static_assert(queue_reserves<Queue>, "acco: the storage's queue lacks `reserve(std::size_t works, bool lanes_overlap)`");
   static_assert(queue_has_lanes<Queue>, "acco: the storage's queue lacks `on(lane)`, `queue_mark mark()` or `after(queue_mark)`");
-  static_assert(queue_stamps<Queue>, "acco: the storage's queue lacks `stamp(double*)`");
+  static_assert(queue_stamps<Queue>, "acco: the storage's queue lacks `stamp(tell)`, which calls tell(seconds)");
   static_assert(queue_orders_computation<Queue>,
                 "acco: the storage's queue lacks `after_computation()` or `before_computation()`");
   static_assert(queue_has_clock<Queue>,
                 "acco: the storage's queue lacks a `clock()` with `begin()`, `arrive(micro_batches)`, `start()`, "
-                "`computation_times land()`, `resume()` and `double micro_batch_seconds()`");
+                "`computation_times land()`, `resume()`, `interrupt()`, `go_on()` and `double micro_batch_seconds()`");
   static_assert(queue_tells_whether_over<Queue>, "acco: the storage's queue lacks `pass()` or `bool over()`");
   static_assert(queue_waits<Queue>, "acco: the storage's queue lacks `wait()`, `poll()` or `stop()`");
   static_assert(queue_has_place<Queue>,
@@ -219,7 +226,7 @@ consteval bool check_storage() {
     static_assert(
         has_numbers<Storage>,
         "acco: the storage lacks `template <class T> numbers`, which is made by `(storage, count)` and by nothing, and has "
-        "`operator[]`, `T* there(index)`, `upload(queue)` and `download(queue)`");
+        "`operator[]` and `there(index = 0)`, both also const, `upload(queue)` and `download(queue)`");
     static_assert(has_usual_share<Storage>, "acco: the storage lacks `static constexpr std::size_t usual_share`");
     static_assert(has_clear<Storage>, "acco: the storage lacks `static clear(queue&, T*, count)`");
     static_assert(has_copy<Storage>, "acco: the storage lacks `static copy(queue&, T const* from, T* to, count)`");

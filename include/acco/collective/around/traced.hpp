@@ -13,8 +13,9 @@ namespace ACCO_SIMD_NAMESPACE {
 
 class trace_calls {
  public:
-  explicit trace_calls(trace* into) : into_(into), begin_(std::make_unique<double>(0)) {}
-  trace_calls(trace_calls const& other) : trace_calls(other.into_) {}
+  /// `rank` is the row: also that of the worlds that are split off later, whose own ranks begin at 0 again.
+  trace_calls(trace* into, int rank) : into_(into), rank_(rank), begin_(std::make_unique<double>(0)) {}
+  trace_calls(trace_calls const& other) : trace_calls(other.into_, other.rank_) {}
   trace_calls(trace_calls&&) noexcept = default;
   trace_calls& operator=(trace_calls const&) = delete;
   trace_calls& operator=(trace_calls&&) noexcept = default;
@@ -25,8 +26,8 @@ class trace_calls {
     queue.stamp([begin = begin_.get()](double now) { *begin = now; });
   }
   template <class Queue, class Backend>
-  void after(Queue& queue, Backend const& backend, collective_call call) const {
-    queue.stamp([&queue, into = into_, begin = begin_.get(), rank = backend.rank(), operation = call.operation](double now) {
+  void after(Queue& queue, Backend const&, collective_call call) const {
+    queue.stamp([&queue, into = into_, begin = begin_.get(), rank = rank_, operation = call.operation](double now) {
       const auto round = queue.place.round < 0 ? 0 : static_cast<std::size_t>(queue.place.round);
       into->record(rank, trace::row::collectives, name_of(operation), round, {*begin, now});
     });
@@ -34,13 +35,15 @@ class trace_calls {
 
  private:
   trace* into_;
+  int rank_;
   std::unique_ptr<double> begin_;  // of the collective under way
 };
 
 /// `acco::traced(world, trace)`: the same backend; `into` must outlive it. In host and device memory.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, trace_calls> traced(Backend backend, trace& into) {
-  return {std::move(backend), trace_calls(&into)};
+  const int rank = backend.rank();
+  return {std::move(backend), trace_calls(&into, rank)};
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
