@@ -82,6 +82,22 @@ int main(int count, char** words) {
   std::printf("rank %d: %ld calls, %ld overlapping\n", rank, calls.load(), overlapping.load());
   if (level == MPI_THREAD_SERIALIZED && (overlapping.load() != 0 || calls.load() < 1000)) MPI_Abort(MPI_COMM_WORLD, 1);
   MPI_Barrier(MPI_COMM_WORLD);
+  {  // who comes to a split when the others have given it up hears that, and does not wait for them
+    const acco::mpi_backend world(MPI_COMM_WORLD, {});
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::string said = "nothing";
+    try {
+      (void)world.split(0, 0, 0.4);
+    } catch (acco::error const& e) {
+      said = e.what();
+    }
+    const bool right =
+        said.find(rank == 0 ? "rank 1 did not come" : "rank 0 tells that rank 1 did not come") != std::string::npos;
+    if (rank == 1) std::printf("late: %s%s\n", said.c_str(), right ? "" : " (WRONG)");
+    std::fflush(nullptr);
+    if (!right) MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
   if (rank == 0) {
     try {
       const acco::mpi_backend alone(MPI_COMM_WORLD, {.deadline = 0.3});
