@@ -272,14 +272,12 @@ struct cuda_storage {
       cuda_kernels::launch<Lanes>(stream, count, body, std::array<void const*, sizeof...(Addresses)>{addresses...});
     });
   }
-#else
-  /// Declared for every compiler; the definition needs nvcc.
-  static void sum_of_squares(cuda_queue& queue, sharded<sum_type const> slice, double* result);
-#endif
+#endif  // its works need nvcc
 };
-static_assert(storage<cuda_storage<float>>);
 
 #if defined(__CUDACC__)
+static_assert(storage<cuda_storage<float>>);
+
 /// Elementwise works for backends (storage/elementwise_works.hpp).
 template <class From, class To>
 void enqueue_convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {
