@@ -58,7 +58,6 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
     if (mine == parts_.end()) {
       std::erase_if(parts_, [](split_world const& each) { return each.world.expired(); });
       auto fresh = std::make_shared<threads_world>(static_cast<int>(members.size()));
-      fresh->whole_ = shared_from_this();
       for (std::size_t there = 0; there < members.size(); ++there) {
         departure const& how = left_[static_cast<std::size_t>(members[there])];
         if (how.failed) fresh->fail(static_cast<int>(there), how.reason.view());
@@ -67,7 +66,11 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
       mine = parts_.insert(parts_.end(), {over, members, fresh, fresh, 0});
     }
     const std::shared_ptr<threads_world> world = mine->waiting;
-    if (++mine->takers == members.size()) mine->waiting = nullptr, mine->over = nullptr;  // whoever uses it owns it
+    if (++mine->takers == members.size()) {  // whoever uses it owns it; it keeps the whole alive (not before: that would be a ring)
+      mine->waiting = nullptr;
+      mine->over = nullptr;
+      world->whole_ = shared_from_this();
+    }
     return world;
   }
   /// A rank's function has ended: in peace, or with an exception.
