@@ -66,11 +66,10 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
       mine = parts_.insert(parts_.end(), {over, members, fresh, fresh, 0});
     }
     const std::shared_ptr<threads_world> world = mine->waiting;
-    if (++mine->takers ==
-        members.size()) {  // whoever uses it owns it; it keeps the whole alive (not before: that would be a ring)
+    if (++mine->takers == members.size()) {  // whoever uses it owns it
       mine->waiting = nullptr;
       mine->over = nullptr;
-      world->whole_ = shared_from_this();
+      world->whole_ = shared_from_this();  // not before: that would be a ring
     }
     return world;
   }
