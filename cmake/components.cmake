@@ -3,7 +3,7 @@
 # a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
 include(cmake/dependencies.cmake)
 set(ACCO_COMPONENTS mpi gloo cuda nccl openssl)
-set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp)
+set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi_transport.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
 set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
 set(acco_gloo_needs gloo)

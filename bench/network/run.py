@@ -6,6 +6,8 @@ computing thread a rank, runs every schedule, and prints step times beside their
   bench/network/run.py overlap [--hosts 2|4] [--backends gloo,mpi] [--loads synthetic,toy_gpt] [--schedules ...] [--ratios 0.25,0.5,1,2] [--plot overlap.svg]
   bench/network/run.py pieces                     the size of pieces, on a fast link and a slow one
   bench/network/run.py coarse [--ratios 0.5,1,1.5] [--loads synthetic] [--plot coarse.svg]     encoded rounds beside full ones, 8 micro-batches a step
+  bench/network/run.py layouts [--layers 96]      one nameless tensor beside the tensors of a deep GPT with and without decay, traced or not
+  bench/network/run.py splits                     auto_pace beside every fixed split, on loads whose best split is 4 + 4, 6 + 2 and 7 + 1
   bench/network/run.py heterogeneous              one rank at half speed: elastic_pace against synchronous
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
@@ -334,6 +336,50 @@ def coarse(a, programs):
         plot_speeds(points, a.plot)
 
 
+def layouts(a, programs):
+    """What a layout of many small tensors in two groups, or a trace, costs: steps on the same link, in turn."""
+    a.synthetic_micro = 2
+    flat, deep = (), ("--layers", str(a.layers))
+    variants = {"one tensor": flat, f"{a.layers} layers": deep, "one tensor, traced": (*flat, "--traced"), f"{a.layers} layers, traced": (*deep, "--traced")}
+    whole, computation = 4 * a.parameters, 2e-3 * a.milliseconds
+    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}; communication of a round over its computation: {a.ratios}; medians of {a.repeat} runs, ratios within each.")
+    print("| T_comm/T_comp | schedule | layout | step, ms | exposed, ms | hidden | step, of one tensor's |\n|---|---|---|---|---|---|---|")
+    for ratio in [float(r) for r in a.ratios.split(",")]:
+        with Hosts(a.hosts, whole * 2 * (a.hosts - 1) / a.hosts * 8 / (ratio * computation) / HEADERS) as hosts:
+            for schedule in a.schedules.split(","):
+                runs = {each: [] for each in variants}
+                for _ in range(a.repeat):
+                    for each, more in variants.items():
+                        runs[each].append(programs.load("synthetic", a.backends, schedule, a, hosts, more))
+                for each, results in runs.items():
+                    r = sorted(results, key=lambda one: one["step_seconds"])[len(results) // 2]
+                    of_flat = statistics.median(x["step_seconds"] / y["step_seconds"] for x, y in zip(results, runs["one tensor"]))
+                    print(f"| {ratio:g} | {schedule} | {each} | {1e3 * r['step_seconds']:.1f} | {1e3 * r['exposed_seconds']:.1f} | {100 * r['hidden_fraction']:.0f} % | {of_flat:.3f} |", flush=True)
+
+
+def splits(a, programs):
+    """auto_pace beside every fixed split of 8 micro-batches. Each load has its own best one: the commit fills the first part, the estimate the second."""
+    a.synthetic_micro = 8
+    computation = 1e-3 * a.milliseconds
+    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}; medians of {a.repeat} runs.")
+    print("| schedule | commit, micro-batches | estimate | split | step, ms | of the best fixed split's |\n|---|---|---|---|---|---|")
+    for schedule, commit in (("two_phase", 3.7), ("two_phase+int8", 5.6), ("two_phase+int4", 6.5)):
+        estimate_bytes, commit_bytes = parts(schedule, a.hosts, a.parameters)
+        rate = commit_bytes * 8 / (commit * computation) / HEADERS
+        with Hosts(a.hosts, rate) as hosts:
+            results = {}
+            for _ in range(a.repeat):
+                for second in (1, 2, 3, 4, 5, "found"):
+                    pace = ("--auto-pace", "--micro-batches", "4", "--second", "4") if second == "found" else ("--micro-batches", str(8 - second), "--second", str(second))
+                    results.setdefault(second, []).append(programs.load("synthetic", a.backends, schedule, a, hosts, pace))
+            step = {second: statistics.median(r["step_seconds"] for r in runs) for second, runs in results.items()}
+            best = min(seconds for second, seconds in step.items() if second != "found")
+            for second, runs in results.items():
+                found = ", ".join(f"{r['first']} + {r['second']}" for r in runs)
+                shown = f"found: {found}" if second == "found" else f"{8 - second} + {second}"
+                print(f"| {schedule} | {commit:g} | {commit * estimate_bytes / commit_bytes:.2f} | {shown} | {1e3 * step[second]:.1f} | {step[second] / best:.3f} |", flush=True)
+
+
 def plot_speeds(points, file):
     """points: for every schedule its (ratio, samples/s in units of synchronous)."""
     script = "set grid lc rgb '#dddddd'\nset xlabel 'communication / computation of one synchronous step'\nset ylabel 'samples/s, synchronous = 1'\nset key outside\n"
@@ -453,7 +499,7 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "coarse", "pieces", "heterogeneous", "peers", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
@@ -463,6 +509,7 @@ def main():
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--ratios", default="0.25,0.5,1,2")
     parser.add_argument("--parameters", type=int, default=1_000_000)
+    parser.add_argument("--layers", type=int, default=96, help="of the deep model, for layouts")
     parser.add_argument("--milliseconds", type=float, default=120)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
@@ -480,7 +527,7 @@ def main():
         if reason:
             sys.exit(reason)
     began = time.time()
-    {"overlap": overlap, "coarse": coarse, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "check": check}[a.what](a, programs)
+    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "check": check}[a.what](a, programs)
     if a.what != "check":
         print(f"({time.time() - began:.0f} s)")
 

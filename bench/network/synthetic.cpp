@@ -2,8 +2,10 @@
 // One rank of a load whose computation and traffic are known exactly: so many milliseconds of arithmetic a micro-batch, so many
 // parameters. Rank 0 prints one JSON object. bench/network/run.py starts it on rate-limited links.
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,8 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 struct settings {
   std::string backend = "gloo", schedule = "two_phase", progress = "helper_thread";
-  std::size_t parameters = 1'000'000, piece_kib = 0;
+  std::size_t parameters = 1'000'000, piece_kib = 0, layers = 0;
+  bool traced = false;
   double milliseconds = 50;        // of arithmetic in a micro-batch
   unsigned first = 1, second = 0;  // micro-batches of a step's two parts; 0: as many as in the first
   bool auto_pace = false;          // split them by measuring
@@ -29,6 +32,35 @@ struct settings {
   int steps = 20;
   double clip = 0;
 };
+
+/// One nameless tensor, or about as many parameters in the tensors of a GPT, matrices with decay, gains and biases without.
+acco::parameter_layout layout_of(settings const& s) {
+  if (s.layers == 0) return acco::parameter_layout(s.parameters);
+  acco::parameter_layout layout;
+  const auto without_decay = layout.add_group({.weight_decay = 0.0});
+  const auto d = static_cast<std::size_t>(std::sqrt(static_cast<double>(s.parameters) / (12.0 * static_cast<double>(s.layers))));
+  for (std::size_t layer = 0; layer < s.layers; ++layer) {
+    const auto add = [&](char const* name, std::size_t rows, std::size_t columns) {
+      layout.add(std::to_string(layer) + "." + name, {rows, columns}, rows == 1 ? without_decay : 0);
+    };
+    const auto linear = [&](std::string const& name, std::size_t to, std::size_t from) {
+      add((name + ".weight").c_str(), to, from);
+      add((name + ".bias").c_str(), 1, to);
+    };
+    for (char const* norm : {"attention", "feed_forward"}) {
+      add((std::string(norm) + ".gain").c_str(), 1, d);
+      add((std::string(norm) + ".shift").c_str(), 1, d);
+      if (norm[0] == 'a') {
+        linear("qkv", 3 * d, d);
+        linear("projection", d, d);
+      } else {
+        linear("up", 4 * d, d);
+        linear("down", d, 4 * d);
+      }
+    }
+  }
+  return layout;
+}
 
 volatile double sink = 1;
 
@@ -52,7 +84,8 @@ long units_per_millisecond() {
 }
 
 nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, int rank, int ranks) {
-  training.initialize(std::vector<float>(s.parameters, 1.0F));
+  const std::size_t parameters = layout_of(s).size();
+  training.initialize(std::vector<float>(parameters, 1.0F));
   const long unit = units_per_millisecond();
   double ready[1] = {0};
   training.sum_over_ranks(ready);
@@ -110,7 +143,7 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, i
           {"backend", s.backend},
           {"progress", progress},
           {"ranks", ranks},
-          {"parameters", s.parameters},
+          {"parameters", parameters},
           {"steps", steps},
           {"first", first},
           {"second", second},
@@ -126,7 +159,7 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, i
 }
 
 template <class World>
-void run(settings const& s, World const& world) {
+void run_over(settings const& s, World const& world) {
   const acco::fixed_pace fixed{.first = s.first, .second = s.second};
   const unsigned step = s.first + (s.second != 0 ? s.second : s.first);
   const acco::fixed_pace whole{.first = step};  // one kind of round: as many micro-batches a step
@@ -137,12 +170,16 @@ void run(settings const& s, World const& world) {
   const acco::elastic_pace elastic{.at_least = s.first, .at_most = 64};
   const auto with = [&](auto schedule) {
     return acco::any_optimizer<float>(acco::optimizer{schedule, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{},
-                                                      world, s.parameters, acco::options{.clip_norm = s.clip, .deadline = 60}});
+                                                      world, layout_of(s), acco::options{.clip_norm = s.clip, .deadline = 60}});
   };
   const auto chosen = [&] {
     if (s.schedule == "two_phase")
-      return s.elastic ? with(acco::two_phase{.pace = elastic}) : with(acco::two_phase{.pace = fixed});
-    if (s.schedule == "two_phase+int8") return with(acco::two_phase{.estimate = int8, .pace = fixed});
+      return s.elastic     ? with(acco::two_phase{.pace = elastic})
+             : s.auto_pace ? with(acco::two_phase{.pace = found})
+                           : with(acco::two_phase{.pace = fixed});
+    if (s.schedule == "two_phase+int8")
+      return s.auto_pace ? with(acco::two_phase{.estimate = int8, .pace = found})
+                         : with(acco::two_phase{.estimate = int8, .pace = fixed});
     if (s.schedule == "two_phase+int4")
       return s.auto_pace ? with(acco::two_phase{.estimate = int4, .pace = found})
                          : with(acco::two_phase{.estimate = int4, .pace = fixed});
@@ -159,6 +196,14 @@ void run(settings const& s, World const& world) {
   if (world.rank() == 0) std::cout << result.dump() << std::endl;
 }
 
+template <class World>
+void run(settings const& s, World const& world) {
+  if (!s.traced) return run_over(s, world);
+  acco::trace all(std::size_t{1} << 20U);
+  run_over(s, acco::traced(world, all));
+  if (all.size() == 0) throw std::runtime_error("the trace is empty");
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -170,11 +215,13 @@ int main(int count, char** words) {
                              "two_phase+int8", "two_phase+int4", "two_phase+coded"}));
   app.add_option("--progress", s.progress)->check(CLI::IsMember({"helper_thread", "poll", "none"}));
   app.add_option("--parameters", s.parameters);
+  app.add_option("--layers", s.layers, "Of a GPT whose tensors the parameters are; 0: they are one tensor");
+  app.add_flag("--traced", s.traced, "Every collective goes into a trace");
   app.add_option("--piece", s.piece_kib, "KiB");
   app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
   app.add_option("--micro-batches", s.first, "Of the first part of a step of two_phase; the others take all of a step");
   app.add_option("--second", s.second, "Of the second part, if not as many");
-  app.add_flag("--auto-pace", s.auto_pace, "two_phase+int4 and two_phase+coded: split the step by measuring");
+  app.add_flag("--auto-pace", s.auto_pace, "two_phase: split the step by measuring");
   app.add_flag("--elastic", s.elastic);
   app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
   app.add_option("--steps", s.steps);

@@ -76,7 +76,7 @@ std::uint64_t train(request const& asked, World const& world, int first, int beh
   }
   training.finish();
   if (told != nullptr) {
-    told->step_seconds = (now() - from) / asked.steps;
+    told->step_seconds = (now() - from) / std::max(asked.steps, 1);
     told->message_bytes = training.memory().messages;
   }
   return mixed(training.parameters());
