@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/check.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -38,6 +39,32 @@ std::string difference(vector const& found, vector const& expected, bool bits) {
 char const* name_of(seen what) {
   constexpr char const* names[] = {"initialize", "report", "finish", "an error"};
   return names[static_cast<std::size_t>(what)];
+}
+
+/// A pace that splits a step by the clock: every step has all of its micro-batches, and every rank splits it alike.
+std::string check_splits(setting const& s, outcome const& o, std::size_t number, tally& counts) {
+  const std::size_t step = s.trainings[number].step();
+  std::vector<std::vector<std::size_t>> sizes;  // of the parts that a rank has launched
+  for (rank_log const& rank : o.ranks) {
+    sizes.emplace_back();
+    if (rank.trainings.size() <= number || rank.trainings[number].segments.empty()) continue;
+    for (auto const& part : rank.trainings[number].segments[0].parts) sizes.back().push_back(part.size());
+    sizes.back().pop_back();  // the last one was not full, or is carried by finish()
+  }
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+    auto const& mine = sizes[rank];
+    for (std::size_t k = 0; k + 1 < mine.size(); k += 2) {
+      if (mine[k] + mine[k + 1] != step || mine[k] == 0 || mine[k + 1] == 0)
+        return say("rank ", rank, ", training ", number, ": step ", k / 2, " was ", mine[k], " + ", mine[k + 1], " of ", step);
+      if (k > 0 && mine[k] != mine[0]) ++counts["steps with a split that was found"];
+    }
+    for (std::size_t k = 0; k < std::min(mine.size(), sizes[0].size()); ++k) {
+      if (mine[k] != sizes[0][k])
+        return say("training ", number, ": part ", k, " had ", mine[k], " micro-batches on rank ", rank, ", ", sizes[0][k],
+                   " on rank 0");
+    }
+  }
+  return {};
 }
 
 /// One training, all ranks.
@@ -240,6 +267,7 @@ std::string check(setting const& s, outcome const& o, tally& counts) {
   for (std::size_t k = 0; k < s.trainings.size() && wrong.empty(); ++k) {
     const bool starts = !(s.kind == disaster::differs && s.strikes_in == k && o.struck && s.ranks > 1);
     if (starts) wrong = check_training(s, o, k, counts);
+    if (starts && wrong.empty() && s.trainings[k].found) wrong = check_splits(s, o, k, counts);
   }
   return wrong;
 }

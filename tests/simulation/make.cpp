@@ -9,7 +9,7 @@ namespace simulation {
 namespace {
 
 using training = acco::any_optimizer<double>;
-using acco::block_int4, acco::block_int8, acco::elastic_pace, acco::fixed_pace;
+using acco::auto_pace, acco::block_int4, acco::block_int8, acco::elastic_pace, acco::fixed_pace;
 
 /// with(schedule) for the schedule that was drawn.
 template <class With>
@@ -18,6 +18,15 @@ training with_schedule(training_setting const& t, With with) {
   const elastic_pace elastic{.at_least = t.first, .at_most = t.at_most};
   const acco::coded<block_int8<>, block_int4<>> coarse{.exact_every = t.exact_every};
   const bool full = t.wires != wire_kind::coded;
+  const auto in_two_rounds = [&](auto pace) -> training {
+    switch (t.wires) {
+      case wire_kind::full: return with(acco::two_phase{.pace = pace});
+      case wire_kind::estimate_int8: return with(acco::two_phase{.estimate = block_int8{}, .pace = pace});
+      case wire_kind::estimate_int4: return with(acco::two_phase{.estimate = block_int4{}, .pace = pace});
+      case wire_kind::coded: break;
+    }
+    return with(acco::two_phase{.estimate = block_int4{}, .commit = coarse, .pace = pace});
+  };
   const auto paced = [&](auto pace) -> training {
     if (t.schedule == schedule_kind::delayed) {
       if (full) return with(acco::delayed{.pace = pace});
@@ -27,18 +36,13 @@ training with_schedule(training_setting const& t, With with) {
       if (full) return with(acco::weight_prediction{.pace = pace});
       return with(acco::weight_prediction{.commit = coarse, .pace = pace});
     }
-    switch (t.wires) {
-      case wire_kind::full: return with(acco::two_phase{.pace = pace});
-      case wire_kind::estimate_int8: return with(acco::two_phase{.estimate = block_int8{}, .pace = pace});
-      case wire_kind::estimate_int4: return with(acco::two_phase{.estimate = block_int4{}, .pace = pace});
-      case wire_kind::coded: break;
-    }
-    return with(acco::two_phase{.estimate = block_int4{}, .commit = coarse, .pace = pace});
+    return in_two_rounds(pace);
   };
   if (t.waits()) {
     if (full) return with(acco::synchronous{.pace = fixed});
     return with(acco::synchronous{.commit = coarse, .pace = fixed});
   }
+  if (t.found) return in_two_rounds(auto_pace{.micro_batches = t.step()});
   return t.elastic ? paced(elastic) : paced(fixed);
 }
 

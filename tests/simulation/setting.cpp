@@ -101,6 +101,23 @@ training_setting draw_training(stream& from, int ranks, bool alone) {
   return t;
 }
 
+/// Leaves the split of a step of two rounds to the clock, and trains for long enough that it is found.
+void find_the_split(training_setting& t, stream& from) {
+  const unsigned step = static_cast<unsigned>(from.between(2, 7));
+  t.found = true;
+  t.second = step / 2;  // until it is found
+  t.first = step - t.second;
+  t.at_most = step;
+  t.micro_batches.resize(1);  // the first boundary of a later segment would be anywhere
+  const std::size_t length = step * from.between(6, 12);
+  for (std::size_t& count : t.micro_batches[0]) count += length;
+  t.questions.resize(1);
+  for (std::size_t boundary = 0; boundary < 10; ++boundary) {
+    if (from.chance(0.1)) t.questions[0].push_back({boundary + 2, static_cast<question>(from.below(3))});
+  }
+  std::sort(t.questions[0].begin(), t.questions[0].end(), [](auto const& a, auto const& b) { return a.boundary < b.boundary; });
+}
+
 }  // namespace
 
 setting draw(std::uint64_t seed) {
@@ -109,7 +126,12 @@ setting draw(std::uint64_t seed) {
   s.seed = seed;
   s.ranks = static_cast<int>(from.between(1, 6));
   const bool alone = !from.chance(0.2);
-  for (std::size_t k = 0; k < (alone ? 1U : 2U); ++k) s.trainings.push_back(draw_training(from, s.ranks, alone));
+  stream paces(seed ^ 0xaceeU);
+  for (std::size_t k = 0; k < (alone ? 1U : 2U); ++k) {
+    s.trainings.push_back(draw_training(from, s.ranks, alone));
+    training_setting& t = s.trainings.back();
+    if (t.two_rounds() && !t.elastic && paces.chance(0.2)) find_the_split(t, paces);
+  }
   s.delay_at_most = from.chance(0.2) ? 0 : from.chance(0.2) ? std::numeric_limits<std::size_t>::max() : from.between(1, 12);
   s.polls = from.chance(0.4);
   stream around(seed ^ 0xb15aU);
@@ -169,7 +191,9 @@ std::string describe(setting const& s) {
     out << "  " << name_of(t.schedule) << " (" << name_of(t.wires);
     if (t.wires == wire_kind::coded) out << ", exact every " << t.exact_every;
     out << "), " << name_of(t.rule) << ", pace ";
-    if (t.elastic) {
+    if (t.found) {
+      out << "found, of " << t.step();
+    } else if (t.elastic) {
       out << t.first << " to " << t.at_most;
     } else {
       out << t.first << (t.two_rounds() ? " + " + std::to_string(t.second) : "");

@@ -57,6 +57,7 @@ struct training_setting {
   rule_kind rule = rule_kind::adamw;
   unsigned exact_every = 0;
   bool elastic = false;
+  bool found = false;  // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one
   unsigned first = 1, second = 1, at_most = 1;  // micro-batches of a part of a step; `at_most` where the pace is elastic
   double clip_norm = 0;
   bool stable_addresses = false, falling_rate = false, stray_gradients = false;
@@ -69,9 +70,12 @@ struct training_setting {
   [[nodiscard]] bool waits() const { return schedule == schedule_kind::synchronous; }
   [[nodiscard]] bool two_rounds() const { return schedule == schedule_kind::two_phase; }
   [[nodiscard]] bool commits(std::size_t round) const { return !two_rounds() || round % 2 == 1; }
-  /// Micro-batches that the part of this round has at least, and at most.
+  /// Micro-batches that the part of this round has at least, and at most; until a pace has `found` another split.
   [[nodiscard]] std::size_t least(std::size_t round) const { return elastic || !two_rounds() || round % 2 == 0 ? first : second; }
-  [[nodiscard]] std::size_t most(std::size_t round) const { return elastic ? at_most : least(round); }
+  [[nodiscard]] std::size_t most(std::size_t round) const {
+    return found ? (round % 2 == 0 ? step() - 1 : 1) : elastic ? at_most : least(round);  // found: of all before, together
+  }
+  [[nodiscard]] unsigned step() const { return first + second; }
   /// An encoded estimate leaves its gradients with the ranks, and the commit carries them too.
   [[nodiscard]] bool keeps() const { return two_rounds() && wires != wire_kind::full; }
   /// Whether committed weights follow from the equations, not from the rounding of an encoding.
