@@ -41,10 +41,8 @@ template <class World, class Backend>
 auto queue_of(Backend const& backend) {
   if constexpr (requires { World::queue(backend); }) {
     return World::queue(backend);
-  } else if constexpr (acco::traits_of<Backend>.driven) {
-    return acco::host_queue(backend.driver());
   } else {
-    return acco::host_queue();
+    return acco::make_queue<acco::host_queue>(backend);
   }
 }
 

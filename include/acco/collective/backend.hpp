@@ -222,4 +222,14 @@ consteval bool check_collective_backend() {
   return true;
 }
 
+/// A queue of type `Queue` in which the backend's collectives make progress.
+template <class Queue, class Backend>
+[[nodiscard]] Queue make_queue(Backend const& backend) {
+  if constexpr (traits_of<Backend>.driven) {
+    return Queue(backend.driver());
+  } else {
+    return Queue();
+  }
+}
+
 }  // namespace ACCO_SIMD_NAMESPACE

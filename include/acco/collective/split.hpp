@@ -26,16 +26,6 @@ struct split_part {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
 };
 
-/// A queue for a few collectives in host memory, outside of training.
-template <class Backend>
-[[nodiscard]] host_queue make_host_queue(Backend const& backend) {
-  if constexpr (traits_of<Backend>.driven) {
-    return host_queue(backend.driver());
-  } else {
-    return host_queue();
-  }
-}
-
 /// Asks all ranks for their color and key: ranks of one color belong together, ordered by key, and by rank where keys are equal.
 /// Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on every rank.
 template <class Backend>
@@ -45,7 +35,7 @@ template <class Backend>
   using answer = std::array<std::int32_t, 2>;
   const answer mine{color, key};
   std::vector<answer> all(static_cast<std::size_t>(backend.size()));
-  host_queue queue = make_host_queue(backend);
+  auto queue = make_queue<host_queue>(backend);
   queue.place = where;
   queue.deadline = deadline;
   backend.all_gather(queue, sharded<answer const>(std::span(&mine, 1)), replicated<answer>(std::span(all)));

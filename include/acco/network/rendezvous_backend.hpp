@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/network/rendezvous.hpp"
@@ -32,7 +33,7 @@ class through_backend {
   }
   /// What the others bring for this rank; `parts` is what it brings for each.
   [[nodiscard]] contributions exchange_parts(contributions const& parts) {
-    host_queue queue = make_host_queue(world_);
+    auto queue = make_queue<host_queue>(world_);
     queue.place = {world_.rank(), -1, "split"};
     queue.deadline = deadline_;
     std::uint64_t longest = 0;

@@ -202,13 +202,11 @@ class round_works {
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
   static constexpr bool sums_elsewhere = !std::is_same_v<reduced_by<Backend, gradient_type, sum_type>, sum_type>;
 
-  static queue_type make_queue(Storage const& storage, Backend& backend) {
+  static queue_type queue_for(Storage const& storage, Backend& backend) {
     if constexpr (requires { storage.make_queue(backend); }) {
       return storage.make_queue(backend);
-    } else if constexpr (traits_of<Backend>.driven) {
-      return queue_type(backend.driver());
     } else {
-      return queue_type();
+      return make_queue<queue_type>(backend);
     }
   }
   [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
@@ -418,7 +416,7 @@ class round_works {
   queue_mark weighed_at_;
   std::vector<queue_mark> encoded_at_, reduced_at_, updated_at_, gathered_at_;  // by bucket
 
-  queue_type queue_ = make_queue(storage_, backend_);  // last: its threads use everything above
+  queue_type queue_ = queue_for(storage_, backend_);  // last: its threads use everything above
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <utility>
 
 #include "acco/collective/around/decorator.hpp"
@@ -62,13 +61,6 @@ class call_check {
  public:
   static constexpr bool meets_on_host = true;
 
-  call_check() = default;
-  call_check(call_check const&) noexcept {}  // memory of its own
-  call_check(call_check&&) noexcept = default;
-  call_check& operator=(call_check const&) = delete;
-  call_check& operator=(call_check&&) noexcept = default;
-  ~call_check() = default;
-
   template <class Queue, class Backend>
   void before(Queue& queue, Backend& backend, collective_call call) {
     using memory = call_check_memory<Queue>;
@@ -76,14 +68,13 @@ class call_check {
         requires { sizeof(memory); },
         "acco: debug cannot check works of this queue: on a GPU include acco/cuda.hpp; of your own queue, specialise "
         "acco::call_check_memory");
-    if (!memory_) memory_ = {new memory(queue), [](void* mine) { delete static_cast<memory*>(mine); }};
-    static_cast<memory*>(memory_.get())->check(queue, backend, call);
+    memory_.of<memory>(queue).check(queue, backend, call);
   }
   template <class Queue, class Backend>
   void after(Queue&, Backend const&, collective_call) const {}
 
  private:
-  std::unique_ptr<void, void (*)(void*)> memory_{nullptr, [](void*) {}};  // of the first queue, the only one that a handle meets
+  memory_by_queue memory_;
 };
 
 /// `acco::debug(world)`: the same backend with every call checked, in host and device memory. A wrong call is never made: on a

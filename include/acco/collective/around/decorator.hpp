@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -19,6 +20,49 @@ struct collective_call {
   collective operation;
   std::size_t whole_bytes;
   std::size_t elements;
+};
+
+/// What an `Around` keeps for its work in a queue, of a type for each type of queue: made when the first queue of that type is
+/// met. A copy begins with nothing.
+class memory_by_queue {
+ public:
+  memory_by_queue() = default;
+  memory_by_queue(memory_by_queue const&) noexcept {}
+  memory_by_queue(memory_by_queue&&) noexcept = default;
+  memory_by_queue& operator=(memory_by_queue const&) = delete;
+  memory_by_queue& operator=(memory_by_queue&&) noexcept = default;
+  ~memory_by_queue() = default;
+
+  template <class Memory, class Queue>
+  Memory& of(Queue& queue) {
+    for (kept* each = first_.get(); each != nullptr; each = each->next.get()) {
+      if (each->type == &type_of<Memory>) return static_cast<kept_as<Memory>*>(each)->memory;
+    }
+    auto made = std::make_unique<kept_as<Memory>>(queue);
+    Memory& memory = made->memory;
+    made->next = std::exchange(first_, nullptr);
+    first_ = std::move(made);
+    return memory;
+  }
+
+ private:
+  template <class Memory>
+  static inline char type_of = 0;  // its address tells types apart; not const, so that no linker folds two
+  struct kept {
+    explicit kept(void const* of) noexcept : type(of) {}
+    kept(kept const&) = delete;
+    kept& operator=(kept const&) = delete;
+    virtual ~kept() = default;
+    void const* type;
+    std::unique_ptr<kept> next;
+  };
+  template <class Memory>
+  struct kept_as final : kept {
+    template <class Queue>
+    explicit kept_as(Queue& queue) : kept(&type_of<Memory>), memory(queue) {}
+    Memory memory;
+  };
+  std::unique_ptr<kept> first_;
 };
 
 /// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work. Traits and members of

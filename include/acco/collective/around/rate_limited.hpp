@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <thread>
 #include <utility>
 
@@ -51,11 +50,6 @@ struct delay<host_queue> {
 class rate_limit {
  public:
   explicit rate_limit(link_model link) noexcept : link_(link) {}
-  rate_limit(rate_limit const& other) noexcept : rate_limit(other.link_) {}  // a delay of its own
-  rate_limit(rate_limit&&) noexcept = default;
-  rate_limit& operator=(rate_limit const&) = delete;
-  rate_limit& operator=(rate_limit&&) noexcept = default;
-  ~rate_limit() = default;
 
   template <class Queue, class Backend>
   void before(Queue& queue, Backend const&, collective_call) {
@@ -63,19 +57,18 @@ class rate_limit {
         requires { sizeof(delay<Queue>); },
         "acco: rate_limited cannot delay works of this queue: on a GPU compile with nvcc and include acco/cuda.hpp; of your own "
         "queue, specialise acco::delay");
-    if (!delay_) delay_ = {new delay<Queue>(queue), [](void* mine) { delete static_cast<delay<Queue>*>(mine); }};
-    static_cast<delay<Queue>*>(delay_.get())->begin(queue);
+    delays_.of<delay<Queue>>(queue).begin(queue);
   }
   template <class Queue, class Backend>
   void after(Queue& queue, Backend const& backend, collective_call call) {
     const double seconds =
         backend.size() > 1 ? std::min(link_.seconds(call.operation, backend.size(), call.whole_bytes), 1e9) : 0.0;
-    static_cast<delay<Queue>*>(delay_.get())->end(queue, seconds);
+    delays_.of<delay<Queue>>(queue).end(queue, seconds);
   }
 
  private:
   link_model link_;
-  std::unique_ptr<void, void (*)(void*)> delay_{nullptr, [](void*) {}};  // of the first queue, the only one that a handle meets
+  memory_by_queue delays_;
 };
 
 /// `acco::rate_limited(world, {.bytes_per_second = 25e6})` behaves like `world` on a link of 200 Mbit/s. For experiments on one
