@@ -34,6 +34,9 @@ void check(Schedule schedule, int ranks, double full, double sharded, acco::opti
       training.finish();
       CHECK(resource.now == promised);
       CHECK(resource.most == promised);  // no transient
+      std::vector<P> committed(count);
+      training.gather_committed(committed);
+      CHECK(resource.most == promised + training.memory().gathering);
       CHECK(training.memory().total() == promised);
       const double formula = static_cast<double>(count) * (full + sharded / ranks);
       CHECK(static_cast<double>(promised) >= formula);

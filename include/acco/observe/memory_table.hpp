@@ -24,6 +24,7 @@ struct memory_table {
   std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
   std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives
   std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
+  std::size_t gathering = 0;   ///< not in the total: what `gather_committed` takes for as long as it runs
 
   struct row {
     char const* name;

@@ -61,6 +61,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     memory_table table;
     accumulator_.count(table);
     works_.count(table);
+    table.gathering = Storage::allocation_size(gathered_bytes(), 0);
     return table;
   }
 
@@ -151,7 +152,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void gather_committed(std::span<parameter_type> out) override {
     queue().clock().interrupt();
     settle();
-    auto const whole = works_.storage().allocate(shares_.padded_size() * sizeof(parameter_type), 0);
+    auto const whole = works_.storage().allocate(gathered_bytes(), 0);
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
     works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}));
@@ -185,6 +186,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] bool in_step() const noexcept override { return part_.in_step(); }
 
  private:
+  [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
     chosen.check({.rank = rank});
     if (layout.trainable_size() == 0) {
