@@ -47,7 +47,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         shares_(layout_.trainable_size(), backend.size(), bucket_elements(backend.size())),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
-               keeps_reduced(*schedule_)) {
+               schedule_->keeps_reduced()) {
     schedule_->add_wires(works_);
   }
   round_engine(round_engine const&) = delete;
@@ -69,8 +69,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void initialize(std::span<parameter_type const> values) override {
     queue().place.phase = "initialize";
     part_.join();
-    works_.joined(schedule_->minimum(step_part::first) == schedule_->maximum(step_part::first) &&
-                  schedule_->minimum(step_part::second) == schedule_->maximum(step_part::second));
+    works_.joined(schedule_->same_everywhere());
     description construction;
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
@@ -193,36 +192,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       throw usage_error({.rank = rank}, text("the layout has ", layout.size(), " parameters and none of them is trainable"),
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
-    const schedule_flaw flaw = flaw_of([&schedule](std::size_t round) { return schedule.plan(round); }, schedule.period());
-    if (flaw != schedule_flaw::none)
-      throw usage_error({.rank = rank}, text("the schedule cannot be run: ", words_of(flaw)),
-                        text("docs/extending.md says what a table may hold"));
-    for (const step_part part : {step_part::first, step_part::second}) {
-      const unsigned least = schedule.minimum(part), most = schedule.maximum(part);
-      if (least == 0 || most < least) {
-        throw usage_error(
-            {.rank = rank}, text("the pace asks for ", least, " to ", most, " micro-batches a round"),
-            text("A round needs at least one micro-batch, and at_most not below at_least; auto_pace splits two or more"));
-      }
-    }
+    schedule.check({.rank = rank});
     return chosen;
-  }
-  /// Whether some round adds to the slice that the round before it reduced.
-  static bool keeps_reduced(schedule_in_use<works_type> const& schedule) {
-    for (std::size_t round = 0; round < schedule.period().rounds(); ++round) {
-      if (schedule.plan(round).gradients == carried::kept_and_fresh) return true;
-    }
-    return false;
-  }
-  /// The plan of a round; throws where a schedule does not keep to the period that everything else was derived from.
-  [[nodiscard]] round_plan plan_of(std::size_t round) const {
-    const round_plan plan = schedule_->plan(round);
-    const schedule_period rounds = schedule_->period();
-    if (plan == schedule_->plan(rounds.stands_for(round))) return plan;
-    throw usage_error({works_.backend().rank(), static_cast<std::int64_t>(round), ""},
-                      text("the schedule's plan of this round is not that of round ", rounds.stands_for(round),
-                           ", though its period is ", rounds.period, " after ", rounds.warm_up, " rounds"),
-                      text("Declare `static constexpr std::size_t period` and `warm_up_rounds` in the schedule"));
   }
   /// Trainable elements of a bucket, over all ranks.
   [[nodiscard]] std::size_t bucket_elements(int ranks) const noexcept {
@@ -272,7 +243,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (put_off_) std::rethrow_exception(put_off_);
   }
   void start() {
-    const round_plan plan = plan_of(next_round_);
+    const round_plan plan = schedule_->plan_of(next_round_, place());
     queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), label_of(plan)};
     rate_ = options_.rate_at(samples_, queue().place);
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);

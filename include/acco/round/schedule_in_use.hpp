@@ -41,6 +41,45 @@ class schedule_in_use {
   /// Enqueues the works of the round that was carried, which has this plan and belongs to the `step`-th commit (from 1). Returns
   /// whether parameters travel as encoded differences.
   virtual bool enqueue(Works& works, round_plan const& plan, std::uint64_t step) const = 0;
+
+  // What the engine derives from it.
+
+  /// Throws `usage_error` where the table cannot be run, or the pace ends no part.
+  void check(error_place const& where) const {
+    const schedule_flaw flaw = flaw_of([this](std::size_t round) { return plan(round); }, period());
+    if (flaw != schedule_flaw::none)
+      throw usage_error(where, text("the schedule cannot be run: ", words_of(flaw)),
+                        text("docs/extending.md says what a table may hold"));
+    for (const step_part part : {step_part::first, step_part::second}) {
+      const unsigned least = minimum(part), most = maximum(part);
+      if (least == 0 || most < least) {
+        throw usage_error(
+            where, text("the pace asks for ", least, " to ", most, " micro-batches a round"),
+            text("A round needs at least one micro-batch, and at_most not below at_least; auto_pace splits two or more"));
+      }
+    }
+  }
+  /// The plan of a round; throws where the schedule does not keep to the period that everything else was derived from.
+  [[nodiscard]] round_plan plan_of(std::size_t round, error_place const& where) const {
+    const round_plan here = plan(round);
+    const schedule_period rounds = period();
+    if (here == plan(rounds.stands_for(round))) return here;
+    throw usage_error(where,
+                      text("the schedule's plan of this round is not that of round ", rounds.stands_for(round),
+                           ", though its period is ", rounds.period, " after ", rounds.warm_up, " rounds"),
+                      text("Declare `static constexpr std::size_t period` and `warm_up_rounds` in the schedule"));
+  }
+  /// Whether some round adds to the slice that the round before it reduced.
+  [[nodiscard]] bool keeps_reduced() const {
+    for (std::size_t round = 0; round < period().rounds(); ++round) {
+      if (plan(round).gradients == carried::kept_and_fresh) return true;
+    }
+    return false;
+  }
+  /// Whether parts have as many micro-batches on every rank.
+  [[nodiscard]] bool same_everywhere() const {
+    return minimum(step_part::first) == maximum(step_part::first) && minimum(step_part::second) == maximum(step_part::second);
+  }
 };
 
 /// The one of type `Schedule`.
