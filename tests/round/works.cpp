@@ -56,7 +56,71 @@ struct gate {
   void after(acco::host_queue&, Backend const&, acco::collective_call) const {}
 };
 
+/// No collective ends before it opens, or, so that nothing hangs, before ten seconds have passed.
+struct closed {
+  std::atomic<bool>*go, *late;
+  static constexpr std::size_t works(std::size_t of_backend) { return of_backend + 1; }
+  template <class Backend>
+  void before(acco::host_queue& queue, Backend const&, acco::collective_call) const {
+    queue.enqueue([all = *this] {
+      for (int k = 0; !*all.go && k < 10'000; ++k) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!*all.go) *all.late = true;
+    });
+  }
+  template <class Backend>
+  void after(acco::host_queue&, Backend const&, acco::collective_call) const {}
+};
+
+/// Boundaries of a schedule while nothing moves: whether the trainer had to wait for room in the queue.
+template <class Schedule, class World>
+bool waits_for_room(Schedule schedule, World const& world, std::atomic<bool>& go, std::atomic<bool>& late, std::size_t buckets,
+                    acco::options chosen) {
+  go = true;
+  late = false;
+  const std::size_t count = 64 * buckets;
+  chosen.bucket_elements = 64;
+  acco::optimizer training{schedule, acco::adamw{}, acco::host_storage<float>{}, world, count, chosen};
+  training.initialize(std::vector<float>(count, 1.0F));
+  for (int micro_batch = 0; micro_batch < 6; ++micro_batch) {
+    for (float& g : training.gradients()) g += 0.5F;
+    training.sum_over_ranks({});  // nothing is in flight: only what this boundary enqueues stands in the queue
+    go = false;
+    training.accumulated(1);
+    go = true;
+  }
+  training.finish();
+  return late;
+}
+
 }  // namespace
+
+TEST_CASE("a boundary never waits for room in the queue, whatever travels, however decorated") {
+  std::atomic<bool> go = true, late = false;
+  acco::trace trace;
+  const acco::decorated_backend solo(acco::solo_backend{}, closed{&go, &late});
+  const acco::link_model link{.bytes_per_second = 1e15};
+  const acco::coded<acco::block_int8<>, acco::block_int4<>> few;
+  const auto all = [&](auto const& world) {
+    for (const std::size_t buckets : {1U, 2U, 9U}) {
+      for (const auto what : {acco::non_finite::raise, acco::non_finite::skip}) {
+        CAPTURE(buckets);
+        const acco::options options{.clip_norm = 1, .on_non_finite = what};
+        const auto waits = [&](auto schedule) { return waits_for_room(schedule, world, go, late, buckets, options); };
+        CHECK_FALSE(waits(acco::delayed{}));
+        CHECK_FALSE(waits(acco::delayed{.commit = few}));
+        CHECK_FALSE(waits(acco::two_phase{}));
+        CHECK_FALSE(waits(acco::two_phase{.estimate = acco::block_int4<>{}}));
+        CHECK_FALSE(waits(acco::two_phase{.estimate = acco::block_int4<>{}, .commit = few}));
+        CHECK_FALSE(waits(acco::weight_prediction{}));
+        CHECK_FALSE(waits(acco::weight_prediction{.commit = few}));
+      }
+    }
+  };
+  all(solo);
+  all(acco::debug(acco::traced(acco::rate_limited(solo, link), trace)));
+  all(acco::traced(acco::debug(acco::traced(acco::rate_limited(solo, link), trace)), trace));
+  all(acco::debug(acco::debug(acco::debug(solo))));
+}
 
 TEST_CASE("while one bucket is gathered the others are updated, under a decorator too; in one bucket they could not be") {
   for (const std::size_t buckets : {4U, 8U}) {

@@ -96,7 +96,7 @@ class round_works {
     if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
   }
   void allocate() {
-    queue_.reserve(works_of_a_round + works_of_a_bucket * shares_.buckets(), shares_.buckets() > 1);
+    queue_.reserve(works_of_a_round(shares_.buckets()), shares_.buckets() > 1);
     for (std::vector<queue_mark>* each : {&encoded_at_, &reduced_at_, &updated_at_, &gathered_at_})
       each->resize(shares_.buckets());
     state_.allocate(storage_, queue_);
@@ -197,7 +197,11 @@ class round_works {
 
  private:
   static constexpr std::size_t reduced_stagger = 16;
-  static constexpr std::size_t works_of_a_round = 48, works_of_a_bucket = 24;  // tasks, decorators included
+  /// At most: tasks, marks included, of a round's three sums, and of a bucket's reduction and gathering.
+  static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
+    constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
+    return 20 + 3 * of_a_call + (10 + 2 * of_a_call) * buckets;
+  }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
   static constexpr bool sums_elsewhere = !std::is_same_v<reduced_by<Backend, gradient_type, sum_type>, sum_type>;
