@@ -151,7 +151,9 @@ class meeting_point {
         lock.unlock();
         changed_.notify_all();
         throw deadline_error(where, text("rank ", who, " did not come to ", name_of(operation), " within ", deadline, " s"),
-                             text("Check that it is alive and processes the same rounds, or raise options::deadline"), missing);
+                             text("Check that it is alive and processes the same rounds, or raise the deadline "
+                                  "(options::deadline, or that of split)"),
+                             missing);
       }
     }
   }

@@ -43,9 +43,9 @@ constexpr std::uint64_t bytes_sent(collective operation, int ranks, std::uint64_
   return 0;
 }
 
-/// Bytes that one rank hands over when every rank gives every other directly what it needs, which is how the library's own
-/// backends work: of the `brought` bytes, its part to each for a reduce-scatter and an all-to-all, all of them for the others;
-/// the root's for a broadcast.
+/// Bytes that one rank hands over when every rank gives every other directly what it needs, as threads and the mock do (over
+/// messages a broadcast is passed on, and so are the sums of a few numbers): of the `brought` bytes, its part to each for a
+/// reduce-scatter and an all-to-all, all of them for the others; the root's for a broadcast.
 constexpr std::uint64_t bytes_handed_over(collective operation, int ranks, std::uint64_t brought, bool is_root) noexcept {
   const auto others = static_cast<std::uint64_t>(ranks) - 1;
   switch (operation) {

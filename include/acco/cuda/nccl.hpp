@@ -228,7 +228,7 @@ class nccl_backend {
     });
   }
 
-  /// The program's header and the library that it runs with must be of one major version.
+  /// The library that the program runs with must not be older than the header that it was compiled with.
   static void check_versions(error_place where) {
     int running = 0;
     check_nccl(ncclGetVersion(&running), "ncclGetVersion", where);

@@ -100,8 +100,9 @@ class nccl_communicator {
     }
     if (waited > deadline) {
       abort();
-      throw deadline_error(where, text("a rank did not come to this round's collectives within ", deadline, " s"),
-                           text("Check that every rank is alive and processes the same rounds, or raise options::deadline"));
+      throw deadline_error(
+          where, text("a rank did not come to this round's collectives within ", deadline, " s"),
+          text("Check that every rank is alive and processes the same rounds, or raise the deadline (options::deadline)"));
     }
   }
   void abort() noexcept {

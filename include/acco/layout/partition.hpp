@@ -13,6 +13,7 @@ struct bucket {
   std::size_t begin;   ///< first element, in the padded numbering
   std::size_t share;   ///< elements of every rank's share, padding included; rank r's begins at begin + r * share
   std::size_t offset;  ///< where a rank's share begins in its slice
+  std::size_t index;   ///< its number: those before it are full
 };
 
 /// `elements` numbers cut into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one after the
@@ -36,7 +37,7 @@ class partition {
   [[nodiscard]] constexpr int ranks() const noexcept { return static_cast<int>(ranks_); }
   [[nodiscard]] constexpr std::size_t buckets() const noexcept { return buckets_; }
   [[nodiscard]] constexpr bucket operator[](std::size_t index) const noexcept {
-    return {index * share_ * ranks_, index + 1 == buckets_ ? last_share_ : share_, index * share_};
+    return {index * share_ * ranks_, index + 1 == buckets_ ? last_share_ : share_, index * share_, index};
   }
   [[nodiscard]] constexpr std::size_t slice_size() const noexcept { return (buckets_ - 1) * share_ + last_share_; }
   [[nodiscard]] constexpr std::size_t padded_size() const noexcept { return slice_size() * ranks_; }

@@ -39,13 +39,13 @@ class exchange {
         chosen_piece_bytes_(piece_bytes),
         hops_(size()),
         crowded_(size() - 1 > most_peers),
-        usual_{crowded_ ? most_peers / channel_count : static_cast<std::size_t>(size()), channel_count} {
+        usual_{crowded_ ? most_peers / batch_count : static_cast<std::size_t>(size()), batch_count} {
     const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
     const std::size_t chosen =
         piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
     piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
     const std::size_t messages = 2 * std::max(usual_.steps, std::size_t{8});
-    for (channel& each : channels_) group_.reserve(each, messages, piece_bytes_);
+    for (batch& each : batches_) group_.reserve(each, messages, piece_bytes_);
   }
   /// Another channel over the same connections.
   exchange(exchange const& other, std::in_place_t) : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared()) {
@@ -103,26 +103,26 @@ class exchange {
       const std::size_t begin = std::min(static_cast<std::size_t>(of) * longest, whole.size());
       return whole.subspan(begin, std::min(longest, whole.size() - begin));
     };
-    const auto receive = [&](channel& into, std::uint32_t half, int from, std::span<std::byte> bytes) {
+    const auto receive = [&](batch& into, std::uint32_t half, int from, std::span<std::byte> bytes) {
       group_.receive(into, label(half), from, bytes.data(), bytes.size());
     };
-    const auto send = [&](channel& into, std::uint32_t half, int to, std::span<std::byte> bytes) {
+    const auto send = [&](batch& into, std::uint32_t half, int to, std::span<std::byte> bytes) {
       group_.send(into, label(half), to, bytes.data(), bytes.size());
     };
     return operate(queue, collective::broadcast, crowded_, [&] {
       const direct_steps steps(rank(), size(), 1);
-      const auto nothing = [](channel&, std::size_t) {};
-      const auto spread = [&](channel& into, std::size_t step) {
+      const auto nothing = [](batch&, std::size_t) {};
+      const auto spread = [&](batch& into, std::size_t step) {
         const int to = steps.at(step).to;
         if (to == root) return;
         send(into, 0, to, part(to));
         send(into, 0, to, part(root));
       };
-      const auto take = [&](channel& into, std::size_t) {
+      const auto take = [&](batch& into, std::size_t) {
         receive(into, 0, root, part(rank()));
         receive(into, 0, root, part(root));
       };
-      const auto pass_on = [&](channel& into, std::size_t step) {
+      const auto pass_on = [&](batch& into, std::size_t step) {
         auto const [to, from, gives, takes] = steps.at(step);
         if (from != root && from != rank()) receive(into, 1, from, part(from));
         if (to != root && to != rank()) send(into, 1, to, part(rank()));
@@ -141,12 +141,12 @@ class exchange {
   void abandon(std::string_view reason, int blamed = -1) noexcept { group_.abandon(reason, blamed); }
 
  private:
-  using channel = typename message_group<Transport>::channel;
+  using batch = typename message_group<Transport>::batch;
   struct grouping {
     std::size_t steps, stages;  // steps of a stage: their messages are completed together; stages under way
   };
-  using work_on_step = function_view<void(channel& channel, std::size_t step)>;
-  static constexpr std::size_t channel_count = 4;
+  using work_on_step = function_view<void(batch& messages, std::size_t step)>;
+  static constexpr std::size_t batch_count = 4;
   static constexpr grouping one_by_one{1, 1};
   static constexpr std::size_t smallest_piece = std::size_t{8} << 10U;
   static constexpr std::size_t most_relayed = std::size_t{4} << 10U;  // above it travels longer than a message takes to begin
@@ -154,7 +154,7 @@ class exchange {
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   /// A piece from each rank of the stages under way.
-  [[nodiscard]] std::size_t arrival_bytes() const noexcept { return channel_count * stage_pieces() * piece_bytes_; }
+  [[nodiscard]] std::size_t arrival_bytes() const noexcept { return batch_count * stage_pieces() * piece_bytes_; }
   [[nodiscard]] std::size_t stage_pieces() const noexcept { return crowded_ ? usual_.steps : ranks() - 1; }
   /// Of a piece whose addends come one after another.
   [[nodiscard]] std::size_t sum_bytes() const noexcept { return crowded_ ? widest * piece_bytes_ : 0; }
@@ -169,8 +169,8 @@ class exchange {
   }
   /// Where a piece of T arrives: the place-th of its stage.
   template <class T>
-  [[nodiscard]] T* arrivals(channel const& stage, std::size_t place) const noexcept {
-    const auto of = static_cast<std::size_t>(&stage - channels_);
+  [[nodiscard]] T* arrivals(batch const& stage, std::size_t place) const noexcept {
+    const auto of = static_cast<std::size_t>(&stage - batches_);
     return reinterpret_cast<T*>(arrivals_.get() + (of * stage_pieces() + place) * piece_bytes_);
   }
   void make_room() {
@@ -197,13 +197,13 @@ class exchange {
     return operate(queue, operation, false, [&] {
       return in_stages(
           queue, steps.count(), usual_,
-          [&](channel& into, std::size_t step) {
+          [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (to == rank()) return;
             group_.receive(into, label(takes), from, arrivals<From>(into, place(from)), size_of(takes) * sizeof(From));
             group_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
           },
-          [&](channel& of, std::size_t step) {
+          [&](batch& of, std::size_t step) {
             const std::size_t piece = steps.at(step).takes;
             if (step != piece * ranks()) return;  // once for all ranks
             const auto source = [&](int from) -> From const* {
@@ -225,14 +225,14 @@ class exchange {
     return operate(queue, operation, true, [&] {
       return in_stages(
           queue, steps.count(), usual_,
-          [&](channel& into, std::size_t step) {
+          [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (from != rank() && takes != exchange_step::nothing)
               group_.receive(into, label(takes), from, arrivals<From>(into, step % usual_.steps), size_of(takes) * sizeof(From));
             if (to != rank() && gives != exchange_step::nothing)
               group_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
           },
-          [&](channel& of, std::size_t step) {
+          [&](batch& of, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (takes == exchange_step::nothing) return;
             const std::size_t n = size_of(takes);
@@ -255,7 +255,7 @@ class exchange {
     return operate(queue, collective::all_reduce, true, [&] {
       return in_stages(
           queue, hops_.count(), one_by_one,
-          [&](channel& into, std::size_t step) {
+          [&](batch& into, std::size_t step) {
             if (step == 0) std::memcpy(block(0), in.data(), in.size_bytes());
             const auto hop = hops_[step];
             for (int k = 1; k < hop.radix; ++k) {
@@ -266,7 +266,7 @@ class exchange {
               group_.send(into, operation_, (rank() + size() - away) % size(), blocks, bytes);
             }
           },
-          [&](channel&, std::size_t step) {
+          [&](batch&, std::size_t step) {
             if (step + 1 != hops_.count()) return;
             const auto source = [&](int from) -> T const* { return block((from + size() - rank()) % size()); };
             elementwise::sum_sources(size(), source, out.data(), out.size(), false);
@@ -282,7 +282,7 @@ class exchange {
     return operate(queue, operation, crowded_, [&] {
       return in_stages(
           queue, steps.count(), usual_,
-          [&](channel& into, std::size_t step) {
+          [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             const std::size_t offset = gives * piece, count = std::min(piece, bytes - offset);
             if (to != rank()) {
@@ -292,7 +292,7 @@ class exchange {
               std::memcpy(arriving(to, offset), leaving(to, offset), count);
             }
           },
-          [](channel&, std::size_t) {});
+          [](batch&, std::size_t) {});
     });
   }
 
@@ -314,12 +314,12 @@ class exchange {
     const std::size_t stages = (steps + by.steps - 1) / by.steps;
     const auto of = [&](std::size_t stage, work_on_step const& work) {
       for (std::size_t step = stage * by.steps; step < std::min((stage + 1) * by.steps, steps); ++step)
-        work(channels_[stage % channel_count], step);
+        work(batches_[stage % batch_count], step);
     };
     for (;;) {
       for (; started_ < stages && started_ < finished_ + by.stages; ++started_) of(started_, start);
       if (finished_ == stages) return true;
-      if (!group_.settle(queue, channels_[finished_ % channel_count], operation_.operation)) return false;
+      if (!group_.settle(queue, batches_[finished_ % batch_count], operation_.operation)) return false;
       of(finished_++, finish);
     }
   }
@@ -331,7 +331,7 @@ class exchange {
   grouping usual_;
   std::size_t piece_bytes_;
   std::unique_ptr<std::byte[]> arrivals_, sums_;
-  channel channels_[channel_count];
+  batch batches_[batch_count];
   message_label operation_{};               // under way
   std::size_t started_ = 0, finished_ = 0;  // stages of it
   std::size_t half_ = 0;                    // of a broadcast

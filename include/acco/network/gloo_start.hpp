@@ -159,7 +159,7 @@ template <class Meeting>
   char const* const named = std::getenv("GLOO_SOCKET_IFNAME");
   attributes.iface = !chosen.interface.empty() ? chosen.interface : named != nullptr ? named : "";
   if (attributes.iface.empty()) attributes.hostname = address.empty() ? host_name() : address;
-  if (net::is_address(attributes.iface)) std::swap(attributes.hostname, attributes.iface);
+  if (net::is_numeric(attributes.iface)) std::swap(attributes.hostname, attributes.iface);
   return meshed(
       mine, [&] { return gloo::transport::tcp::CreateDevice(attributes); },
       attributes.iface.empty() ? attributes.hostname : attributes.iface, leads_home(attributes, chosen.deadline), chosen.deadline,

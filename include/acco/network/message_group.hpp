@@ -38,7 +38,7 @@ class message_group {
 
  public:
   /// Messages that belong together, completed in order.
-  struct channel {
+  struct batch {
     std::vector<transfer> transfers;
     std::size_t settled = 0;
   };
@@ -63,19 +63,19 @@ class message_group {
     return label_ = {next_sequence_++, operation, 0, channel_};
   }
   /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
-  void reserve(channel& in, std::size_t messages, std::size_t bytes) const {
+  void reserve(batch& in, std::size_t messages, std::size_t bytes) const {
     in.transfers.reserve(messages * (bytes / Transport::largest_message + 1));
   }
 
   /// Starts a message. In parts where it is longer than the transport can carry.
-  void receive(channel& into, message_label label, int from, void* to, std::size_t bytes) {
+  void receive(batch& into, message_label label, int from, void* to, std::size_t bytes) {
     busy_peer_ = from;
     for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
       const std::size_t part = std::min(bytes - at, Transport::largest_message);
       into.transfers.push_back({transport().receive(from, label, static_cast<std::byte*>(to) + at, part), from, true});
     }
   }
-  void send(channel& into, message_label label, int to, void const* from, std::size_t bytes) {
+  void send(batch& into, message_label label, int to, void const* from, std::size_t bytes) {
     busy_peer_ = to;
     sent_.fetch_add(bytes, std::memory_order_relaxed);
     for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
@@ -90,8 +90,8 @@ class message_group {
     return done ? progress::done : moved ? progress::advanced : progress::pending;
   }
 
-  /// Completes the channel's messages in order: whether none is left. The deadline runs.
-  bool settle(host_queue const& queue, channel& of, collective operation) {
+  /// Completes the batch's messages in order: whether none is left. The deadline runs.
+  bool settle(host_queue const& queue, batch& of, collective operation) {
     while (of.settled < of.transfers.size()) {
       transfer& next = of.transfers[of.settled];
       busy_peer_ = next.peer;
@@ -154,7 +154,7 @@ class message_group {
  private:
   [[nodiscard]] Transport& transport() noexcept { return all_->transport(); }
 
-  [[noreturn]] void throw_expired(host_queue const& queue, channel& of, collective operation) {
+  [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
     std::vector<bool> absent = called_ ? roll_call_.absent(transport(), label_) : std::vector<bool>();
     const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];  // `first` has come, and waits itself
@@ -178,7 +178,7 @@ class message_group {
     throw deadline_error(
         queue.place, text("rank ", who, " did not come to ", name_of(operation), " within ", queue.deadline, " s"),
         text("Check that it is alive, that the network between the ranks carries data, and that it makes the same "
-             "calls (acco::debug finds the first that differs); or raise options::deadline"),
+             "calls (acco::debug finds the first that differs); or raise the deadline (options::deadline, or that of split)"),
         lowest);
   }
 

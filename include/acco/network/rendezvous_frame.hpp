@@ -12,14 +12,16 @@
 //   20      b   body
 //   20+b    p   proof
 //
+// clang-format off
 //   kind          said by   body
 //   1 hello       guest     run: bytes, rank: 4, size: 4, guest's nonce: 16          no proof
 //   2 welcome     rank 0    rank 0's nonce: 16
 //   3 join        guest     -                                                       from now on it counts as that rank
 //   4 assembled   rank 0    host: bytes, how other hosts reach rank 0's               when all have joined
-//   5 bring       guest     form: 1 (0: whole, 1: in parts), what the guest contributes, as it is; in parts: `bytes` for every
-//   rank 6 answer      rank 0    `bytes` from every rank, in their order: its contribution, or the part of it for this guest 7
-//   refusal     rank 0    reason: 4, rank that caused it: 4, what: bytes, advice: bytes; at any time, and the last frame
+//   5 bring       guest     form: 1 (0: whole, 1: in parts), what the guest contributes, as it is; in parts: `bytes` for each rank
+//   6 answer      rank 0    `bytes` from each rank, in their order: its contribution, or the part of it for this guest
+//   7 refusal     rank 0    reason: 4, rank that caused it: 4, what: bytes, advice: bytes; at any time, and the last frame
+// clang-format on
 //
 // Each kind is said at most once in a conversation. The proof is a message authentication code, under the shared secret, of
 //

@@ -187,12 +187,6 @@ inline lookup look_up(std::string const& host, std::uint16_t port, clock::time_p
   return shared->done ? std::move(shared->answer) : lookup{};
 }
 
-/// Whether this is an address in digits, and no name.
-inline bool is_address(std::string const& name) {
-  in6_addr any{};
-  return inet_pton(AF_INET, name.c_str(), &any) == 1 || inet_pton(AF_INET6, name.c_str(), &any) == 1;
-}
-
 /// The addresses of a network interface of this host, and the names of all interfaces that have one.
 struct interfaces {
   std::vector<endpoint> found{};

@@ -11,10 +11,11 @@ namespace ACCO_NAMESPACE {
 
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
-/// max(p, g) Phi (p Phi + g Phi where p != g; nothing under `synchronous` where p <= g)
+/// for the round in flight p Phi where p = g, p Phi + g Phi elsewhere; nothing under `synchronous` where p <= g; with
+/// `stable_addresses` (not under `synchronous`) or frozen tensors max(p, g) of the trainable ones
 /// + (k + 1) m Phi / N + s Phi / N; where rounds travel encoded, + the encoded bytes of Phi gradients, and
 /// once more of gradients or parameters, whichever are more.
-/// Bookkeeping that does not grow with the parameters is not counted.
+/// Bookkeeping is not counted: a few KiB, and 16 bytes for every block of at most 4096 elements of the slice.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole

@@ -18,12 +18,25 @@ struct round_counts {
   double finishing = 0;  ///< ranks that have no more data
   // summed for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
+
+  static constexpr std::size_t usual_numbers = 3, all_numbers = 6;  // that travel: the first ones, or all
+  constexpr void write(double (&to)[all_numbers]) const noexcept {
+    to[0] = weight;
+    to[1] = loss_sum;
+    to[2] = finishing;
+    to[3] = micro_batch_seconds;
+    to[4] = estimate_seconds;
+    to[5] = commit_seconds;
+  }
+  [[nodiscard]] static constexpr round_counts read(double const (&from)[all_numbers]) noexcept {
+    return {from[0], from[1], from[2], from[3], from[4], from[5]};
+  }
 };
-inline constexpr std::size_t round_count_numbers = 3, measuring_round_count_numbers = sizeof(round_counts) / sizeof(double);
 
 /// The small numbers of the round in flight; they live where the works of a round can read and write them.
 struct round_numbers {
-  round_counts mine, all;
+  double counts_mine[round_counts::all_numbers] = {}, counts_all[round_counts::all_numbers] = {};  // as they travel
+  round_counts all;
   double squares_mine = 0, squares_all = 0;
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
   double norm = 0, clip = 1, scale = 0;
@@ -72,7 +85,7 @@ struct begin_step {
   round_counts mine;
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
-    n->mine = mine;
+    mine.write(n->counts_mine);
     n->apply = n->skip = n->not_finite = n->nothing = false;
     if (!searched) {
       n->found = 0;
@@ -98,6 +111,7 @@ struct weigh_step {
   int ranks;
   bool fresh;
   constexpr bool operator()() const {
+    n->all = round_counts::read(n->counts_all);
     weigh(*n, ranks, fresh);
     return !n->nothing;
   }

@@ -9,6 +9,7 @@
 #include "acco/encoding/encoding.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/observe/memory_table.hpp"
+#include "acco/round/stagger.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -29,11 +30,12 @@ class encoded_buffers {
     if constexpr (encoding<Parameters>) arriving_bytes_ = std::max(arriving_bytes_, whole<Parameters>());
   }
   void count(memory_table& table) const noexcept {
-    table.encoded += Storage::allocation_size(leaving_bytes_, stagger) + Storage::allocation_size(arriving_bytes_, stagger + 1);
+    table.encoded += Storage::allocation_size(leaving_bytes_, stagger::encoded) +
+                     Storage::allocation_size(arriving_bytes_, stagger::encoded + 1);
   }
   void allocate(Storage const& storage, typename Storage::queue& queue) {
-    leaving_ = storage.allocate(leaving_bytes_, stagger);
-    arriving_ = storage.allocate(arriving_bytes_, stagger + 1);
+    leaving_ = storage.allocate(leaving_bytes_, stagger::encoded);
+    arriving_ = storage.allocate(arriving_bytes_, stagger::encoded + 1);
     Storage::clear(queue, leaving_.template as<std::byte>(), leaving_bytes_);
     Storage::clear(queue, arriving_.template as<std::byte>(), arriving_bytes_);
   }
@@ -55,12 +57,11 @@ class encoded_buffers {
   }
 
  private:
-  static constexpr std::size_t stagger = 18;
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(shares_.ranks()); }
   /// Where a bucket's begin: the buckets before it are full.
   template <encoding Encoding>
   [[nodiscard]] std::size_t begin(bucket const& b) const noexcept {
-    return b.offset == 0 ? 0 : b.offset / shares_[0].share * ranks() * encoded_size<Encoding>(shares_[0].share);
+    return b.index * ranks() * encoded_size<Encoding>(shares_[0].share);
   }
   template <encoding Encoding>
   [[nodiscard]] std::size_t whole() const noexcept {

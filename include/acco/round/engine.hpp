@@ -53,7 +53,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
   ~round_engine() override {
-    part_.end(in_flight_);
+    membership_.end(in_flight_);
     queue().stop();
   }
 
@@ -68,12 +68,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Compares the ranks' construction, allocates, and gives every rank the parameters of rank 0. Collective; blocks.
   void initialize(std::span<parameter_type const> values) override {
     queue().place.phase = "initialize";
-    part_.join();
+    membership_.join();
     works_.joined(schedule_->same_everywhere());
     description construction;
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
-    part_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
+    membership_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
     works_.allocate();  // first: it makes room in the queue
     accumulator_.allocate(works_.storage(), queue());
     accumulator_.set_parameters(queue(), values);
@@ -101,7 +101,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
   std::optional<round_report> accumulated(double weight, double loss_sum) override {
     throw_put_off();
-    part_.take_part();
+    membership_.take_part();
     queue().poll();
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
@@ -120,7 +120,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Collective; blocks.
   void finish() override {
     throw_put_off();
-    part_.take_part();
+    membership_.take_part();
     queue().clock().arrive(micro_batches_);
     if (in_flight_) land();
     mine_.finishing = 1;
@@ -133,16 +133,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     mine_ = {};
     while (!begins_step(*schedule_, next_round_)) ++next_round_;
     if (!showing_masters_) {
-      auto unused = accumulator_.launch(queue(), true);
+      auto masters_arrive = accumulator_.launch(queue(), true);
       accumulator_.empty(queue());
       queue().after_computation();
-      works_.gather_masters(unused.parameters());
+      works_.gather_masters(masters_arrive.parameters());
       queue().before_computation();
-      accumulator_.land(queue(), std::move(unused));
+      accumulator_.land(queue(), std::move(masters_arrive));
       showing_masters_ = true;
     }
     quiet_ = true;
-    part_.finish();
+    membership_.finish();
     queue().clock().begin();
   }
 
@@ -181,8 +181,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return digest;
   }
 
-  void leave(std::string_view reason) noexcept override { part_.leave(reason); }
-  [[nodiscard]] bool in_step() const noexcept override { return part_.in_step(); }
+  void leave(std::string_view reason) noexcept override { membership_.leave(reason); }
+  [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }
 
  private:
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
@@ -264,7 +264,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     in_flight_ = true;
     queue().clock().start();
 
-    works_.begin(carried, measures ? measuring_round_count_numbers : round_count_numbers, {steps_, samples_, rate_});
+    works_.begin(carried, measures ? round_counts::all_numbers : round_counts::usual_numbers, {steps_, samples_, rate_});
     accumulator_.empty(queue());
     sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
     works_.end();
@@ -284,7 +284,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void raise() {
     if (!works_.numbers().not_finite && works_.numbers().diverged_all == 0) return;
     in_flight_ = false;
-    part_.together([&] { works_.raise_non_finite(); });
+    membership_.together([&] { works_.raise_non_finite(); });
   }
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
@@ -318,7 +318,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     sums_.add(report);
     ++next_round_;
     if (skipped_in_a_row_ > options_.skip_limit) {
-      part_.together([this] {
+      membership_.together([this] {
         throw non_finite_error(
             queue().place, text(skipped_in_a_row_, " updates in a row were skipped because of gradients that are not finite"),
             text("The model has diverged: start again with a lower learning rate, or raise options::skip_limit"));
@@ -381,7 +381,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   double rate_ = 1;
 
   works_type works_;  // its queue's threads use what is above
-  membership<Backend> part_{works_.backend()};
+  membership<Backend> membership_{works_.backend()};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -14,6 +14,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/observe/memory_table.hpp"
+#include "acco/round/stagger.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -52,13 +53,12 @@ class round_buffers {
 /// empty accumulator; `land` brings the parameters that arrived into use, all at once: a round that fails leaves no trace in
 /// them.
 ///
-/// | mode       | when                                     | the round carries | parameters arrive  | landing            | spans
-/// |
-/// |------------|------------------------------------------|-------------------|--------------------|--------------------|-------|
-/// | exchanging | the computation waits, equal sizes       | the accumulator   | in the accumulator | the two are swapped| move |
-/// | delivering | it waits; stable, or smaller parameters  | the accumulator   | in the accumulator | copied             | stay |
-/// | rotating   | it continues                             | the accumulator   | in a third buffer  | pointers rotate    | move |
-/// | copying    | stable addresses, or frozen tensors      | a copy, without   | in the copy        | copied             | stay |
+/// | mode       | when                                    | the round carries | parameters arrive  | landing         | spans |
+/// |------------|-----------------------------------------|-------------------|--------------------|-----------------|-------|
+/// | exchanging | the computation waits, equal sizes      | the accumulator   | in the accumulator | they swap       | move  |
+/// | delivering | it waits; stable, or smaller parameters | the accumulator   | in the accumulator | copied          | stay  |
+/// | rotating   | it continues                            | the accumulator   | in a third buffer  | pointers rotate | move  |
+/// | copying    | stable addresses, or frozen tensors     | a copy, without   | in the copy        | copied          | stay  |
 ///
 /// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`). Where
 /// parameter and gradient differ in size, rotating has two pairs of buffers. A round that `keeps` (rotating, copying) leaves the
@@ -87,14 +87,14 @@ class gradient_accumulator {
   /// Fills in this class's rows of the byte table.
   void count(memory_table& table) const noexcept {
     for (std::size_t k = 0; k < buffer_count; ++k) {
-      const std::size_t bytes = Storage::allocation_size(size_of(k), k);
+      const std::size_t bytes = Storage::allocation_size(size_of(k), stagger::accumulator + k);
       (k == 0 ? table.parameters : k == 1 ? table.gradients : table.in_flight) += bytes;
     }
   }
 
   /// Allocates; gradients are zero, parameters undefined until `set_parameters`.
   void allocate(Storage const& storage, queue& q) {
-    for (std::size_t k = 0; k < buffer_count; ++k) buffers_[k] = storage.allocate(size_of(k), k);
+    for (std::size_t k = 0; k < buffer_count; ++k) buffers_[k] = storage.allocate(size_of(k), stagger::accumulator + k);
     parameters_ = buffers_[0].template as<parameter_type>();
     gradients_ = buffers_[1].template as<gradient_type>();
     arriving_ = buffers_[2].template as<parameter_type>();

@@ -15,6 +15,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/observe/memory_table.hpp"
+#include "acco/round/stagger.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/update_table.hpp"
 
@@ -40,9 +41,9 @@ class sharded_state {
   }
 
   void count(memory_table& table) const noexcept {
-    table.masters += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), 4);
+    table.masters += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::masters);
     for (std::size_t k = 0; k < Rule::slot_count; ++k)
-      table.slots += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), 5 + k);
+      table.slots += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
   }
 
   void allocate(Storage const& storage, queue& q) {
@@ -52,10 +53,10 @@ class sharded_state {
     for (std::size_t k = 0; k < cut_.size(); ++k) blocks_[k] = cut_[k];
     q.after_computation();
     blocks_.upload(q);
-    masters_ = storage.allocate(shares_.slice_size() * sizeof(master_type), 4);
+    masters_ = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::masters);
     Storage::clear(q, masters(), shares_.slice_size());
     for (std::size_t k = 0; k < Rule::slot_count; ++k) {
-      slots_[k] = storage.allocate(shares_.slice_size() * sizeof(master_type), 5 + k);
+      slots_[k] = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
       Storage::clear(q, slot(k), shares_.slice_size());
     }
   }

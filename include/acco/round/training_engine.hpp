@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the trainer's side (any_optimizer.hpp) and the engine (round.hpp): where the types of schedule, rule,
+// The interface between the trainer's side (any_optimizer.hpp) and the engine (engine.hpp): where the types of schedule, rule,
 // storage and backend end.
 #pragma once
 

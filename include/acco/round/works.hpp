@@ -27,8 +27,8 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/non_finite.hpp"
 #include "acco/round/sharded_state.hpp"
+#include "acco/round/stagger.hpp"
 #include "acco/schedule/schedule.hpp"
-#include "acco/storage/coding.hpp"
 #include "acco/storage/storage.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -80,7 +80,6 @@ class round_works {
     if constexpr (traits_of<Backend>.watched) queue_.watch(backend_.watch());
     if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
   }
-  [[nodiscard]] partition const& shares() const noexcept { return shares_; }
   [[nodiscard]] sharded_state<Storage, Rule>& state() noexcept { return state_; }
 
   /// Rounds may travel as `wire` says. Before `count` and `allocate`.
@@ -91,8 +90,8 @@ class round_works {
   void count(memory_table& table) const noexcept {
     state_.count(table);
     encoded_.count(table);
-    table.reduced = Storage::allocation_size(reduced_bytes(), reduced_stagger) +
-                    Storage::allocation_size(received_bytes(), reduced_stagger + 1);
+    table.reduced = Storage::allocation_size(reduced_bytes(), stagger::reduced) +
+                    Storage::allocation_size(received_bytes(), stagger::reduced + 1);
     if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
   }
   void allocate() {
@@ -101,8 +100,8 @@ class round_works {
       each->resize(shares_.buckets());
     state_.allocate(storage_, queue_);
     encoded_.allocate(storage_, queue_);
-    reduced_ = storage_.allocate(reduced_bytes(), reduced_stagger);
-    received_ = storage_.allocate(received_bytes(), reduced_stagger + 1);
+    reduced_ = storage_.allocate(reduced_bytes(), stagger::reduced);
+    received_ = storage_.allocate(received_bytes(), stagger::reduced + 1);
     numbers_ = {storage_, 1};
     squares_ = {storage_, shares_.buckets()};
     Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
@@ -135,7 +134,7 @@ class round_works {
     queue_.after_computation();
     queue_.stamp([to = &times_.begin](double now) { *to = now; });
     Storage::run(queue_, begin_step{n, mine, plan_.keeps});
-    all_reduce(&n->mine.weight, &n->all.weight, summed);
+    all_reduce(n->counts_mine, n->counts_all, summed);
     Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
     weighed_at_ = queue_.mark();
     state_.prepare({position.steps + 1, position.rate});
@@ -196,7 +195,6 @@ class round_works {
   }
 
  private:
-  static constexpr std::size_t reduced_stagger = 16;
   /// At most: tasks, marks included, of a round's three sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A schedule is a table over rounds: which gradients a round carries, what its update does, and whether the computation waits for
-// it. The state of a schedule is the round's index, so all ranks agree on it and a checkpoint stores one integer.
+// it. The state of a schedule is the round's index, so all ranks agree on it.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays in host memory, encoded block by block: what `host_storage` and the backends' pieces do. A block passes through the
+// Arrays in host memory, encoded block by block: what `host_storage` does. A block passes through the
 // cache, so memory is read and written once.
 #pragma once
 

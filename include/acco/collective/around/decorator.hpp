@@ -19,7 +19,6 @@ namespace ACCO_SIMD_NAMESPACE {
 struct collective_call {
   collective operation;
   std::size_t whole_bytes;
-  std::size_t elements;
 };
 
 /// What an `Around` keeps for its work in a queue, of a type for each type of queue: made when the first queue of that type is
@@ -97,35 +96,32 @@ class decorated_backend {
   void all_reduce(Queue& queue, partial<T const> in, replicated<T> out)
     requires requires(Backend& b) { b.all_reduce(queue, in, out); }
   {
-    around(queue, {collective::all_reduce, in.local().size_bytes(), in.local().size()},
-           [&] { backend_.all_reduce(queue, in, out); });
+    around(queue, {collective::all_reduce, in.local().size_bytes()}, [&] { backend_.all_reduce(queue, in, out); });
   }
   template <class Queue, class Gradient, class Sum, class... Accumulate>
   void reduce_scatter(Queue& queue, partial<Gradient const> in, sharded<Sum> out, Accumulate... add)
     requires requires(Backend& b) { b.reduce_scatter(queue, in, out, add...); }
   {
-    around(queue, {collective::reduce_scatter, in.local().size_bytes(), in.local().size()},
+    around(queue, {collective::reduce_scatter, in.local().size_bytes()},
            [&] { backend_.reduce_scatter(queue, in, out, add...); });
   }
   template <class Queue, class T>
   void all_gather(Queue& queue, sharded<T const> in, replicated<T> out)
     requires requires(Backend& b) { b.all_gather(queue, in, out); }
   {
-    around(queue, {collective::all_gather, out.whole().size_bytes(), out.whole().size()},
-           [&] { backend_.all_gather(queue, in, out); });
+    around(queue, {collective::all_gather, out.whole().size_bytes()}, [&] { backend_.all_gather(queue, in, out); });
   }
   template <class Queue, class T>
   void broadcast(Queue& queue, replicated<T> whole, int root)
     requires requires(Backend& b) { b.broadcast(queue, whole, root); }
   {
-    around(queue, {collective::broadcast, whole.whole().size_bytes(), whole.whole().size()},
-           [&] { backend_.broadcast(queue, whole, root); });
+    around(queue, {collective::broadcast, whole.whole().size_bytes()}, [&] { backend_.broadcast(queue, whole, root); });
   }
   template <class Queue>
   void all_to_all(Queue& queue, std::span<std::byte const> in, std::span<std::byte> out)
     requires requires(Backend& b) { b.all_to_all(queue, in, out); }
   {
-    around(queue, {collective::all_to_all, in.size(), in.size()}, [&] { backend_.all_to_all(queue, in, out); });
+    around(queue, {collective::all_to_all, in.size()}, [&] { backend_.all_to_all(queue, in, out); });
   }
 
   void abandon(std::string_view reason) const noexcept

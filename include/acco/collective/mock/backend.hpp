@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend for tests: ranks of a deterministic world (mock_world.hpp).
+// The backend for tests: ranks of a deterministic world (world.hpp).
 #pragma once
 
 #include <algorithm>

@@ -52,7 +52,7 @@ struct mock_options {
   std::function<mock_fault(mock_event const&)> fault = [](mock_event const&) { return mock_fault::none; };
 };
 
-/// What one rank has asked of the network so far; bytes are what a ring would send (collective/redistribution.hpp).
+/// What one rank has asked of the network so far; bytes are those it handed over (`bytes_handed_over`).
 struct mock_counters {
   std::array<std::uint64_t, collective_kinds> calls{}, bytes{};
   [[nodiscard]] std::uint64_t calls_of(collective operation) const { return calls[static_cast<std::size_t>(operation)]; }

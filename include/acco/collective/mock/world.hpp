@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A deterministic world of ranks that take turns: transfers complete when a script says so, buffers in flight are poisoned, calls
-// and bytes are counted, and faults are injected. mock.hpp has the backend.
+// and bytes are counted, and faults are injected. backend.hpp has the backend.
 #pragma once
 
 #include <algorithm>
