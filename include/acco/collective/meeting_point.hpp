@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "acco/collective/impossible.hpp"
 #include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/error.hpp"
@@ -31,6 +32,7 @@ class meeting_point {
     void* ready =
         nullptr;  ///< of a queue that orders other memory: when the data may be read, when this rank has read the others'
     void* read = nullptr;
+    [[nodiscard]] impossible::call call() const noexcept { return {operation, count, element, root}; }
   };
 
   explicit meeting_point(int ranks)
@@ -48,15 +50,9 @@ class meeting_point {
     wait_for_all(rank, mine, where, deadline);
     for (int peer = 0; peer < size(); ++peer) {
       post const& other = of(peer);
-      if (other.operation == mine.operation && other.count == mine.count && other.element == mine.element &&
-          other.root == mine.root)
-        continue;
+      if (other.call() == mine.call()) continue;
       fail(rank, "the ranks called different operations");
-      throw mismatch_error(
-          where,
-          text("this rank calls ", name_of(mine.operation), " of ", mine.count, " elements of ", mine.element, " bytes, rank ",
-               peer, " calls ", name_of(other.operation), " of ", other.count, " elements of ", other.element, " bytes"),
-          text("Every rank must make the same calls in the same order, one at a time"), peer);
+      impossible::throw_mismatch(where, mine.call(), peer, other.call());
     }
   }
 
@@ -136,13 +132,12 @@ class meeting_point {
       for (int peer = 0; peer < size(); ++peer) {
         char const* const how = left_[static_cast<std::size_t>(peer)];
         if (how == nullptr || came_[static_cast<std::size_t>(peer)]) continue;
-        failed_rank_ = peer;
-        reason_ = text("it ", how, " and did not come to ", name_of(operation));
-        lock.unlock();
-        changed_.notify_all();
-        throw peer_error(where, text("rank ", peer, " ", how, " and will not come to this ", name_of(operation)),
-                         text("Let every rank process the same rounds, or call finish() on the ranks that have no more data"),
-                         peer);
+        impossible::throw_departed(where, operation, peer, how, [&](text const& reason) {
+          failed_rank_ = peer;
+          reason_ = reason;
+          lock.unlock();
+          changed_.notify_all();
+        });
       }
       if (changed_.wait_until(lock, until) == std::cv_status::timeout && generation_ == mine && failed_rank_ < 0) {
         auto const [who, missing] = ranks_where(size(), [&](int peer) { return !came_[static_cast<std::size_t>(peer)]; });
@@ -157,13 +152,8 @@ class meeting_point {
       }
     }
   }
-  [[noreturn]] void throw_failure(error_place where, collective operation) const {
-    if (failed_rank_ == where.rank) {
-      throw peer_error(where, text(name_of(operation), " is impossible because this rank has left or came too late: ", reason_),
-                       text("Look at what kept it, or at its own first error"), failed_rank_);
-    }
-    throw peer_error(where, text(name_of(operation), " is impossible because rank ", failed_rank_, " failed: ", reason_),
-                     text("Look at rank ", failed_rank_, "'s own error first"), failed_rank_);
+  [[noreturn]] void throw_failure(error_place const& where, collective operation) const {
+    impossible::throw_failed(where, operation, failed_rank_, reason_.view());
   }
 
   std::mutex mutex_;

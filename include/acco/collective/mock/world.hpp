@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "acco/collective/impossible.hpp"
 #include "acco/collective/mock/script.hpp"
 #include "acco/collective/mock/turns.hpp"
 #include "acco/collective/ranks_where.hpp"
@@ -60,6 +61,7 @@ class mock_world {
     std::size_t count = 0, element = 0;
     int root = 0;
     bytes data;  // what the rank brought
+    [[nodiscard]] impossible::call call() const noexcept { return {operation, count, element, root}; }
   };
   struct exchange {
     std::size_t index;  // the same on every rank: how many collectives came before
@@ -219,23 +221,15 @@ class mock_world {
       for (int peer = 0; peer < size; ++peer) {
         char const* const how = end_of(in_channel, peer).left;
         if (how == nullptr || all.posts[static_cast<std::size_t>(peer)].here) continue;
-        fail(in_channel, peer, text("it ", how, " and did not come to ", name_of(operation)).view());
-        throw peer_error(where, text("rank ", peer, " ", how, " and will not come to this ", name_of(operation)),
-                         text("Let every rank process the same rounds, or call finish() on the ranks that have no more data"),
-                         peer);
+        impossible::throw_departed(where, operation, peer, how,
+                                   [&](text const& reason) { fail(in_channel, peer, reason.view()); });
       }
       return progress::pending;
     }
     post const& mine = all.posts[static_cast<std::size_t>(rank)];
     for (int peer = 0; peer < size; ++peer) {
       post const& other = all.posts[static_cast<std::size_t>(peer)];
-      if (other.operation == mine.operation && other.count == mine.count && other.element == mine.element &&
-          other.root == mine.root)
-        continue;
-      throw mismatch_error(where,
-                           text("this rank calls ", name_of(operation), " of ", mine.count, " elements, rank ", peer, " calls ",
-                                name_of(other.operation), " of ", other.count, " elements"),
-                           text("Every rank must make the same calls in the same order"), peer);
+      if (other.call() != mine.call()) impossible::throw_mismatch(where, mine.call(), peer, other.call());
     }
     if (me.lost) return progress::pending;
     if (me.polls_left > 0 && !here.waiting) {
@@ -256,13 +250,8 @@ class mock_world {
     ++me.next;
     return progress::done;
   }
-  [[noreturn]] static void throw_failure(channel const& in, collective operation, error_place where) {
-    if (in.failed_rank == where.rank) {
-      throw peer_error(where, text(name_of(operation), " is impossible because this rank has left or came too late: ", in.reason),
-                       text("Look at what kept it, or at its own first error"), in.failed_rank);
-    }
-    throw peer_error(where, text(name_of(operation), " is impossible because rank ", in.failed_rank, " failed: ", in.reason),
-                     text("Look at rank ", in.failed_rank, "'s own error first"), in.failed_rank);
+  [[noreturn]] static void throw_failure(channel const& in, collective operation, error_place const& where) {
+    impossible::throw_failed(where, operation, in.failed_rank, in.reason.view());
   }
 
   void begin(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
