@@ -13,6 +13,7 @@ computing thread a rank, runs every schedule, and prints step times beside their
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
 """
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -342,28 +343,29 @@ def layouts(a, programs):
     flat, deep = (), ("--layers", str(a.layers))
     variants = {"one tensor": flat, f"{a.layers} layers": deep, "one tensor, traced": (*flat, "--traced"), f"{a.layers} layers, traced": (*deep, "--traced")}
     whole, computation = 4 * a.parameters, 2e-3 * a.milliseconds
-    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}; communication of a round over its computation: {a.ratios}; medians of {a.repeat} runs, ratios within each.")
-    print("| T_comm/T_comp | schedule | layout | step, ms | exposed, ms | hidden | step, of one tensor's |\n|---|---|---|---|---|---|---|")
-    for ratio in [float(r) for r in a.ratios.split(",")]:
+    print(f"{a.hosts} hosts, {CORES} cores; communication of a round over its computation: {a.ratios}; medians of {a.repeat} runs, ratios within each.")
+    print("| backend | T_comm/T_comp | schedule | layout | step, ms | exposed, ms | hidden | step, of one tensor's |\n|---|---|---|---|---|---|---|---|")
+    for backend, ratio in itertools.product(a.backends.split(","), [float(r) for r in a.ratios.split(",")]):
         with Hosts(a.hosts, whole * 2 * (a.hosts - 1) / a.hosts * 8 / (ratio * computation) / HEADERS) as hosts:
             for schedule in a.schedules.split(","):
                 runs = {each: [] for each in variants}
                 for _ in range(a.repeat):
                     for each, more in variants.items():
-                        runs[each].append(programs.load("synthetic", a.backends, schedule, a, hosts, more))
+                        runs[each].append(programs.load("synthetic", backend, schedule, a, hosts, more))
                 for each, results in runs.items():
                     r = sorted(results, key=lambda one: one["step_seconds"])[len(results) // 2]
                     of_flat = statistics.median(x["step_seconds"] / y["step_seconds"] for x, y in zip(results, runs["one tensor"]))
-                    print(f"| {ratio:g} | {schedule} | {each} | {1e3 * r['step_seconds']:.1f} | {1e3 * r['exposed_seconds']:.1f} | {100 * r['hidden_fraction']:.0f} % | {of_flat:.3f} |", flush=True)
+                    print(f"| {backend} | {ratio:g} | {schedule} | {each} | {1e3 * r['step_seconds']:.1f} | {1e3 * r['exposed_seconds']:.1f} | {100 * r['hidden_fraction']:.0f} % | {of_flat:.3f} |", flush=True)
 
 
 def splits(a, programs):
     """auto_pace beside every fixed split of 8 micro-batches. Each load has its own best one: the commit fills the first part, the estimate the second."""
     a.synthetic_micro = 8
     computation = 1e-3 * a.milliseconds
-    print(f"{a.hosts} hosts, {CORES} cores, {a.backends}; medians of {a.repeat} runs.")
-    print("| schedule | commit, micro-batches | estimate | split | step, ms | of the best fixed split's |\n|---|---|---|---|---|---|")
-    for schedule, commit in (("two_phase", 3.7), ("two_phase+int8", 5.6), ("two_phase+int4", 6.5)):
+    print(f"{a.hosts} hosts, {CORES} cores; medians of {a.repeat} runs.")
+    print("| backend | schedule | commit, micro-batches | estimate | split | step, ms | of the best fixed split's |\n|---|---|---|---|---|---|---|")
+    loads = (("two_phase", 3.7), ("two_phase+int8", 5.6), ("two_phase+int4", 6.5))
+    for backend, (schedule, commit) in itertools.product(a.backends.split(","), loads):
         estimate_bytes, commit_bytes = parts(schedule, a.hosts, a.parameters)
         rate = commit_bytes * 8 / (commit * computation) / HEADERS
         with Hosts(a.hosts, rate) as hosts:
@@ -371,13 +373,13 @@ def splits(a, programs):
             for _ in range(a.repeat):
                 for second in (1, 2, 3, 4, 5, "found"):
                     pace = ("--auto-pace", "--micro-batches", "4", "--second", "4") if second == "found" else ("--micro-batches", str(8 - second), "--second", str(second))
-                    results.setdefault(second, []).append(programs.load("synthetic", a.backends, schedule, a, hosts, pace))
+                    results.setdefault(second, []).append(programs.load("synthetic", backend, schedule, a, hosts, pace))
             step = {second: statistics.median(r["step_seconds"] for r in runs) for second, runs in results.items()}
             best = min(seconds for second, seconds in step.items() if second != "found")
             for second, runs in results.items():
                 found = ", ".join(f"{r['first']} + {r['second']}" for r in runs)
                 shown = f"found: {found}" if second == "found" else f"{8 - second} + {second}"
-                print(f"| {schedule} | {commit:g} | {commit * estimate_bytes / commit_bytes:.2f} | {shown} | {1e3 * step[second]:.1f} | {step[second] / best:.3f} |", flush=True)
+                print(f"| {backend} | {schedule} | {commit:g} | {commit * estimate_bytes / commit_bytes:.2f} | {shown} | {1e3 * step[second]:.1f} | {step[second] / best:.3f} |", flush=True)
 
 
 def plot_speeds(points, file):
@@ -520,6 +522,8 @@ def main():
     parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
     a = parser.parse_args()
     a.toy_flags, a.toy_batch, a.toy_micro, a.synthetic_micro, a.split = ["--batch", "16"], 16, 4, 2, None
+    if a.what == "coarse" and "," in a.backends:
+        parser.error("coarse takes one backend: --backends gloo")
     programs = Programs(a.build)
     programs.synthetic = a.synthetic or programs.synthetic
     if a.what != "check":

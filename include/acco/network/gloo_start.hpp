@@ -18,6 +18,7 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
+#include <net/if.h>
 #include <unistd.h>
 
 #include "acco/error.hpp"
@@ -159,7 +160,8 @@ template <class Meeting>
   char const* const named = std::getenv("GLOO_SOCKET_IFNAME");
   attributes.iface = !chosen.interface.empty() ? chosen.interface : named != nullptr ? named : "";
   if (attributes.iface.empty()) attributes.hostname = address.empty() ? host_name() : address;
-  if (net::is_numeric(attributes.iface)) std::swap(attributes.hostname, attributes.iface);
+  const bool is_interface = if_nametoindex(attributes.iface.c_str()) != 0;  // one may be called 100
+  if (!is_interface && net::is_numeric(attributes.iface)) std::swap(attributes.hostname, attributes.iface);
   return meshed(
       mine, [&] { return gloo::transport::tcp::CreateDevice(attributes); },
       attributes.iface.empty() ? attributes.hostname : attributes.iface, leads_home(attributes, chosen.deadline), chosen.deadline,

@@ -11,13 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include <mpi.h>
-
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
 #include "acco/network/exchange_backend.hpp"
 #include "acco/network/mpi_options.hpp"
-#include "acco/network/mpi_transport.hpp"  // first: it tells mpi.h to leave out its C++ interface
+#include "acco/network/mpi_transport.hpp"  // mpi.h, without its C++ bindings
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {

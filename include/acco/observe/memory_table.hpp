@@ -11,11 +11,12 @@ namespace ACCO_NAMESPACE {
 
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
-/// for the round in flight p Phi where p = g, p Phi + g Phi elsewhere; nothing under `synchronous` where p <= g; with
-/// `stable_addresses` (not under `synchronous`) or frozen tensors max(p, g) of the trainable ones
+/// for the round in flight p Phi where p = g, p Phi + g Phi elsewhere; under `synchronous` nothing where p <= g, p Phi elsewhere;
+/// with `stable_addresses` (not under `synchronous`) or frozen tensors max(p, g) of the trainable ones
 /// + (k + 1) m Phi / N + s Phi / N; where rounds travel encoded, + the encoded bytes of Phi gradients, and
 /// once more of gradients or parameters, whichever are more.
-/// Bookkeeping is not counted: a few KiB, and 16 bytes for every block of at most 4096 elements of the slice.
+/// Bookkeeping is not counted: a few KiB, some 3 KiB for every bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every
+/// block, at most 4096 elements of one group in the slice.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole

@@ -77,6 +77,9 @@ class decorated_backend {
     return of_backend;
   }
   static consteval std::size_t works(std::size_t of_backend) {
+    static_assert(
+        requires { Around::works(of_backend); } || !requires { &Around::works; },
+        "acco: the decorator's `works` is not a public `static constexpr std::size_t works(std::size_t of_backend)`");
     if constexpr (requires { Around::works(of_backend); }) {
       return Around::works(of_backend);
     } else {
