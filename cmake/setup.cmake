@@ -127,7 +127,7 @@ endif()
 # compiler, and what was missing, for the next time.
 function(configure build)
   find_program(ninja ninja NO_CACHE) # the generator, where it is there: it may have been installed just now
-  set(generator)
+  set(generator -G "Unix Makefiles")
   if(ninja)
     set(generator -G Ninja)
   endif()

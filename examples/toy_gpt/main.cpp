@@ -2,6 +2,7 @@
 // Trains a small GPT on real text with a schedule of your choice, on several ranks: threads of this process, or processes over a
 // network.
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <acco/number/finite.hpp>
 #include <acco/observe/round_report.hpp>
 #include <acco/observe/trace.hpp>
 
@@ -74,8 +76,16 @@ settings parse(int count, char** words) {
   app.add_option("--heads", s.model.heads, "Attention heads; must divide the width")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  const CLI::Validator above_zero(
+      [](std::string const& text) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool good = end != text.c_str() && *end == '\0' && acco::is_finite(value) && value > 0;
+        return good ? "" : text + " is no finite number above 0";
+      },
+      "ABOVE 0");
   app.add_option("--learning-rate", s.learning_rate, "Peak learning rate (default: adamw 3e-3, sgd 0.3, lion 3e-4)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero);
   app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -99,7 +109,7 @@ settings parse(int count, char** words) {
   app.add_option("--dtype", s.dtype, "Parameters and gradients; masters are always float")
       ->check(CLI::IsMember({"float", "bfloat16"}))
       ->capture_default_str();
-  app.add_option("--link", s.link_megabits, "Simulate a link of that many Mbit/s between the ranks")->check(CLI::PositiveNumber);
+  app.add_option("--link", s.link_megabits, "Simulate a link of that many Mbit/s between the ranks")->check(above_zero);
   app.add_option("--log", s.log, "Write one JSON object a round, and last a summary, to this file");
   app.add_option("--trace", s.trace, "Write a Chrome / Perfetto trace to this file");
   app.add_option("--compare", s.compare,

@@ -72,7 +72,7 @@ class error : public std::exception {
     if (where.round >= 0) message_.append(where.rank >= 0 ? ", round " : "round ").append(where.round);
     if (where.phase != nullptr && *where.phase != '\0') message_.append(", ").append(std::string_view(where.phase));
     if (where.rank >= 0 || where.round >= 0) message_.append(": ");
-    message_.append(what).append(". ").append(advice);
+    message_.append(what).append(!what.view().empty() && what.view().back() == '.' ? " " : ". ").append(advice);
     if (advice.view().empty() || advice.view().back() != '.') message_.append(".");
   }
   [[nodiscard]] char const* what() const noexcept override { return message_.c_str(); }

@@ -115,6 +115,7 @@ TEST_CASE("rank 0 without the secret learns nothing, and a rank that has it does
     return me.rank == 0 ? tcp(port, {.deadline = 1.5})(me) : tcp(port, {.deadline = 1, .secret = ours})(me);
   });
   CHECK(contains(results[0].error, "rank 1 did not come"));
+  CHECK(contains(results[0].error, "left when rank 0 had answered (have all ranks the same secret?)"));
   CHECK(contains(results[1].error, "did not prove within 1 s that it knows this run's secret"));
 }
 

@@ -107,6 +107,9 @@ class gloo_backend : public exchange_backend<gloo_transport> {
     } catch (std::exception const& e) {
       std::fprintf(stderr, "%s\n", e.what());
       return 1;
+    } catch (...) {
+      std::fprintf(stderr, "acco: an exception that is no std::exception left the function of gloo_backend::run\n");
+      return 1;
     }
   }
 

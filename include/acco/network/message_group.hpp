@@ -132,6 +132,12 @@ class message_group {
         work();
       } catch (delivery_failure const& failure) {
         if (all_->left()) throw_left(queue, operation);
+        if (failure.other_message) {
+          throw mismatch_error(
+              queue.place, text(name_of(operation), " failed: rank ", busy_peer_, " calls something else: ", failure.reason),
+              text("Every rank must make the same calls in the same order: acco::debug finds the first that differs"),
+              busy_peer_);
+        }
         if (const auto word = all_->hear(busy_peer_)) throw_farewell(queue, operation, *word);
         abandon(text("it lost the connection to rank ", busy_peer_).view(), busy_peer_);
         throw peer_error(
@@ -194,7 +200,9 @@ class message_group {
                      word.blamed == word.from
                          ? text(name_of(operation), " is impossible because rank ", word.from, " failed: ", word.reason)
                          : text(name_of(operation), " is impossible: rank ", word.from, " tells that ", word.reason),
-                     text("Look at rank ", word.blamed, "'s own error first"), word.blamed);
+                     word.blamed == queue.place.rank ? text("This rank came too late: look at what kept it")
+                                                     : text("Look at rank ", word.blamed, "'s own error first"),
+                     word.blamed);
   }
   [[noreturn]] void throw_left(host_queue const& queue, collective operation) const {
     throw peer_error(queue.place,

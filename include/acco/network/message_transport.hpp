@@ -30,9 +30,11 @@ enum class delivery {
 
 /// What a transport throws when a message cannot be delivered any more.
 struct delivery_failure : std::exception {
-  explicit delivery_failure(text const& why) noexcept : reason(why) {}
+  explicit delivery_failure(text const& why, bool is_other_message = false) noexcept
+      : reason(why), other_message(is_other_message) {}
   [[nodiscard]] char const* what() const noexcept override { return reason.c_str(); }
   text reason;
+  bool other_message;  ///< the peer lives, and sent what does not belong here: the ranks make different calls
 };
 
 /// The concept of a transport: `rank()`, `size()`, a movable `request`, `send` and `receive` that start a message of up to

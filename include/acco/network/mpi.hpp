@@ -60,15 +60,17 @@ class mpi_backend : public exchange_backend<mpi_transport> {
     MPI_Init_thread(&count, &words, MPI_THREAD_MULTIPLE, &level);
     try {
       function(mpi_backend(MPI_COMM_WORLD, chosen));
+      MPI_Finalize();
+      return 0;
     } catch (std::exception const& e) {
       std::fprintf(stderr, "%s\n", e.what());
-      std::fflush(nullptr);
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
-      MPI_Abort(MPI_COMM_WORLD, 1);
-      return 1;
+    } catch (...) {
+      std::fprintf(stderr, "acco: an exception that is no std::exception left the function of mpi_backend::run\n");
     }
-    MPI_Finalize();
-    return 0;
+    std::fflush(nullptr);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    return 1;
   }
 
   [[nodiscard]] char const* progress_policy() const noexcept {

@@ -146,12 +146,20 @@ class mpi_transport {
     for (int k = 0; k < attempts; ++k) {
       int done = 0;
       MPI_Status status;
-      check(MPI_Test(&which.handle_, &done, &status));
+      if (const int code = MPI_Test(&which.handle_, &done, &status); code != MPI_SUCCESS) {
+        int kind = code;
+        MPI_Error_class(code, &kind);
+        if (kind == MPI_ERR_TRUNCATE)
+          throw delivery_failure{text("it sent more than the ", which.bytes_, " bytes that were expected: it makes other calls"),
+                                 true};
+        check(code);
+      }
       if (done == 0) continue;
       int got = 0;
       MPI_Get_count(&status, MPI_BYTE, &got);
       if (which.incoming_ && got != static_cast<int>(which.bytes_))
-        throw delivery_failure{text("it sent ", got, " bytes where ", which.bytes_, " were expected: it makes other calls")};
+        throw delivery_failure{text("it sent ", got, " bytes where ", which.bytes_, " were expected: it makes other calls"),
+                               true};
       asked_ = 0;
       return delivery::done;
     }

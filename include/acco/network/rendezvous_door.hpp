@@ -65,8 +65,9 @@ inline std::vector<net::socket_handle> open_doors(std::string const& address, st
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     } else {
       throw usage_error(where, text("rank 0 cannot listen at port ", port, ": ", std::strerror(code)),
-                        code == EADDRINUSE ? text("Another program uses it (an earlier run that still lives, or a launcher's own "
-                                                  "store): choose another MASTER_PORT")
+                        code == EADDRINUSE ? text("Another program uses it (a second process with RANK=0, an earlier run that "
+                                                  "still lives, or a launcher's own store): start one rank 0 only, or choose "
+                                                  "another MASTER_PORT")
                                            : text("Choose an address and a port at which this user may listen"));
     }
   }

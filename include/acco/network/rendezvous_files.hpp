@@ -37,7 +37,8 @@ inline contributions through_files(rank_of me, std::filesystem::path const& dire
   const double until = steady_seconds() + deadline;
   const auto ranks = static_cast<std::size_t>(me.size);
   std::error_code failed;
-  fs::create_directories(directory, failed);
+  if (fs::create_directories(directory, failed))
+    fs::permissions(directory, fs::perms::owner_all, failed);  // whoever writes there may join
   const auto file = [&](std::string_view what, std::size_t rank) {
     return directory / std::string(run).append(".").append(what).append(".").append(std::to_string(rank));
   };

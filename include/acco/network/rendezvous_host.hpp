@@ -333,6 +333,7 @@ class tcp_host {
   void lose(guest& each) {
     const int rank = each.rank;
     const bool served = answering_ && !each.line.sending();
+    if (rank < 0 && each.greeted && !each.leaving) ++turned_away_;
     drop(each);
     if (rank < 0 || served) return;
     seats_[static_cast<std::size_t>(rank)] = nullptr;
@@ -379,7 +380,8 @@ class tcp_host {
     } dropped[] = {{foreign_, "did not speak this protocol"},
                    {silent_, "did not say who they are"},
                    {other_runs_, "were of another run"},
-                   {unproven_, "did not prove that they know the secret"}};
+                   {unproven_, "did not prove that they know the secret"},
+                   {turned_away_, "left when rank 0 had answered (have all ranks the same secret?)"}};
     bool any = false;
     for (auto const& each : dropped) {
       if (each.count == 0) continue;
@@ -413,7 +415,7 @@ class tcp_host {
   std::string own_address_, reachable_;
   contributions* all_ = nullptr;
   std::size_t present_ = 0, brought_ = 0;
-  int foreign_ = 0, silent_ = 0, other_runs_ = 0, unproven_ = 0, lost_ = -1;
+  int foreign_ = 0, silent_ = 0, other_runs_ = 0, unproven_ = 0, turned_away_ = 0, lost_ = -1;
   bool assembled_ = false, answering_ = false, in_parts_ = false, short_of_descriptors_ = false;
 };
 
