@@ -99,7 +99,8 @@ int main(int count, char** words) {
     if (!right) MPI_Abort(MPI_COMM_WORLD, 2);
     MPI_Barrier(MPI_COMM_WORLD);
   }
-  {  // messages of other lengths than expected: the peer lives, and makes other calls
+#if !defined(MPICH)  // which ends the job itself: "Message truncated"
+  {                  // messages of other lengths than expected: the peer lives, and makes other calls
     const acco::mpi_backend world(MPI_COMM_WORLD, {});
     acco::host_queue queue;
     queue.place.rank = rank;
@@ -120,6 +121,7 @@ int main(int count, char** words) {
     std::fflush(nullptr);
     if (sums[0] == 0 || sums[1] != 0) MPI_Abort(MPI_COMM_WORLD, 3);
   }
+#endif
   if (rank == 0) {
     try {
       const acco::mpi_backend alone(MPI_COMM_WORLD, {.deadline = 0.3});

@@ -12,10 +12,14 @@ namespace ACCO_NAMESPACE {
 /// means over the ranks that travel with the counts of a round, and keep what they have decided. The report shows it.
 struct auto_pace {
   unsigned micro_batches = 8;
-  struct {
+
+  /// What it has measured and decided so far; only the pace reads and writes it.
+  class findings {
+    friend auto_pace;
     unsigned steps = 0, second = 0;
     pace_seconds least;
-  } found = {};  ///< what it has measured and decided so far: leave it empty
+  };
+  findings found = {};
 
   static constexpr char const* name = "auto_pace";
   static constexpr unsigned warm_up = 2, measurements = 4;  // steps
