@@ -7,7 +7,7 @@
 
 #include "acco/version.hpp"
 
-namespace ACCO_NAMESPACE::stagger {
+namespace ACCO_SIMD_NAMESPACE::stagger {
 
 inline constexpr std::size_t accumulator = 0;  // four, full-size
 inline constexpr std::size_t reduced = 4;      // two
@@ -15,4 +15,4 @@ inline constexpr std::size_t encoded = 6;      // two
 inline constexpr std::size_t masters = 8;
 inline constexpr std::size_t slots = 9;  // as many as the rule has
 
-}  // namespace ACCO_NAMESPACE::stagger
+}  // namespace ACCO_SIMD_NAMESPACE::stagger
