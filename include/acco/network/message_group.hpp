@@ -200,7 +200,7 @@ class message_group {
                      word.blamed == word.from
                          ? text(name_of(operation), " is impossible because rank ", word.from, " failed: ", word.reason)
                          : text(name_of(operation), " is impossible: rank ", word.from, " tells that ", word.reason),
-                     word.blamed == queue.place.rank ? text("This rank came too late: look at what kept it")
+                     word.blamed == queue.place.rank ? text("That is this rank: look at what kept it, or at what it called")
                                                      : text("Look at rank ", word.blamed, "'s own error first"),
                      word.blamed);
   }
