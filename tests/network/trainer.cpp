@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a small training run that can be told to misbehave; tests/network/failures.cpp starts several and watches them end.
 // ACCO_TRANSPORT chooses the network. Prints what an exception says, and whether parameters() stayed readable.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -43,6 +44,7 @@ class mortal : public network {
     static const auto least = static_cast<std::uint32_t>(number("DIE_AFTER", 0));  // collectives
     if (!operation.empty() && operation == acco::name_of(label.operation) && label.sequence >= least &&
         rank() == static_cast<int>(number("CULPRIT", 1))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));  // on a busy machine others may still be connecting
       std::raise(SIGKILL);
     }
     return network::send(to, label, from, bytes);
