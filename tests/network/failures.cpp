@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "network/free_port.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -125,10 +127,9 @@ std::string mark() {
 
 /// Ranks over Gloo, started one by one.
 std::vector<ended> over_gloo(environment settings) {
-  static int port = 20000 + getpid() % 20000;
   settings.insert(settings.end(), {{"WORLD_SIZE", std::to_string(ranks)},
                                    {"MASTER_ADDR", "127.0.0.1"},
-                                   {"MASTER_PORT", std::to_string(++port)},
+                                   {"MASTER_PORT", std::to_string(free_port())},
                                    {"DEADLINE", std::to_string(deadline)}});
   const std::string sign = mark();
   std::vector<ended> results;

@@ -113,6 +113,41 @@ TEST_CASE("a run's name that differs: rank 0 does not take the other for its own
   CHECK(words[2] == "3");
 }
 
+TEST_CASE("a rank that ends while the others connect with it: they are told within the deadline, with its number") {
+  const auto port = free_port();
+  struct quits {
+    acco::rendezvous::tcp_rendezvous& meeting;
+    bool quit;
+    contributions exchange(std::string const& mine) const {
+      auto result = meeting.exchange(mine);
+      if (quit) _exit(0);  // Gloo has its port, and nobody at it
+      return result;
+    }
+  };
+  const auto rank = [port](int number) {
+    return [=]() -> std::string {
+      const rank_of me{number, 5};
+      const outcome result = told([&] {
+        acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = 60});
+        quits then{meeting, number == 2};
+        (void)acco::gloo_start::connected(me, "127.0.0.1", {.deadline = 3}, then);
+        return contributions{"connected"};
+      });
+      return (result.seconds < 9 ? "in time: " : "late: ") + result.error;
+    };
+  };
+  const auto words = together({rank(0), rank(1), rank(2), rank(3), rank(4)});
+  CHECK(words[2].empty());
+  for (int other : {0, 1}) {  // they come to it first
+    CHECK(contains(words[static_cast<std::size_t>(other)],
+                   "in time: acco: rank " + std::to_string(other) + ", start-up: the ranks cannot be connected: with rank 2"));
+  }
+  for (std::size_t other : {3U, 4U}) {
+    CHECK(contains(words[other], "in time: acco: rank"));
+    CHECK(contains(words[other], "the ranks cannot be connected: with rank"));
+  }
+}
+
 TEST_CASE("hosts that call themselves by a loopback address: ranks are told another one, or why they cannot start") {
   char name[256] = {};
   gethostname(name, sizeof name - 1);

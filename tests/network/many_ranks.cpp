@@ -14,15 +14,15 @@
 #include <string>
 #include <vector>
 
-#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <acco/acco.hpp>
 #include <acco/gloo.hpp>
+
+#include "network/free_port.hpp"
 
 namespace {
 
@@ -110,17 +110,6 @@ void run_rank(request const& asked, int rank, std::uint16_t port, int to) {
   tell(to, result);
 }
 
-std::uint16_t free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  bind(listener, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-  close(listener);
-  return ntohs(address.sin_port);
-}
 double available_mib() {
   std::ifstream in("/proc/meminfo");
   for (std::string name, unit; in >> name;) {

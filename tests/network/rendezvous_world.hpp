@@ -17,6 +17,8 @@
 #include <acco/network/launch_environment.hpp>
 #include <acco/network/rendezvous_tcp.hpp>
 
+#include "network/free_port.hpp"
+
 namespace start_up {
 
 using acco::rank_of;
@@ -81,7 +83,6 @@ struct listener {
   acco::net::socket_handle socket;
   std::uint16_t port = 0;
 };
-inline std::uint16_t free_port() { return listener().port; }
 
 /// A raw connection to rank 0, which may still have to begin to listen.
 inline acco::net::socket_handle dial(std::uint16_t port, char const* host = "127.0.0.1") {

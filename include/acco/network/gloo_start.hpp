@@ -21,6 +21,7 @@
 #include <net/if.h>
 #include <unistd.h>
 
+#include "acco/clock.hpp"
 #include "acco/error.hpp"
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/rendezvous.hpp"
@@ -47,7 +48,8 @@ namespace gloo_start {
 template <class Meeting>
 class exchanged_addresses : public gloo::rendezvous::Store {
  public:
-  exchanged_addresses(rank_of mine, Meeting& meeting, bool local) : mine_(mine), meeting_(meeting), local_(local) {}
+  exchanged_addresses(rank_of mine, Meeting& meeting, bool local, double deadline)
+      : mine_(mine), meeting_(meeting), local_(local), deadline_(deadline), until_(steady_seconds() + deadline) {}
   void set(std::string const& key, std::vector<char> const& data) override {
     if (key != std::to_string(mine_.rank)) return;
     const std::string addresses(data.begin(), data.end());
@@ -70,6 +72,12 @@ class exchanged_addresses : public gloo::rendezvous::Store {
   std::vector<char> get(std::string const& key) override {
     const bool is_rank = key.find_first_not_of("0123456789") == std::string::npos;
     if (!is_rank || all_.empty()) return {};
+    connecting_ = std::stoi(key);
+    if (steady_seconds() > until_) {
+      throw deadline_error({mine_.rank, -1, "start-up"},
+                           text("ranks ", connecting_, " and above were not connected within ", deadline_, " s"),
+                           text("Give the start-up more time, or look for a slow host"));
+    }
     const std::size_t from = std::stoul(key), me = static_cast<std::size_t>(mine_.rank), one = all_.at(from).size();
     std::string const& found = all_[from];
     if (!in_parts_ || from == me) return {found.begin(), found.end()};
@@ -79,6 +87,8 @@ class exchanged_addresses : public gloo::rendezvous::Store {
   }
   void wait(std::vector<std::string> const&) override {}
   void wait(std::vector<std::string> const&, std::chrono::milliseconds const&) override {}
+  /// The rank that Gloo is connecting this one with: it asks for their addresses one by one. -1: not yet any.
+  [[nodiscard]] int connecting() const { return connecting_; }
 
  private:
   [[nodiscard]] std::string labelled(std::string const& addresses) const {
@@ -111,6 +121,8 @@ class exchanged_addresses : public gloo::rendezvous::Store {
   rank_of mine_;
   Meeting& meeting_;
   bool local_, in_parts_ = false;
+  double deadline_, until_;
+  int connecting_ = -1;
   rendezvous::contributions all_;
 };
 
@@ -129,22 +141,28 @@ class exchanged_addresses : public gloo::rendezvous::Store {
   return name;
 }
 
+/// While a pair connects Gloo waits five times as long as its time-out says (its pair.cc, waitUntilConnected).
+inline constexpr double times_gloo_waits = 5;
+
 /// A context of all ranks that meet in `meeting`; `network` names the device in errors, `local` tells whether only this host can
-/// reach it. Throws `peer_error` where Gloo cannot connect them.
+/// reach it. Throws `peer_error` where Gloo cannot connect them, within `deadline` seconds.
 template <class Device, class Meeting>
 [[nodiscard]] std::shared_ptr<gloo::Context> meshed(rank_of mine, Device make_device, std::string const& network, bool local,
                                                     double deadline, Meeting& meeting) {
+  exchanged_addresses<Meeting> store(mine, meeting, local, deadline);
   try {
     auto device = make_device();
     auto context = std::make_shared<gloo::rendezvous::Context>(mine.rank, mine.size);
-    context->setTimeout(milliseconds(deadline));
-    exchanged_addresses<Meeting> store(mine, meeting, local);
+    context->setTimeout(std::max(milliseconds(deadline / times_gloo_waits), std::chrono::milliseconds(1)));  // 0: for ever
     context->connectFullMesh(store, device);
+    context->setTimeout(milliseconds(deadline));
     return context;
   } catch (error const&) {
     throw;
   } catch (std::exception const& e) {  // several types of Gloo's
-    throw peer_error({mine.rank, -1, "start-up"}, text("the ranks cannot be connected: ", std::string_view(e.what())),
+    std::string with;
+    if (store.connecting() >= 0) with = "with rank " + std::to_string(store.connecting()) + ", which may wait for another one: ";
+    throw peer_error({mine.rank, -1, "start-up"}, text("the ranks cannot be connected: ", with, std::string_view(e.what())),
                      text("Check that every rank is alive and can reach this host at ", network,
                           " (gloo_options::interface, or GLOO_SOCKET_IFNAME, chooses another network)"));
   }
