@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "acco/error.hpp"
@@ -17,6 +18,12 @@
 #include "acco/round/training_engine.hpp"
 
 namespace ACCO_NAMESPACE {
+
+/// What a micro-batch brings beside its gradients.
+struct micro_batch_sums {
+  double weight = 0;    ///< samples (or tokens, or 1) of which the gradients are the sum
+  double loss_sum = 0;  ///< sum of their losses
+};
 
 /// An optimizer on one rank, whatever its schedule, rule, storage and backend: any `acco::optimizer` (optimizer.hpp) whose
 /// parameters are `Parameter` and whose gradients are `Gradient` is one, and can be moved into one. Costs one indirect call a
@@ -103,11 +110,37 @@ class any_optimizer {
     return guarded([&] { return engine_->accumulated(weight, loss_sum); });
   }
 
-  /// Commits what is left on any rank and shows committed weights on every rank; the training may then go on. Ranks may call it
-  /// at different times: one that has no more data takes part in the others' rounds. Collective; blocks.
-  void finish() {
+  /// One step of the training: calls `micro_batch(parameters(), gradients())`, or `micro_batch()`, and `accumulated`, until a
+  /// step is committed, and returns the report of the round that did so; `step_loss` is the loss of that whole step. What the
+  /// callable returns is the micro-batch's weight, or a `micro_batch_sums`; it adds gradients as `gradients()` says. Between two
+  /// steps stand evaluation and saving: at a report with `committed`, which all but those of weight_prediction are.
+  ///
+  /// How many micro-batches a call runs is the pace's and the schedule's business. The first call runs those of one part more
+  /// than later ones where rounds are hidden: a step's round is in flight while the next one's first part is computed. A callable
+  /// that throws leaves the training as it was before its micro-batch.
+  template <class MicroBatch>
+  round_report step(MicroBatch&& micro_batch) {
+    for (;;) {
+      demand_running("step");
+      const micro_batch_sums sums = sums_of([&]() -> decltype(auto) {
+        if constexpr (requires { micro_batch(parameters(), gradients()); }) {
+          return micro_batch(parameters(), gradients());
+        } else {
+          return micro_batch();
+        }
+      }());
+      if (auto const report = accumulated(sums.weight, sums.loss_sum); report && commits(report->plan)) return *report;
+    }
+  }
+
+  /// Ends the training, or a part of it: commits the steps that are complete, shows committed weights on every rank, and leaves
+  /// the accumulator empty; the training may then go on. A step of which no rank has all micro-batches is dropped, or committed
+  /// (`unfinished`; one rank that asks for it suffices). So every schedule makes as many updates of the same micro-batches as
+  /// `synchronous`. Ranks may call it at different times: one that has no more data takes part in the others' rounds, and what it
+  /// has counts in them. Collective; blocks.
+  void finish(unfinished rest = unfinished::drop) {
     demand_running("finish");
-    guarded([&] { engine_->finish(); });
+    guarded([&] { engine_->finish(rest); });
   }
 
   /// Writes the weights committed so far, the round in flight included, to `out` (`layout().size()` elements). Collective;
@@ -158,6 +191,13 @@ class any_optimizer {
 
  private:
   enum class state { constructed, running, failed };
+
+  static micro_batch_sums sums_of(micro_batch_sums const& sums) noexcept { return sums; }
+  template <class Weight>
+    requires std::is_arithmetic_v<Weight>
+  static micro_batch_sums sums_of(Weight weight) noexcept {
+    return {.weight = static_cast<double>(weight)};
+  }
 
   [[nodiscard]] training_engine<Parameter, Gradient>& engine() const {
     if (engine_ == nullptr) {

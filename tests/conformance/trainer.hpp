@@ -119,7 +119,7 @@ void trainer_suite() {
         }
         if (mine > 2000) break;
       }
-      training.finish();
+      training.finish(acco::unfinished::commit);
       CHECK(least >= 2);
       CHECK(most <= 50);
       if (world.rank() == 0) CHECK(most > 4);

@@ -106,6 +106,9 @@ std::string check_training(setting const& s, outcome const& o, std::size_t numbe
       if (rounds >= h.shown.size()) return at("the oracle knows ", h.shown.size() - 1, " rounds, not ", rounds);
       if (now.rounds != rounds) return at("totals() count ", now.rounds, " rounds, expected ", rounds);
       if (!near(now.samples, h.samples[rounds])) return at("samples() = ", now.samples, ", expected ", h.samples[rounds]);
+      const double dropped = now.segment + (finished ? 1 : 0) == 0 ? 0 : h.dropped[now.segment - (finished ? 0 : 1)];
+      if (!near(now.dropped, dropped)) return at("totals() tell of ", now.dropped, " dropped, expected ", dropped);
+      if (finished && dropped > 0) ++counts["steps that were dropped"];
       if (now.steps != h.steps[rounds]) return at("steps() = ", now.steps, ", expected ", h.steps[rounds]);
       auto const [same, is_first] = first_seen.try_emplace({now.what, now.segment, now.boundary * !finished}, rank, &now);
       if (!is_first && !same_bits(now.parameters, same->second.second->parameters)) {
@@ -123,6 +126,8 @@ std::string check_training(setting const& s, outcome const& o, std::size_t numbe
       if (now.skipped != round.skipped) return at("skipped = ", now.skipped, ", expected ", round.skipped);
       if (!near(now.weight, round.weight)) return at("the round's weight is ", now.weight, ", expected ", round.weight);
       if (now.weight > 0 && !near(now.mean_loss, 2)) return at("mean_loss = ", now.mean_loss, ", expected 2");
+      if (!near(now.step_weight, round.so_far)) return at("step_weight = ", now.step_weight, ", expected ", round.so_far);
+      if (now.step_weight > 0 && !near(now.step_loss, 2)) return at("step_loss = ", now.step_loss, ", expected 2");
       if (!near(now.rate, round.rate)) return at("learning rate ", now.rate, ", expected ", round.rate);
       if (h.known && t.wires == wire_kind::full && round.applied) {
         ++counts[round.clip < 1 ? "norms, clipped" : "norms"];

@@ -51,7 +51,8 @@ class replayer {
       if (rank.trainings.size() <= number_ || rank.trainings[number_].segments.size() <= segment) return false;
       logs.push_back(&rank.trainings[number_].segments[segment]);
       all_finish = all_finish && logs.back()->finishing;
-      finished_at = std::max(finished_at, logs.back()->parts.size() - 1);
+      auto const& parts = logs.back()->parts;
+      finished_at = std::max(finished_at, parts.size() - (t_.drops && t_.completes(parts.back().size()) ? 0 : 1));
     }
     const std::size_t base = h_.rounds.size();
     vector const start = theta_;
@@ -77,7 +78,10 @@ class replayer {
         whole.weight += kept.weight;
         whole.poisoned = whole.poisoned || kept.poisoned;
       }
-      if (everybody_finishes && whole.weight == 0) return ended(r);
+      if (everybody_finishes && (t_.drops || whole.weight == 0)) {
+        dropped_ += whole.weight;
+        return ended(r);
+      }
       history::round now{.index = first_round_ + r, .commits = commits, .weight = t_.keeps() ? whole.weight : weight_here};
       now.rate = t_.rate(samples_);
       if (whole.poisoned && s_.kind == disaster::raised) {
@@ -85,6 +89,7 @@ class replayer {
         return false;
       }
       now.skipped = whole.poisoned;
+      now.so_far = whole.weight;
       now.step_weight = whole.poisoned ? 0 : whole.weight;
       now.applied = now.step_weight > 0;
       vector next = theta_;
@@ -122,6 +127,7 @@ class replayer {
   }
   /// After so many rounds; the next segment begins with a step.
   bool ended(std::size_t rounds) {
+    h_.dropped.push_back(dropped_);
     first_round_ += t_.two_rounds() ? (rounds + 1) / 2 * 2 : rounds;
     return true;
   }
@@ -188,7 +194,7 @@ class replayer {
   training_setting const& t_;
   std::vector<std::size_t> group_;  // by element
   vector theta_, state_, sum_;
-  double samples_ = 0;
+  double samples_ = 0, dropped_ = 0;
   std::uint64_t steps_ = 0;
   std::size_t first_round_ = 0;
   history h_;

@@ -183,7 +183,7 @@ class participant {
   void finish() {
     log_.segments.back().finishing = true;
     in_finish_ = true;
-    call([&] { training_.finish(); });
+    call([&] { training_.finish(t_.drops ? acco::unfinished::drop : acco::unfinished::commit); });
     in_finish_ = false;
     look(seen::finished);
     ask(question::gather_committed, 0, true);
@@ -208,12 +208,15 @@ class participant {
     s.parameters.assign(training_.parameters().begin(), training_.parameters().end());
     s.samples = training_.samples();
     s.steps = training_.steps();
+    s.dropped = training_.totals().dropped;
     if (report != nullptr) {
       s.round = report->round;
       s.committed = report->committed;
       s.skipped = report->skipped;
       s.weight = report->weight;
       s.mean_loss = report->mean_loss;
+      s.step_weight = report->step_weight;
+      s.step_loss = report->step_loss;
       s.norm = report->gradient_norm;
       s.clip = report->clip_scale;
       s.rate = report->learning_rate_scale;

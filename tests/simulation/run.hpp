@@ -25,7 +25,8 @@ struct snapshot {
   // Of a report.
   std::size_t round = 0;
   bool committed = false, skipped = false;
-  double weight = 0, mean_loss = 0, norm = 0, clip = 0, rate = 0;
+  double dropped = 0;
+  double weight = 0, mean_loss = 0, step_weight = 0, step_loss = 0, norm = 0, clip = 0, rate = 0;
 };
 /// What a question was answered.
 struct answer {

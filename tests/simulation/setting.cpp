@@ -132,6 +132,8 @@ setting draw(std::uint64_t seed) {
     training_setting& t = s.trainings.back();
     if (t.two_rounds() && !t.elastic && paces.chance(0.2)) find_the_split(t, paces);
   }
+  stream rests(seed ^ 0xd20bU);
+  for (training_setting& t : s.trainings) t.drops = rests.chance(0.5);
   s.delay_at_most = from.chance(0.2) ? 0 : from.chance(0.2) ? std::numeric_limits<std::size_t>::max() : from.between(1, 12);
   s.polls = from.chance(0.4);
   stream around(seed ^ 0xb15aU);
@@ -167,7 +169,8 @@ setting draw(std::uint64_t seed) {
     }
     index -= tensor.size;
   }
-  if (s.poisons()) {  // a last round that weighs nothing is dropped, whatever it carries
+  if (s.poisons()) s.trainings[s.strikes_in].drops = false;  // what is dropped raises nothing
+  if (s.poisons()) {                                         // a last round that weighs nothing is dropped, whatever it carries
     while (s.at < count && t.weight(s.segment, s.culprit, s.at) == 0) ++s.at;
   }
   s.poison = from.chance(0.5) ? std::numeric_limits<double>::quiet_NaN()
@@ -200,8 +203,8 @@ std::string describe(setting const& s) {
     }
     out << ", clip_norm " << t.clip_norm << ", buckets of " << t.bucket_elements
         << (t.stable_addresses ? ", stable addresses" : "") << (t.falling_rate ? ", falling rate" : "")
-        << (t.stray_gradients ? ", gradients without weight" : "") << "\n    layout " << t.layout.size() << " ("
-        << t.layout.trainable_size() << " trainable):";
+        << (t.stray_gradients ? ", gradients without weight" : "") << (t.drops ? ", drops what is incomplete" : "")
+        << "\n    layout " << t.layout.size() << " (" << t.layout.trainable_size() << " trainable):";
     for (std::size_t k = 0; k < t.layout.tensor_count(); ++k) {
       out << ' ' << t.layout[k].size << (t.layout.groups()[t.layout[k].group].frozen ? "*" : "") << "/" << t.layout[k].group;
     }

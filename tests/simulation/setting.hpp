@@ -60,6 +60,7 @@ struct training_setting {
   bool found = false;  // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one
   unsigned first = 1, second = 1, at_most = 1;  // micro-batches of a part of a step; `at_most` where the pace is elastic
   double clip_norm = 0;
+  bool drops = false;  // at finish(), a step that lacks micro-batches
   bool stable_addresses = false, falling_rate = false, stray_gradients = false;
   std::size_t bucket_elements = 0;
   acco::parameter_layout layout;
@@ -80,6 +81,8 @@ struct training_setting {
   [[nodiscard]] bool keeps() const { return two_rounds() && wires != wire_kind::full; }
   /// Whether committed weights follow from the equations, not from the rounding of an encoding.
   [[nodiscard]] bool exact() const { return wires != wire_kind::coded; }
+  /// Whether a rank that comes to finish() with so many micro-batches behind its last boundary has completed a part.
+  [[nodiscard]] bool completes(std::size_t micro_batches_left) const { return elastic && micro_batches_left >= first; }
   /// What a micro-batch weighs.
   [[nodiscard]] double weight(std::size_t segment, int rank, std::size_t micro_batch) const;
   [[nodiscard]] std::uint64_t sample(std::size_t segment, int rank, std::size_t micro_batch) const;

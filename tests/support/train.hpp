@@ -56,7 +56,7 @@ finding<P> train_rank(acco::any_optimizer<P, G> training, int rank, reference::s
     }
     if (auto report = training.accumulated(static_cast<double>(samples), loss)) found.reports.push_back(*report);
   }
-  training.finish();
+  training.finish(acco::unfinished::commit);
   found.digest = training.state_digest();
   settle();
   found.parameters.assign(training.parameters().begin(), training.parameters().end());

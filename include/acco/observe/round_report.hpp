@@ -31,6 +31,8 @@ struct round_report {
   double samples = 0;                ///< weight committed so far, over all ranks
   double weight = 0;                 ///< weight that this round carried, over all ranks
   double mean_loss = 0;              ///< sum of `loss_sum` / weight that this round carried, over all ranks
+  double step_weight = 0;            ///< the same weight of all rounds of this step so far: where one commits, of the whole step
+  double step_loss = 0;              ///< and their mean loss: the one to print, in every schedule
   double gradient_norm = 0;          ///< global norm of the mean gradient that the update used, before clipping
   double clip_scale = 1;             ///< factor that clipping applied to it
   double learning_rate_scale = 1;    ///< value of `options::learning_rate`
@@ -55,6 +57,7 @@ struct round_totals {
   std::size_t rounds = 0;
   std::size_t micro_batches = 0;
   std::size_t skipped = 0;
+  double dropped = 0;  ///< weight, over all ranks, that `finish` left out: of steps that lacked micro-batches
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;
   std::uint64_t bytes_sent = 0;
 

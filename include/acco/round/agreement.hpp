@@ -106,4 +106,19 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
   }
 }
 
+/// The ranks' learning rates, by rank, differ in a round that starts at so many samples: names rank 0 and the one that is
+/// farthest from it.
+[[noreturn]] inline void raise_different_rates(std::span<double const> rates, double samples, error_place where) {
+  std::size_t odd = 0;
+  const auto distance = [&](std::size_t rank) {
+    return rates[rank] < rates[0] ? rates[0] - rates[rank] : rates[rank] - rates[0];
+  };
+  for (std::size_t rank = 1; rank < rates.size(); ++rank) odd = distance(rank) > distance(odd) ? rank : odd;
+  throw mismatch_error(where,
+                       text("options::learning_rate returned ", rates[0], " on rank 0 and ", rates[odd], " on rank ", odd,
+                            ", at ", samples, " samples"),
+                       text("It must be a function of the samples alone, the same on every rank"),
+                       where.rank == static_cast<int>(odd) ? 0 : static_cast<int>(odd));
+}
+
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -13,23 +13,28 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// What the ranks sum before anything else.
 struct round_counts {
-  double weight = 0;     ///< of the samples that the round carries
-  double loss_sum = 0;   ///< over the same samples
-  double finishing = 0;  ///< ranks that have no more data
+  double weight = 0;                  ///< of the samples that the round carries
+  double loss_sum = 0;                ///< over the same samples
+  double finishing = 0;               ///< ranks that are in `finish` and bring nothing that must be committed
+  double commits_rest = 0;            ///< of those, ranks that want a step committed though it lacks micro-batches
+  double rate = 0, rate_squared = 0;  ///< the learning rate's factor, which is to be the same on every rank
   // summed for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
 
-  static constexpr std::size_t usual_numbers = 3, all_numbers = 6;  // that travel: the first ones, or all
+  static constexpr std::size_t usual_numbers = 6, all_numbers = 9;  // that travel: the first ones, or all
   constexpr void write(double (&to)[all_numbers]) const noexcept {
     to[0] = weight;
     to[1] = loss_sum;
     to[2] = finishing;
-    to[3] = micro_batch_seconds;
-    to[4] = estimate_seconds;
-    to[5] = commit_seconds;
+    to[3] = commits_rest;
+    to[4] = rate;
+    to[5] = rate_squared;
+    to[6] = micro_batch_seconds;
+    to[7] = estimate_seconds;
+    to[8] = commit_seconds;
   }
   [[nodiscard]] static constexpr round_counts read(double const (&from)[all_numbers]) noexcept {
-    return {from[0], from[1], from[2], from[3], from[4], from[5]};
+    return {from[0], from[1], from[2], from[3], from[4], from[5], from[6], from[7], from[8]};
   }
 };
 
@@ -43,21 +48,31 @@ struct round_numbers {
   bool apply = false;                       ///< whether the update happens
   bool skip = false;                        ///< left out because the gradients are not finite
   bool not_finite = false;                  ///< the same, where that is an error
-  bool nothing = false;                     ///< every rank is finishing, and nothing was carried or kept
+  bool nothing = false;                     ///< every rank is finishing, and there is nothing to commit
+  bool rates_differ = false;                ///< the ranks' learning rates do: an error
   unsigned long long found = 0, first = 0;  ///< elements of this rank's addend that are not finite, and the first of them
   unsigned long long diverged = 0, diverged_first = 0;  ///< the same of its slice's change of parameters, where that is encoded
   double diverged_mine = 0, diverged_all = 0;           ///< how many, summed over ranks
 };
 
-/// After the counts are summed.
+/// Whether numbers, of which the sum and the sum of squares over the ranks are known, differ by more than some 1e-6 of their
+/// size: hosts of different libraries may round a cosine differently. (N times the squares is the squared sum where all are
+/// equal.)
+[[nodiscard]] constexpr bool ranks_differ(double sum, double squares, int ranks) {
+  return static_cast<double>(ranks) * squares - sum * sum > 1e-12 * sum * sum;
+}
+
+/// After the counts are summed. Where all ranks are finishing nobody has completed the step: it is dropped, or, where they want
+/// it to be committed, only if it weighs nothing.
 constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
   n.step_weight = n.all.weight + (fresh ? 0 : n.step_weight);
-  n.nothing = n.all.finishing == static_cast<double>(ranks) && n.step_weight == 0;
+  n.nothing = n.all.finishing == static_cast<double>(ranks) && (n.all.commits_rest == 0 || n.step_weight == 0);
+  n.rates_differ = !n.nothing && ranks_differ(n.all.rate, n.all.rate_squared, ranks);
 }
 
 /// Without a norm: updates where there is any weight.
 constexpr void decide_without_norm(round_numbers& n, double clip = 1) {
-  n.apply = n.step_weight > 0;
+  n.apply = n.step_weight > 0 && !n.nothing && !n.rates_differ;  // a GPU comes here also where a host's round has ended
   n.skip = false;
   n.not_finite = false;
   n.clip = clip;
@@ -86,7 +101,7 @@ struct begin_step {
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
     mine.write(n->counts_mine);
-    n->apply = n->skip = n->not_finite = n->nothing = false;
+    n->apply = n->skip = n->not_finite = n->nothing = n->rates_differ = false;
     if (!searched) {
       n->found = 0;
       n->first = ~0ULL;
@@ -113,7 +128,7 @@ struct weigh_step {
   constexpr bool operator()() const {
     n->all = round_counts::read(n->counts_all);
     weigh(*n, ranks, fresh);
-    return !n->nothing;
+    return !n->nothing && !n->rates_differ;
   }
 };
 struct decide_step {

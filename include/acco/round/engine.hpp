@@ -118,14 +118,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
   /// Collective; blocks.
-  void finish() override {
+  void finish(unfinished rest) override {
     throw_put_off();
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
     if (in_flight_) land();
-    mine_.finishing = 1;
+    mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
     for (;;) {
       const round_plan plan = schedule_->plan(next_round_);
+      const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_->minimum(plan.part);
+      mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
       start();
       if (!land()) break;  // nobody had anything left
       if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
@@ -252,8 +254,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (plan.keeps) {
       schedule_->encode_kept(works_);
     } else {
-      mine_ = {.finishing = mine_.finishing};
+      mine_ = {.commits_rest = mine_.commits_rest};
     }
+    carried.rate = rate_;
+    carried.rate_squared = rate_ * rate_;
     const bool measures = schedule_->measures();
     if (measures && micro_batches_ != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
@@ -282,9 +286,13 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   /// Throws what the round has found, on every rank alike. No parameter has changed; the round is over.
   void raise() {
-    if (!works_.numbers().not_finite && works_.numbers().diverged_all == 0) return;
+    round_numbers const& n = works_.numbers();
+    if (!n.not_finite && !n.rates_differ && n.diverged_all == 0) return;
     in_flight_ = false;
-    membership_.together([&] { works_.raise_non_finite(); });
+    membership_.together([&] {
+      if (n.rates_differ) works_.raise_rates(rate_);
+      works_.raise_non_finite();
+    });
   }
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
@@ -295,6 +303,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const round_plan plan = works_.plan();
     if (n.nothing) {
       in_flight_ = false;
+      sums_.dropped += n.step_weight;
       (void)works_.take_flight();
       accumulator_.drop(queue());
       return std::nullopt;
@@ -314,7 +323,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       const auto ranks = static_cast<double>(backend().size());
       schedule_->measured({n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
     }
+    if (plan.gradients == carried::fresh) step_ = {};
+    step_.weight += n.all.weight;
+    step_.loss_sum += n.all.loss_sum;
     const round_report report = describe_round(queue().clock().land());
+    if (n.skip) step_ = {};
     sums_.add(report);
     ++next_round_;
     if (skipped_in_a_row_ > options_.skip_limit) {
@@ -337,6 +350,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
             .samples = samples_,
             .weight = n.all.weight,
             .mean_loss = n.all.weight > 0 ? n.all.loss_sum / n.all.weight : 0,
+            .step_weight = step_.weight,
+            .step_loss = step_.weight > 0 ? step_.loss_sum / step_.weight : 0,
             .gradient_norm = n.norm,
             .clip_scale = n.clip,
             .learning_rate_scale = rate_,
@@ -370,6 +385,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   bool showing_masters_ = true;  // the committed parameters exactly, not a copy that arrived as encoded differences
   std::uint64_t steps_ = 0;      // updates committed
   double samples_ = 0;           // weight committed
+  round_counts step_;            // of the rounds of the step so far, over all ranks
   std::size_t skipped_in_a_row_ = 0;
   double seconds_of_[2] = {};  // of the last estimate and commit
   round_totals sums_;

@@ -15,6 +15,12 @@
 
 namespace ACCO_NAMESPACE {
 
+/// What `finish` does with a step of which no rank has all micro-batches: its second part is missing, or some of a part.
+enum class unfinished {
+  drop,   ///< leaves it out: as many updates as steps were completed, in every schedule; `totals().dropped` tells its weight
+  commit  ///< makes an update of what there is, at the full learning rate
+};
+
 /// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order of calls
 /// and the sizes of spans have been checked.
 template <class Parameter, class Gradient>
@@ -29,7 +35,7 @@ class training_engine {
   [[nodiscard]] virtual std::span<Parameter const> parameters() const noexcept = 0;
   [[nodiscard]] virtual std::span<Gradient> gradients() const noexcept = 0;
   virtual std::optional<round_report> accumulated(double weight, double loss_sum) = 0;
-  virtual void finish() = 0;
+  virtual void finish(unfinished rest) = 0;
   virtual void gather_committed(std::span<Parameter> out) = 0;
   virtual void sum_over_ranks(std::span<double> numbers) = 0;
   virtual void poll() = 0;

@@ -22,6 +22,7 @@
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
+#include "acco/round/agreement.hpp"
 #include "acco/round/decision.hpp"
 #include "acco/round/encoded_buffers.hpp"
 #include "acco/round/gradient_accumulator.hpp"
@@ -182,6 +183,13 @@ class round_works {
     all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), numbers);
   }
 
+  /// Throws an error that names ranks of different learning rates; `mine` is this rank's. Collective: every rank throws alike.
+  [[noreturn]] void raise_rates(double mine) {
+    std::vector<double> all(ranks(), 0.0);
+    all[static_cast<std::size_t>(backend_.rank())] = mine;
+    sum_over_ranks(all);
+    raise_different_rates(all, position_.samples, queue_.place);
+  }
   /// Throws an error that names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such
   /// parameters, if its encoding refused them. Collective then: every rank has come here, and throws alike.
   void raise_non_finite() {
