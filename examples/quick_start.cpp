@@ -28,11 +28,12 @@ int main() {
                              parameter_count,   acco::options{.clip_norm = 100.0}};
     training.initialize(initial);
     while (training.samples() < 4000) {
-      const double loss = add_gradients(training.parameters(), training.gradients());
-      if (auto report = training.accumulated(1, loss);
-          report && report->step % 100 == 0 && report->committed && world.rank() == 0) {
-        std::printf("step %3llu  loss %8.3f  hidden %3.0f %%\n", static_cast<unsigned long long>(report->step), report->mean_loss,
-                    100 * report->hidden_fraction());
+      const auto report = training.step([&](std::span<float const> parameters, std::span<float> gradients) {
+        return acco::micro_batch_sums{.weight = 1, .loss_sum = add_gradients(parameters, gradients)};
+      });
+      if (report.step % 100 == 0 && world.rank() == 0) {
+        std::printf("step %3llu  loss %8.3f  hidden %3.0f %%\n", static_cast<unsigned long long>(report.step), report.step_loss,
+                    100 * report.hidden_fraction());
       }
     }
     training.finish();  // parameters() now holds committed weights on every rank

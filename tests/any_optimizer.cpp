@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer as a plain type: chosen while the program runs, held as a member, moved at any moment; it trains to the same bits.
 #include <atomic>
+#include <future>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <acco/acco.hpp>
 
@@ -290,4 +295,88 @@ TEST_CASE("one that is replaced leaves the world, and the others hear of it") {
                                              }),
                   acco::peer_error);
   CHECK(told == 1);
+}
+
+TEST_CASE("two calls at once are refused: from a second thread, and from inside the learning rate; the training goes on") {
+  SUBCASE("a second thread") {
+    std::promise<void> inside, go_on;
+    std::atomic<bool> first{true};
+    acco::any_optimizer<float> training = acco::optimizer{acco::synchronous{},
+                                                          acco::sgd{},
+                                                          acco::host_storage<float>{},
+                                                          acco::solo_backend{},
+                                                          4,
+                                                          acco::options{.learning_rate = [&](double samples) {
+                                                            if (samples > 0 && first.exchange(false)) {
+                                                              inside.set_value();
+                                                              go_on.get_future().wait();
+                                                            }
+                                                            return 1.0;
+                                                          }}};
+    training.initialize(std::vector<float>(4));
+    training.accumulated(1);
+    std::thread other([&] { training.accumulated(1); });
+    inside.get_future().wait();
+    CHECK_THROWS_WITH_AS(training.accumulated(1), doctest::Contains("two calls at once"), acco::usage_error);
+    CHECK_THROWS_WITH_AS(training.finish(), doctest::Contains("rank 0"), acco::usage_error);
+    go_on.set_value();
+    other.join();
+    CHECK(training.accumulated(1).has_value());
+    CHECK(training.samples() == 3);
+    training.finish();
+  }
+  SUBCASE("a learning rate that asks the training") {
+    acco::any_optimizer<float> training;
+    std::string what;
+    training = acco::optimizer{acco::synchronous{},
+                               acco::sgd{},
+                               acco::host_storage<float>{},
+                               acco::solo_backend{},
+                               4,
+                               acco::options{.learning_rate = [&](double samples) {
+                                 double loss[] = {1};
+                                 try {
+                                   if (samples > 0) training.sum_over_ranks(loss);
+                                 } catch (acco::usage_error const& e) {
+                                   what = e.what();
+                                 }
+                                 return 1.0;
+                               }}};
+    training.initialize(std::vector<float>(4));
+    for (int m = 0; m < 3; ++m) training.accumulated(1);
+    CHECK(what.find("or its learning rate calls it") != std::string::npos);
+    training.finish();
+    CHECK(training.samples() == 3);
+  }
+}
+
+TEST_CASE("in a forked process every call is refused, and the copy's end waits for nobody") {
+  auto training = std::make_unique<acco::any_optimizer<float>>(
+      acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 4});
+  training->initialize(std::vector<float>(4));
+  for (int m = 0; m < 3; ++m) training->accumulated(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      training->accumulated(1);
+    } catch (acco::usage_error const& e) {
+      code = std::string(e.what()).find("was forked from the one that trains") != std::string::npos ? 0 : 2;
+    }
+    alarm(20);
+    training.reset();
+    // A training of the child's own is welcome.
+    acco::optimizer own{acco::synchronous{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 4};
+    own.initialize(std::vector<float>(4));
+    own.accumulated(1);
+    own.finish();
+    _exit(own.samples() == 1 ? code : 3);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  training->accumulated(1);
+  training->finish();
+  CHECK(training->samples() == 4);
 }

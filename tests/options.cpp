@@ -145,3 +145,27 @@ TEST_CASE("a user's rule may bring a check of its own") {
   CHECK_NOTHROW(training_of(plain_rule{1}));
   CHECK_THROWS_AS(training_of(plain_rule{3}), std::domain_error);
 }
+
+TEST_CASE_TEMPLATE("a training that is never told a weight ends with an error on all ranks", Schedule, acco::synchronous<>,
+                   acco::delayed<>, acco::two_phase<>) {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    acco::optimizer training{Schedule{}, acco::sgd{}, acco::host_storage<float>{}, world, 8, acco::options{.empty_limit = 5}};
+    training.initialize(std::vector<float>(8));
+    for (int m = 0; m < 4; ++m) training.accumulated(world.rank() == 0 && m == 3 ? 1 : 0);  // the count begins anew
+    std::string what;
+    int calls = 0;
+    try {
+      while (training.samples() < 100 && calls < 1000) {
+        training.accumulated(0);
+        ++calls;
+      }
+    } catch (acco::usage_error const& e) {
+      what = e.what();
+    }
+    CAPTURE(what);
+    CHECK(what.find("6 steps in a row weighed nothing on any rank. Tell accumulated the samples") != std::string::npos);
+    CHECK(calls < 20);
+    std::vector<float> committed(8);
+    training.gather_committed(committed);  // all ranks are in step
+  });
+}

@@ -3,6 +3,7 @@
 // rule, storage, backend and encodings while it runs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "acco/error.hpp"
+#include "acco/forks.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/observe/memory_table.hpp"
@@ -42,11 +44,12 @@ struct micro_batch_sums {
 /// It is a handle already: hold it by value, and do not delete an optimizer through a pointer to it. What is assigned to it takes
 /// the place of what it held.
 ///
-/// One thread calls all members. Every rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or
-/// another communicating member ends the training: the other ranks are told at once, later calls throw it again, and
-/// `parameters()` still holds what it held. After an error that all ranks throw alike (`non_finite_error`), `gather_committed`
-/// still gives the committed weights. One that is empty (default constructed, or moved from) throws `usage_error` from every
-/// member.
+/// One thread at a time calls members that change anything: two at once, a call from inside another (a learning rate that asks
+/// the training), and calls in a forked process are refused by a `usage_error`; a forked process only lets go of its copy. Every
+/// rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or another communicating member ends
+/// the training: the other ranks are told at once, later calls throw it again, and `parameters()` still holds what it held. After
+/// an error that all ranks throw alike (`non_finite_error`), `gather_committed` still gives the committed weights. One that is
+/// empty (default constructed, or moved from) throws `usage_error` from every member.
 template <class Parameter, class Gradient = Parameter>
 class any_optimizer {
  public:
@@ -54,20 +57,24 @@ class any_optimizer {
   using gradient_type = Gradient;
 
   /// Empty.
-  any_optimizer() = default;
+  any_optimizer() noexcept : forks_(forks()) {}
   any_optimizer(any_optimizer&& other) noexcept
       : engine_(std::exchange(other.engine_, nullptr)),
         state_(std::exchange(other.state_, state::constructed)),
-        failure_(std::exchange(other.failure_, nullptr)) {}
+        failure_(std::exchange(other.failure_, nullptr)),
+        forks_(other.forks_) {}
   any_optimizer& operator=(any_optimizer&& other) noexcept {
     any_optimizer taken(std::move(other));
     std::swap(engine_, taken.engine_);
     std::swap(state_, taken.state_);
     std::swap(failure_, taken.failure_);
+    std::swap(forks_, taken.forks_);
     return *this;
   }
   /// Leaves. Call `finish` first to leave in peace: otherwise whoever waits for this rank gets an error that names it.
-  ~any_optimizer() { delete engine_; }
+  ~any_optimizer() {
+    if (forks_ == forks()) delete engine_;  // the threads of a copy are not there to be waited for
+  }
 
   /// Whether it is one at all.
   [[nodiscard]] explicit operator bool() const noexcept { return engine_ != nullptr; }
@@ -187,7 +194,7 @@ class any_optimizer {
 
  protected:
   /// Takes the engine over.
-  explicit any_optimizer(training_engine<Parameter, Gradient>* made) noexcept : engine_(made) {}
+  explicit any_optimizer(training_engine<Parameter, Gradient>* made) noexcept : engine_(made), forks_(forks()) {}
 
  private:
   enum class state { constructed, running, failed };
@@ -218,9 +225,32 @@ class any_optimizer {
     if (failure_) std::rethrow_exception(failure_);
     demand_initialized(what);
   }
+  /// A call that is under way. Found with plain loads and stores, which cost nothing: two threads that enter in the same
+  /// nanosecond may both come in.
+  class entry {
+   public:
+    explicit entry(any_optimizer& of) : of_(of) {
+      if (of.forks_ != forks()) {
+        of.fail_use(text("this process was forked from the one that trains"),
+                    "Fork before the optimizer is made, or let the child do other things (an exec)");
+      }
+      if (of.busy_.load(std::memory_order_relaxed)) {
+        of.fail_use(text("two calls at once: another thread is inside this optimizer, or its learning rate calls it"),
+                    "Let one thread at a time call it");
+      }
+      of.busy_.store(true, std::memory_order_relaxed);
+    }
+    entry(entry const&) = delete;
+    entry& operator=(entry const&) = delete;
+    ~entry() { of_.busy_.store(false, std::memory_order_relaxed); }
+
+   private:
+    any_optimizer& of_;
+  };
   /// Runs a member that communicates; what it throws ends the training.
   template <class Action>
   decltype(auto) guarded(Action&& action) {
+    const entry inside(*this);
     try {
       return action();
     } catch (std::exception const& e) {
@@ -241,6 +271,8 @@ class any_optimizer {
   training_engine<Parameter, Gradient>* engine_ = nullptr;
   state state_ = state::constructed;
   std::exception_ptr failure_;
+  unsigned forks_ = 0;  // when it was made
+  std::atomic<bool> busy_{false};
 };
 
 }  // namespace ACCO_NAMESPACE

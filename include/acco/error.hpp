@@ -108,6 +108,10 @@ struct deadline_error : error {
 struct device_error : error {
   using error::error;
 };
+/// This rank's buffers do not fit into its memory: `memory()` tells their sizes before.
+struct memory_error : error {
+  using error::error;
+};
 /// A gradient was infinite or not a number; `peer()` names the first rank it came from.
 struct non_finite_error : error {
   using error::error;

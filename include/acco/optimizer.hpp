@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
 #include "acco/any_optimizer.hpp"
 #include "acco/collective/backend.hpp"
+#include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/round/engine.hpp"
@@ -85,15 +87,21 @@ class optimizer : public plain_types<Storage>::optimizer {
   static typename plain_types<Storage>::engine* make(Schedule&& schedule, Arguments&&... arguments) {
     if constexpr (storage_is_one) {  // otherwise what is wrong with it has been said
       using engine = round_engine<Rule, Storage, Backend>;
-      return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
-                        std::forward<Arguments>(arguments)...);
+      try {
+        return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
+                          std::forward<Arguments>(arguments)...);
+      } catch (std::bad_alloc const&) {
+        throw memory_error({}, text("there is no memory for the tables of an optimizer of so many parameters"),
+                           text("Use more ranks, or fewer parameters; a negative number becomes a huge one"));
+      }
     } else {
       return nullptr;
     }
   }
 
  public:
-  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round.
+  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round;
+  /// `memory_error` when even its tables (16 bytes for each 4096 elements of this rank) find no memory.
   optimizer(Schedule schedule, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen = {})
       : base(make(std::move(schedule), std::move(rule), std::move(storage), std::move(backend), std::move(layout),
                   std::move(chosen))) {}

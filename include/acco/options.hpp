@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <type_traits>
 
 #include "acco/error.hpp"
 #include "acco/number/demand.hpp"
 #include "acco/schedule/learning_rate.hpp"
+#include "acco/schedule/learning_rate_function.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -19,16 +18,18 @@ enum class non_finite {
 };
 
 struct options {
-  double clip_norm = 0;                                      ///< largest global norm of the mean gradient; 0: no clipping
-  std::function<double(double)> learning_rate = constant{};  ///< factor for the rule's learning rate, a function of the samples
-                                                             ///< committed: 0 at `initialize`, then those that the training has
-                                                             ///< reached, no others. Called when a round starts, under
-                                                             ///< weight_prediction also on the communication thread; must be the
-                                                             ///< same on every rank. What it returns is checked (`rate_at`)
+  double clip_norm = 0;  ///< largest global norm of the mean gradient; 0: no clipping
+  learning_rate_function learning_rate =
+      constant{};                 ///< factor for the rule's learning rate, a function of the samples committed
+                                  ///< (`in_steps`: of the updates): 0 at `initialize`, then those that the
+                                  ///< training has reached, no others. Called when a round starts, under
+                                  ///< weight_prediction also on the communication thread. What it returns is
+                                  ///< checked (`rate_at`), and compared between ranks in every round
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
   std::size_t skip_limit = 100;     ///< updates in a row that may be skipped before an error is thrown after all
+  std::size_t empty_limit = 100;    ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown
   std::size_t bucket_elements = 0;  ///< trainable elements that travel as one collective, over all ranks: while one bucket is
                                     ///< under way another is updated; 0: chosen by the storage (host: 2^20 for each rank)
 
@@ -39,19 +40,14 @@ struct options {
     demand_positive("options::deadline", deadline, where);
     if (!learning_rate)
       throw usage_error(where, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
-    const auto check_if_it_is = [&]<class Rate>(std::type_identity<Rate>) {
-      if (Rate const* const rate = learning_rate.template target<Rate>()) rate->check(where);
-    };
-    check_if_it_is(std::type_identity<constant>{});
-    check_if_it_is(std::type_identity<warmup_cosine>{});
-    check_if_it_is(std::type_identity<warmup_linear>{});
+    learning_rate.check(where);
   }
 
-  /// What `learning_rate` returns at `samples`. Throws `usage_error` where that is negative, infinite or NaN.
-  [[nodiscard]] double rate_at(double samples, error_place where) const {
-    const double rate = learning_rate(samples);
+  /// What `learning_rate` returns there. Throws `usage_error` where that is negative, infinite or NaN.
+  [[nodiscard]] double rate_at(training_position const& at, error_place where) const {
+    const double rate = learning_rate(at);
     if (!(is_finite(rate) && rate >= 0)) {
-      throw usage_error(where, text("options::learning_rate returned ", rate, " at ", samples, " samples"),
+      throw usage_error(where, text("options::learning_rate returned ", rate, " at ", at.samples, " samples"),
                         text("It must return a finite factor, 0 or more, for every number of samples"));
     }
     return rate;
@@ -63,8 +59,9 @@ struct options {
     visit("clip_norm", clip_norm);
     visit("skip non-finite", on_non_finite == non_finite::skip);
     visit("skip_limit", skip_limit);
+    visit("empty_limit", empty_limit);
     visit("bucket_elements", bucket_elements);
-    visit("learning_rate(0)", learning_rate(0));
+    visit("learning_rate(0)", learning_rate({}));
   }
 };
 

@@ -102,6 +102,13 @@ TEST_CASE("mistakes are refused by name") {
   CHECK_THROWS_WITH_AS(layout.add("b", {2}, 1), doctest::Contains("group 1 but there are 1"), acco::usage_error);
   CHECK_THROWS_WITH_AS(layout.add("b", {std::size_t{1} << 40U, std::size_t{1} << 40U}), doctest::Contains("address space"),
                        acco::usage_error);
+  for (const std::size_t huge :
+       {~std::size_t{0}, static_cast<std::size_t>(-5), (std::size_t{1} << 62U) + 5, acco::parameter_layout::most_elements + 1}) {
+    CHECK_THROWS_WITH_AS(acco::parameter_layout{huge},
+                         doctest::Contains("'parameters' makes the layout larger than the address space"), acco::usage_error);
+  }
+  CHECK_THROWS_WITH_AS(layout.add("b", {acco::parameter_layout::most_elements - 1}), doctest::Contains("address space"),
+                       acco::usage_error);  // with the two that are there
   for (const double bad : {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     CHECK_THROWS_WITH_AS(layout.add_group({.learning_rate_scale = bad}),
                          doctest::Contains(acco::text("update_group::learning_rate_scale is ", bad).c_str()), acco::usage_error);
@@ -116,4 +123,34 @@ TEST_CASE("mistakes are refused by name") {
   CHECK_THROWS_WITH_AS(layout.add("deep", deep), doctest::Contains("'deep' has 9 dimensions"), acco::usage_error);
   layout.add(std::string_view(long_name).substr(1), std::span<std::size_t const>(deep).subspan(1));
   CHECK(layout.size() == 3);
+}
+
+TEST_CASE("no_decay_for_vectors: biases and norms, added before or after; what a group says of decay stays") {
+  acco::parameter_layout layout;
+  const auto fast = layout.add_group({.learning_rate_scale = 3});
+  const auto strong = layout.add_group({.weight_decay = 0.5});
+  const auto ice = layout.add_group({.frozen = true});
+  layout.add("matrix", {3, 4}).add("bias", {4}).add("fast bias", {4}, fast).add("ruled", {2}, strong).add("still", {2}, ice);
+  layout.no_decay_for_vectors();
+  layout.add("norm", {4})
+      .add("scalar", std::span<std::size_t const>())
+      .add("fast norm", {4}, fast)
+      .add("fast matrix", {2, 2}, fast);
+  const auto group = [&](char const* name) { return layout.groups()[layout[name].group]; };
+  for (char const* name : {"bias", "norm", "scalar", "fast bias", "fast norm"}) {
+    CAPTURE(std::string(name));
+    CHECK(group(name).weight_decay == 0.0);
+  }
+  CHECK(group("fast bias").learning_rate_scale == 3);
+  CHECK(layout["fast bias"].group == layout["fast norm"].group);
+  CHECK(layout["bias"].group == layout["norm"].group);
+  for (char const* name : {"matrix", "fast matrix", "still"}) CHECK(!group(name).weight_decay);
+  CHECK(layout["fast matrix"].group == fast);
+  CHECK(group("still").frozen);
+  CHECK(group("ruled").weight_decay == 0.5);
+  CHECK(layout.groups().size() == 6);
+  layout.no_decay_for_vectors();  // again: nothing changes
+  CHECK(layout.groups().size() == 6);
+  CHECK_THROWS_WITH_AS(acco::parameter_layout(7).no_decay_for_vectors(), doctest::Contains("was made from a count"),
+                       acco::usage_error);
 }

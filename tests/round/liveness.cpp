@@ -125,8 +125,10 @@ TEST_CASE("a rank without memory in initialize, or that never comes to it, is kn
       acco::optimizer training{acco::delayed{}, acco::adamw{}, storage, world, count, acco::options{.deadline = deadline}};
       training.initialize(std::vector<float>(count, 1.0F));
     });
-    CHECK(contains(what[1], "bad_alloc"));
-    CHECK(contains(what[0], "rank 1 failed: std::bad_alloc"));
+    CHECK(contains(what[1], "rank 1, initialize: the buffers of this rank, "));
+    CHECK(contains(what[1], " MiB, could not be allocated"));
+    CHECK(contains(what[0], "rank 1 failed: "));
+    CHECK(contains(what[0], "could not be allocated"));
   }
   SUBCASE("an exception before initialize") {
     const auto what = outcomes(2, [](acco::threads_backend const& world) {
@@ -283,7 +285,7 @@ TEST_CASE("several optimizers on one world: rounds overlap, every one trains as 
         if (m++ % 3 == 0) micro_batch(teacher);
       });
       CHECK(result == alone);
-      teacher.finish();
+      teacher.finish(acco::unfinished::commit);
       critic.finish();
       CHECK(critic.samples() == 60);
       CHECK(teacher.samples() == 21);
@@ -301,7 +303,7 @@ TEST_CASE("after an error that ended one optimizer the world can be used again, 
           if (attempt < 2 && world.rank() == 2 && m == 4) throw std::runtime_error("this once");
           micro_batch(training);
         }
-        training.finish();
+        training.finish(acco::unfinished::commit);
         CHECK(attempt == 2);
         CHECK(training.samples() == 27);
       } catch (std::exception const&) {

@@ -288,6 +288,27 @@ TEST_CASE("a learning rate that differs between ranks: all throw alike, with bot
   });
 }
 
+TEST_CASE("a learning rate in steps: that of the coming update, in every round of it, also one that is skipped") {
+  every_schedule([](auto const& make, std::size_t, std::size_t) {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      const acco::in_steps rate{acco::warmup_linear{.warmup = 4, .total = 9}};
+      trainer t = make(world, {.learning_rate = rate, .on_non_finite = acco::non_finite::skip});
+      std::uint64_t skipped = 0, before = 0;
+      for (std::size_t m = 0; m < 60 && before < 10; ++m) {
+        if (m == 11 && world.rank() == 1) t.training.gradients()[3] = HUGE_VAL;
+        auto const report = t.micro_batch();
+        if (!report) continue;
+        CHECK(report->learning_rate_scale == rate({.steps = before}));
+        skipped += report->skipped ? 1 : 0;
+        before = t.training.steps();
+      }
+      CHECK(skipped > 0);
+      CHECK(before == 10);
+      t.training.finish();
+    });
+  });
+}
+
 TEST_CASE("learning rates that differ by rounding pass") {
   acco::threads_backend::run(ranks, [](acco::threads_backend const& world) {
     const double mine = 0.3 * (1 + 1e-9 * world.rank());

@@ -226,7 +226,7 @@ std::string check_ends(setting const& s, outcome const& o, tally& counts) {
         return wrong(v, "an error about its learning rate");
       break;
     case disaster::bad_alloc:
-      if (own.kind != "bad_alloc") return wrong(v, "bad_alloc");
+      if (own.kind != "memory_error" && own.kind != "bad_alloc") return wrong(v, "a memory_error");
       break;
     case disaster::leaves:
       if (!own.ended) return wrong(v, "nothing");

@@ -83,7 +83,7 @@ class replayer {
         return ended(r);
       }
       history::round now{.index = first_round_ + r, .commits = commits, .weight = t_.keeps() ? whole.weight : weight_here};
-      now.rate = t_.rate(samples_);
+      now.rate = t_.rate({samples_, steps_});
       if (whole.poisoned && s_.kind == disaster::raised) {
         h_.raised = true;
         return false;
@@ -105,7 +105,7 @@ class replayer {
           samples_ += now.step_weight;
           if (t_.schedule == schedule_kind::weight_prediction && h_.known) {
             vector ahead = state_;
-            next = update(theta_, ahead, whole.sum, t_.rate(samples_), steps_ + 1);
+            next = update(theta_, ahead, whole.sum, t_.rate({samples_, steps_}), steps_ + 1);
           }
         } else if (t_.keeps()) {
           next = estimated(segment, r).value_or(next);

@@ -49,7 +49,7 @@ training with_schedule(training_setting const& t, With with) {
 }  // namespace
 
 acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend const& world, std::pmr::memory_resource& memory,
-                                 std::function<double(double)> learning_rate, bool skips) {
+                                 acco::learning_rate_function learning_rate, bool skips) {
   const auto with = [&](auto rule) {
     return with_schedule(t, [&](auto schedule) -> training {
       return acco::optimizer{schedule,

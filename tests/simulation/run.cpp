@@ -66,7 +66,7 @@ class participant {
         rank_log_(mine),
         log_(mine.trainings[number]),
         polls_(s.seed + static_cast<std::uint64_t>(rank)),
-        training_(make(t_, world, memory, [this](double samples) { return rate(samples); }, skips())) {
+        training_(make(t_, world, memory, [this](acco::training_position const& at) { return rate(at); }, skips())) {
     if (is_culprit_ && s.kind == disaster::differs) struck_ = true;
   }
 
@@ -150,8 +150,8 @@ class participant {
   [[nodiscard]] bool strikes(disaster kind) const {
     return is_culprit_ && setting_.kind == kind && segment_ == setting_.segment && micro_batch_ >= setting_.at;
   }
-  double rate(double samples) {
-    log_.asked_rates.push_back(samples);
+  double rate(acco::training_position const& at) {
+    log_.asked_rates.push_back(at.samples);
     if (is_culprit_ && rates_++ >= setting_.at + 2) {  // the first ones are the construction's
       if (setting_.kind == disaster::rate_throws) {
         struck_ = true;
@@ -162,7 +162,7 @@ class participant {
         return std::numeric_limits<double>::quiet_NaN();
       }
     }
-    return t_.rate(samples);
+    return t_.rate(at);
   }
   void complain(std::string const& what) {
     rank_log_.complaints.push_back("rank " + std::to_string(rank_) + ", training " + std::to_string(number_) + ": " + what);
@@ -361,6 +361,7 @@ outcome run(setting const& s) {
       mine.peer = e.peer();
       mine.what = e.what();
       mine.kind = dynamic_cast<acco::non_finite_error const*>(&e) != nullptr ? "non_finite_error"
+                  : dynamic_cast<acco::memory_error const*>(&e) != nullptr   ? "memory_error"
                   : dynamic_cast<acco::mismatch_error const*>(&e) != nullptr ? "mismatch_error"
                   : dynamic_cast<acco::peer_error const*>(&e) != nullptr     ? "peer_error"
                   : dynamic_cast<acco::deadline_error const*>(&e) != nullptr ? "deadline_error"

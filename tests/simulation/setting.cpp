@@ -133,7 +133,10 @@ setting draw(std::uint64_t seed) {
     if (t.two_rounds() && !t.elastic && paces.chance(0.2)) find_the_split(t, paces);
   }
   stream rests(seed ^ 0xd20bU);
-  for (training_setting& t : s.trainings) t.drops = rests.chance(0.5);
+  for (training_setting& t : s.trainings) {
+    t.drops = rests.chance(0.5);
+    t.in_steps = rests.chance(0.5);
+  }
   s.delay_at_most = from.chance(0.2) ? 0 : from.chance(0.2) ? std::numeric_limits<std::size_t>::max() : from.between(1, 12);
   s.polls = from.chance(0.4);
   stream around(seed ^ 0xb15aU);
@@ -202,7 +205,8 @@ std::string describe(setting const& s) {
       out << t.first << (t.two_rounds() ? " + " + std::to_string(t.second) : "");
     }
     out << ", clip_norm " << t.clip_norm << ", buckets of " << t.bucket_elements
-        << (t.stable_addresses ? ", stable addresses" : "") << (t.falling_rate ? ", falling rate" : "")
+        << (t.stable_addresses ? ", stable addresses" : "")
+        << (t.falling_rate ? t.in_steps ? ", rate falling with steps" : ", rate falling with samples" : "")
         << (t.stray_gradients ? ", gradients without weight" : "") << (t.drops ? ", drops what is incomplete" : "")
         << "\n    layout " << t.layout.size() << " (" << t.layout.trainable_size() << " trainable):";
     for (std::size_t k = 0; k < t.layout.tensor_count(); ++k) {

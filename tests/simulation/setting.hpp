@@ -11,6 +11,7 @@
 #include <acco/rule/adamw.hpp>
 #include <acco/rule/lion.hpp>
 #include <acco/rule/sgd.hpp>
+#include <acco/schedule/learning_rate_function.hpp>
 
 #include "simulation/random.hpp"
 
@@ -61,7 +62,7 @@ struct training_setting {
   unsigned first = 1, second = 1, at_most = 1;  // micro-batches of a part of a step; `at_most` where the pace is elastic
   double clip_norm = 0;
   bool drops = false;  // at finish(), a step that lacks micro-batches
-  bool stable_addresses = false, falling_rate = false, stray_gradients = false;
+  bool stable_addresses = false, falling_rate = false, in_steps = false, stray_gradients = false;
   std::size_t bucket_elements = 0;
   acco::parameter_layout layout;
   std::vector<std::vector<std::size_t>> micro_batches;   // by segment and rank; finish() stands behind each segment
@@ -86,7 +87,9 @@ struct training_setting {
   /// What a micro-batch weighs.
   [[nodiscard]] double weight(std::size_t segment, int rank, std::size_t micro_batch) const;
   [[nodiscard]] std::uint64_t sample(std::size_t segment, int rank, std::size_t micro_batch) const;
-  [[nodiscard]] double rate(double samples) const { return falling_rate ? 1 / (1 + samples / 40) : 1; }
+  [[nodiscard]] double rate(acco::training_position const& at) const {
+    return !falling_rate ? 1 : in_steps ? 1 / (1 + static_cast<double>(at.steps) / 3) : 1 / (1 + at.samples / 40);
+  }
 };
 
 struct setting {

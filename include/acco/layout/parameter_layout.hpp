@@ -36,10 +36,15 @@ class parameter_layout {
   // Names and shapes are stored in place: vectors of vectors make the header slower to compile.
   static constexpr std::size_t longest_name = 128;
   static constexpr std::size_t most_dimensions = 8;
+  static constexpr std::size_t most_elements = std::size_t{1}
+                                               << (sizeof(std::size_t) * 8 - 8);  // so that no sum of bytes overflows
 
   parameter_layout() : groups_(1) {}
   /// One nameless stretch of `parameter_count` elements.
-  explicit parameter_layout(std::size_t parameter_count) : parameter_layout() { add("parameters", {parameter_count}); }
+  explicit parameter_layout(std::size_t parameter_count) : parameter_layout() {
+    add("parameters", {parameter_count});
+    nameless_ = true;
+  }
 
   /// Registers a group and returns its number, for `add`. Throws `usage_error` on a number that is
   /// negative, infinite or NaN.
@@ -66,8 +71,9 @@ class parameter_layout {
       if (__builtin_mul_overflow(elements, extent, &elements)) elements = ~std::size_t{0};
     }
     std::size_t end = 0;
-    if (__builtin_add_overflow(size_, elements, &end)) {
-      throw usage_error({}, text("tensor '", name, "' makes the layout larger than the address space"), text("Check its shape"));
+    if (__builtin_add_overflow(size_, elements, &end) || end > most_elements) {
+      throw usage_error({}, text("tensor '", name, "' makes the layout larger than the address space"),
+                        text("Check its shape: a negative number becomes a huge one"));
     }
     if (name.size() > longest_name || shape.size() > most_dimensions) {
       throw usage_error({},
@@ -79,12 +85,27 @@ class parameter_layout {
     for (const std::size_t extent : shape) added.shape[added.dimensions++] = extent;
     added.offset = size_;
     added.size = elements;
-    added.group = group;
+    added.group = vectors_decay_ || added.dimensions >= 2 ? group : without_decay(group);
     size_ = end;
     return *this;
   }
   parameter_layout& add(std::string_view name, std::initializer_list<std::size_t> shape, std::size_t group = 0) {
     return add(name, std::span<std::size_t const>(shape.begin(), shape.size()), group);
+  }
+
+  /// Tensors of fewer than two dimensions, biases and the weights of norms, added before or after, are not decayed: they are
+  /// moved to a group like theirs without weight decay. A group that has a `weight_decay` of its own keeps it. Throws
+  /// `usage_error` for a layout made from a count alone.
+  parameter_layout& no_decay_for_vectors() {
+    if (nameless_) {
+      throw usage_error({}, text("no_decay_for_vectors: this layout was made from a count and knows no shapes"),
+                        text("Add the tensors one by one, with their shapes"));
+    }
+    vectors_decay_ = false;
+    for (entry& each : entries_) {
+      if (each.dimensions < 2) each.group = without_decay(each.group);
+    }
+    return *this;
   }
 
   /// Elements of all tensors, frozen ones included: the size of the trainer's spans.
@@ -140,9 +161,23 @@ class parameter_layout {
     return nullptr;
   }
 
+  /// The group that is like this one without weight decay.
+  [[nodiscard]] std::size_t without_decay(std::size_t group) {
+    if (groups_[group].frozen || groups_[group].weight_decay) return group;
+    twins_.resize(groups_.size(), 0);
+    if (twins_[group] == 0) {
+      update_group twin = groups_[group];
+      twin.weight_decay = 0.0;
+      twins_[group] = add_group(twin);
+    }
+    return twins_[group];
+  }
+
   std::deque<entry> entries_;  // which does not move what it holds
   std::vector<update_group> groups_;
+  std::vector<std::size_t> twins_;  // by group: the one without decay; 0: none yet
   std::size_t size_ = 0;
+  bool nameless_ = false, vectors_decay_ = true;
 };
 
 }  // namespace ACCO_NAMESPACE

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -74,8 +75,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
     membership_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
-    works_.allocate();  // first: it makes room in the queue
-    accumulator_.allocate(works_.storage(), queue());
+    try {
+      works_.allocate();  // first: it makes room in the queue
+      accumulator_.allocate(works_.storage(), queue());
+    } catch (std::bad_alloc const&) {
+      constexpr double mebibyte = 1 << 20;
+      throw memory_error(
+          queue().place,
+          text("the buffers of this rank, ", static_cast<double>(memory().total()) / mebibyte, " MiB, could not be allocated"),
+          text("Use more ranks, smaller types, or fewer parameters; memory() lists the buffers"));
+    }
     accumulator_.set_parameters(queue(), values);
     queue().after_computation();
     backend().broadcast(queue(), replicated<parameter_type>(accumulator_.parameters()), 0);
@@ -247,7 +256,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void start() {
     const round_plan plan = schedule_->plan_of(next_round_, place());
     queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), label_of(plan)};
-    rate_ = options_.rate_at(samples_, queue().place);
+    rate_ = options_.rate_at({samples_, steps_}, queue().place);
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
     quiet_ = false;
     round_counts carried = mine_;
@@ -326,6 +335,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (plan.gradients == carried::fresh) step_ = {};
     step_.weight += n.all.weight;
     step_.loss_sum += n.all.loss_sum;
+    if (commits(plan)) empty_in_a_row_ = n.step_weight == 0 && !n.skip ? empty_in_a_row_ + 1 : 0;
     const round_report report = describe_round(queue().clock().land());
     if (n.skip) step_ = {};
     sums_.add(report);
@@ -335,6 +345,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         throw non_finite_error(
             queue().place, text(skipped_in_a_row_, " updates in a row were skipped because of gradients that are not finite"),
             text("The model has diverged: start again with a lower learning rate, or raise options::skip_limit"));
+      });
+    }
+    if (empty_in_a_row_ > options_.empty_limit) {
+      membership_.together([this] {
+        throw usage_error(queue().place, text(empty_in_a_row_, " steps in a row weighed nothing on any rank"),
+                          text("Tell accumulated the samples of each micro-batch, or raise options::empty_limit"));
       });
     }
     return report;
@@ -386,7 +402,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   std::uint64_t steps_ = 0;      // updates committed
   double samples_ = 0;           // weight committed
   round_counts step_;            // of the rounds of the step so far, over all ranks
-  std::size_t skipped_in_a_row_ = 0;
+  std::size_t skipped_in_a_row_ = 0, empty_in_a_row_ = 0;
   double seconds_of_[2] = {};  // of the last estimate and commit
   round_totals sums_;
   std::exception_ptr put_off_;  // thrown by the next call

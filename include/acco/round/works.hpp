@@ -351,8 +351,9 @@ class round_works {
   void prepare_next() {
     numbers_.download(queue_);
     queue_.enqueue([this] {
-      const double samples = position_.samples + numbers_[0].step_weight;
-      state_.prepare_next({position_.steps + 2, options_.rate_at(samples, queue_.place)});
+      round_numbers const& n = numbers_[0];
+      const training_position then{position_.samples + n.step_weight, position_.steps + (n.apply ? 1 : 0)};
+      state_.prepare_next({position_.steps + 2, options_.rate_at(then, queue_.place)});
     });
     state_.upload_next(queue_);
   }

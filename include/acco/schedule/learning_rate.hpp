@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning-rate schedules as functions of the samples committed so far. They return a factor for the rule's own learning rate.
+// Learning-rate schedules as functions of what has been committed so far: of samples, or, wrapped in `in_steps`, of steps
+// (learning_rate_function.hpp). They return a factor for the rule's own learning rate. All numbers of one schedule have one unit.
 // Each has check(), which throws `usage_error`: the optimizer's constructor calls it where it is given as options::learning_rate,
 // and the call operator wherever it is used, inside a lambda too.
 #pragma once
@@ -24,10 +25,11 @@ struct constant {
 };
 
 namespace learning_rate {
-/// Rises linearly from 0 to 1 over `warmup` samples. At 0 samples it is not 0 but one sample's share, so that the first step
-/// moves: by nearly nothing where a sample is a token and `warmup` many steps long. A step's factor is that of the samples before
-/// it: to count the coming step's own, give `warmup_cosine` in a lambda that adds them.
-inline double rise(double samples, double warmup) { return samples < warmup ? (samples + 1) / (warmup + 1) : 1.0; }
+/// Rises linearly from 0 to 1 over `warmup`. A step's factor is that of what was committed before it and of `step`, its own: so
+/// the first step moves, and the first one behind the warm-up is the first at 1.
+inline double rise(double samples, double warmup, double step) {
+  return samples < warmup ? (samples + step) / (warmup + step) : 1.0;
+}
 /// The share of the way from the end of the warm-up to `total`, within 0 and 1.
 inline double progress(double samples, double warmup, double total) {
   if (samples <= warmup || total <= warmup) return samples < total ? 0.0 : 1.0;
@@ -39,6 +41,11 @@ inline void demand_total(char const* name, double total, double warmup, error_pl
                       text("Give the samples of the whole training, the warm-up included"));
   }
 }
+/// The same of all that warm up.
+inline void demand_warmup(char const* warmup_name, double warmup, char const* step_name, double step, error_place where) {
+  demand_not_negative(warmup_name, warmup, where);
+  demand_positive(step_name, step, where);
+}
 }  // namespace learning_rate
 
 /// Linear warm-up over `warmup` samples, then half a cosine down to `final_factor` at `total` samples and constant from there.
@@ -46,14 +53,15 @@ struct warmup_cosine {
   double warmup = 0;
   double total = 0;  ///< must be given: at least `warmup`
   double final_factor = 0.1;
+  double step = 1;  ///< samples of a step, which the warm-up counts ahead; 1 is right where the unit is steps
   double operator()(double samples) const {
     check();
     const double share = learning_rate::progress(samples, warmup, total);
-    return learning_rate::rise(samples, warmup) *
+    return learning_rate::rise(samples, warmup, step) *
            (final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * share)));
   }
   void check(error_place where = {}) const {
-    demand_not_negative("warmup_cosine::warmup", warmup, where);
+    learning_rate::demand_warmup("warmup_cosine::warmup", warmup, "warmup_cosine::step", step, where);
     learning_rate::demand_total("warmup_cosine::total", total, warmup, where);
     demand_not_negative("warmup_cosine::final_factor", final_factor, where);
   }
@@ -64,14 +72,79 @@ struct warmup_linear {
   double warmup = 0;
   double total = 0;  ///< must be given: at least `warmup`
   double final_factor = 0.0;
+  double step = 1;  ///< as warmup_cosine's
   double operator()(double samples) const {
     check();
-    return learning_rate::rise(samples, warmup) * (1 - (1 - final_factor) * learning_rate::progress(samples, warmup, total));
+    return learning_rate::rise(samples, warmup, step) *
+           (1 - (1 - final_factor) * learning_rate::progress(samples, warmup, total));
   }
   void check(error_place where = {}) const {
-    demand_not_negative("warmup_linear::warmup", warmup, where);
+    learning_rate::demand_warmup("warmup_linear::warmup", warmup, "warmup_linear::step", step, where);
     learning_rate::demand_total("warmup_linear::total", total, warmup, where);
     demand_not_negative("warmup_linear::final_factor", final_factor, where);
+  }
+};
+
+/// How `warmup_stable_decay` goes down in its last part, of which `share` (0 to 1) is over.
+enum class cooldown {
+  linear,                ///< 1 - share
+  one_minus_square_root  ///< 1 - sqrt(share): Hägele et al., arXiv 2405.18392, section 3
+};
+
+/// Linear warm-up over `warmup` samples, then 1, then down to `final_factor` during the last `decay` samples before `total`, and
+/// constant from there: WSD, Hu et al., arXiv 2404.06395, section 4. The stable part does not depend on `total`: it can be gone
+/// on from.
+struct warmup_stable_decay {
+  double warmup = 0;
+  double total = 0;  ///< must be given: at least `warmup + decay`
+  double decay = 0;  ///< 0: none, the factor stays 1
+  double final_factor = 0.0;
+  cooldown shape = cooldown::linear;
+  double step = 1;  ///< as warmup_cosine's
+  double operator()(double samples) const {
+    check();
+    if (samples < warmup || decay == 0) return learning_rate::rise(samples, warmup, step);
+    const double share = learning_rate::progress(samples, total - decay, total);
+    return 1 - (1 - final_factor) * (shape == cooldown::linear ? share : std::sqrt(share));
+  }
+  void check(error_place where = {}) const {
+    learning_rate::demand_warmup("warmup_stable_decay::warmup", warmup, "warmup_stable_decay::step", step, where);
+    demand_not_negative("warmup_stable_decay::decay", decay, where);
+    if (!(is_finite(total) && total > 0 && total >= warmup + decay)) {
+      throw usage_error(where,
+                        text("warmup_stable_decay::total is ", total, ", with a warmup of ", warmup, " and a decay of ", decay),
+                        text("Give the samples of the whole training, both included"));
+    }
+    demand_not_negative("warmup_stable_decay::final_factor", final_factor, where);
+  }
+};
+
+/// Linear warm-up over `warmup` samples, then half a cosine from 1 down to `final_factor` during `period` samples, and again from
+/// 1, each time `stretch` times as long: SGDR, Loshchilov and Hutter, arXiv 1608.03983, section 3.
+struct warmup_cosine_restarts {
+  double warmup = 0;
+  double period = 0;   ///< must be given
+  double stretch = 1;  ///< 1 or more
+  double final_factor = 0.0;
+  double step = 1;  ///< as warmup_cosine's
+  double operator()(double samples) const {
+    check();
+    if (samples < warmup) return learning_rate::rise(samples, warmup, step);
+    double since = samples - warmup, length = period;
+    if (stretch == 1) {
+      since = std::fmod(since, length);
+    } else {
+      for (; since >= length; length *= stretch) since -= length;
+    }
+    return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * since / length));
+  }
+  void check(error_place where = {}) const {
+    learning_rate::demand_warmup("warmup_cosine_restarts::warmup", warmup, "warmup_cosine_restarts::step", step, where);
+    demand_positive("warmup_cosine_restarts::period", period, where);
+    if (!(is_finite(stretch) && stretch >= 1)) {
+      throw usage_error(where, text("warmup_cosine_restarts::stretch is ", stretch), text("Give 1 or more"));
+    }
+    demand_not_negative("warmup_cosine_restarts::final_factor", final_factor, where);
   }
 };
 
