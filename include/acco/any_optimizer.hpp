@@ -8,6 +8,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -94,6 +95,41 @@ class any_optimizer {
     state_ = state::running;
   }
 
+  /// `initialize(parameters)`, and works in the trainer's own arrays from then on, `layout().size()` elements each, on every
+  /// rank: `parameters()` and `gradients()` are these arrays, and never move. The trainer keeps them until the optimizer has
+  /// ended, reads the one, adds to the other, and clears neither; what it writes into its parameters is lost (`set_parameters`).
+  /// Afterwards they hold what `parameters()` held. Costs a third array and a copy of both each round, like `stable_addresses`.
+  /// Arrays are of the storage's memory: host, or device. Throws what `initialize` throws.
+  void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
+    if (parameters.size() != layout().size() || gradients.size() != layout().size()) {
+      throw usage_error(engine_->place(),
+                        text("adopt got ", parameters.size(), " parameters and ", gradients.size(), " gradients, the layout has ",
+                             layout().size()),
+                        text("Pass room for every parameter, frozen ones included"));
+    }
+    guarded([&] { engine_->adopt(parameters, gradients); });
+    state_ = state::running;
+  }
+
+  /// Replaces the parameters, by rank 0's values on every rank, and keeps the rest of the optimizer's state: for what a trainer
+  /// does to weights itself (a projection, a reset, averaged weights). Between `initialize` or `finish` and the next micro-batch:
+  /// later a round would bring back what it was made of. `values` has `layout().size()` elements; it may be `parameters()`.
+  /// Collective; blocks. Throws `usage_error` (size, or not at rest), after which the training goes on.
+  void set_parameters(std::span<Parameter const> values) {
+    demand_running("set_parameters");
+    if (!engine_->at_rest()) {
+      fail_use(text("set_parameters was called while a step is under way"), "Call finish first; the training may go on after it");
+    }
+    if (values.size() != layout().size()) {
+      throw usage_error(engine_->place(),
+                        text("set_parameters got ", values.size(), " parameters, the layout has ", layout().size()),
+                        text("Pass one value for every parameter, frozen ones included"));
+    }
+    guarded([&] { engine_->set_parameters(values); });
+  }
+
   /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with `stable_addresses`.
   [[nodiscard]] std::span<Parameter const> parameters() const {
     demand_initialized("parameters");
@@ -103,6 +139,16 @@ class any_optimizer {
   [[nodiscard]] std::span<Gradient> gradients() const {
     demand_initialized("gradients");
     return engine_->gradients();
+  }
+
+  /// The part of a tensor in both. Valid like them. Throws `usage_error` when the layout has no tensor of that name.
+  struct tensor_spans {
+    std::span<Parameter const> parameters;
+    std::span<Gradient> gradients;
+  };
+  [[nodiscard]] tensor_spans tensor(std::string_view name) const {
+    auto const found = layout()[name];
+    return {parameters().subspan(found.offset, found.size), gradients().subspan(found.offset, found.size)};
   }
 
   /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks into the

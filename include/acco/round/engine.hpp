@@ -85,17 +85,18 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
           text("the buffers of this rank, ", static_cast<double>(memory().total()) / mebibyte, " MiB, could not be allocated"),
           text("Use more ranks, smaller types, or fewer parameters; memory() lists the buffers"));
     }
-    accumulator_.set_parameters(queue(), values);
-    queue().after_computation();
-    backend().broadcast(queue(), replicated<parameter_type>(accumulator_.parameters()), 0);
-    accumulator_.for_slice(backend().rank(), accumulator_.parameters().data(),
-                           [&](std::size_t offset, parameter_type const* from, std::size_t count) {
-                             works_.state().set_masters(queue(), offset, from, count);
-                           });
-    queue().wait();
-    queue().before_computation();
-    queue().clock().begin();
+    take_from_rank_0(values);
   }
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
+    accumulator_.adopt(parameters, gradients);
+    initialize(parameters);
+  }
+  void set_parameters(std::span<parameter_type const> values) override {
+    queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), "set_parameters"};
+    take_from_rank_0(values);
+    showing_masters_ = showing_committed_ = true;
+  }
+  [[nodiscard]] bool at_rest() const noexcept override { return quiet_ && !in_flight_ && micro_batches_ == 0; }
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
@@ -196,6 +197,19 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }
 
  private:
+  /// The values of rank 0 become the parameters in use, and the masters, of every rank. Collective; blocks.
+  void take_from_rank_0(std::span<parameter_type const> values) {
+    accumulator_.set_parameters(queue(), values);
+    queue().after_computation();
+    backend().broadcast(queue(), replicated<parameter_type>(accumulator_.parameters()), 0);
+    accumulator_.for_slice(backend().rank(), accumulator_.parameters().data(),
+                           [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+                             works_.state().set_masters(queue(), offset, from, count);
+                           });
+    queue().wait();
+    queue().before_computation();
+    queue().clock().begin();
+  }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
     chosen.check({.rank = rank});

@@ -58,7 +58,7 @@ class round_buffers {
 /// | exchanging | the computation waits, equal sizes      | the accumulator   | in the accumulator | they swap       | move  |
 /// | delivering | it waits; stable, or smaller parameters | the accumulator   | in the accumulator | copied          | stay  |
 /// | rotating   | it continues                            | the accumulator   | in a third buffer  | pointers rotate | move  |
-/// | copying    | stable addresses, or frozen tensors     | a copy, without   | in the copy        | copied          | stay  |
+/// | copying    | stable, adopted, or frozen tensors      | a copy, without   | in the copy        | copied          | stay  |
 ///
 /// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`). Where
 /// parameter and gradient differ in size, rotating has two pairs of buffers. A round that `keeps` (rotating, copying) leaves the
@@ -84,6 +84,14 @@ class gradient_accumulator {
     }
   }
 
+  /// Works in arrays of the trainer's, in the order of the layout, instead of buffers of its own: they outlive this object, and
+  /// never change places. Before `count` and `allocate`.
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) noexcept {
+    mode_ = mode::copying;
+    adopted_parameters_ = parameters.data();
+    adopted_gradients_ = gradients.data();
+  }
+
   /// Fills in this class's rows of the byte table.
   void count(memory_table& table) const noexcept {
     for (std::size_t k = 0; k < buffer_count; ++k) {
@@ -95,8 +103,8 @@ class gradient_accumulator {
   /// Allocates; gradients are zero, parameters undefined until `set_parameters`.
   void allocate(Storage const& storage, queue& q) {
     for (std::size_t k = 0; k < buffer_count; ++k) buffers_[k] = storage.allocate(size_of(k), stagger::accumulator + k);
-    parameters_ = buffers_[0].template as<parameter_type>();
-    gradients_ = buffers_[1].template as<gradient_type>();
+    parameters_ = adopted() ? adopted_parameters_ : buffers_[0].template as<parameter_type>();
+    gradients_ = adopted() ? adopted_gradients_ : buffers_[1].template as<gradient_type>();
     arriving_ = buffers_[2].template as<parameter_type>();
     spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
     clear(q, gradients_);
@@ -172,7 +180,7 @@ class gradient_accumulator {
 
   /// Sets the parameters in use on this rank, in the order of the layout.
   void set_parameters(queue& q, std::span<parameter_type const> values) {
-    Storage::copy(q, values.data(), parameters_, values.size());
+    if (values.data() != parameters_) Storage::copy(q, values.data(), parameters_, values.size());
   }
 
   /// The real elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice, pointer,
@@ -211,7 +219,9 @@ class gradient_accumulator {
   [[nodiscard]] static gradient_type* gradients_in(parameter_type* memory) noexcept {
     return reinterpret_cast<gradient_type*>(memory);
   }
+  [[nodiscard]] bool adopted() const noexcept { return adopted_parameters_ != nullptr; }
   [[nodiscard]] std::size_t size_of(std::size_t k) const noexcept {
+    if (adopted() && k < 2) return 0;
     const std::size_t padded = shares_.padded_size(), own = mode_ == mode::copying ? whole_ : padded;
     if (k == 0) return own * sizeof(parameter_type);
     if (k == 1) return own * sizeof(gradient_type);
@@ -228,6 +238,8 @@ class gradient_accumulator {
   std::vector<trainable_run> runs_;
   typename Storage::template numbers<trainable_run> table_;  // the same, where works of the queue find them
   mode mode_;
+  parameter_type* adopted_parameters_ = nullptr;  // the trainer's own arrays
+  gradient_type* adopted_gradients_ = nullptr;
   typename Storage::buffer buffers_[buffer_count];
   parameter_type* parameters_ = nullptr;  // in use
   gradient_type* gradients_ = nullptr;    // being accumulated

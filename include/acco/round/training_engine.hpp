@@ -32,6 +32,10 @@ class training_engine {
   virtual ~training_engine() = default;
 
   virtual void initialize(std::span<Parameter const> values) = 0;
+  virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) = 0;
+  virtual void set_parameters(std::span<Parameter const> values) = 0;
+  /// Whether nothing has been accumulated since `initialize` or `finish`.
+  [[nodiscard]] virtual bool at_rest() const noexcept = 0;
   [[nodiscard]] virtual std::span<Parameter const> parameters() const noexcept = 0;
   [[nodiscard]] virtual std::span<Gradient> gradients() const noexcept = 0;
   virtual std::optional<round_report> accumulated(double weight, double loss_sum) = 0;
