@@ -142,6 +142,10 @@ class parameter_layout {
       visit("group.learning_rate_scale", group.learning_rate_scale);
       if (group.weight_decay) visit("group.weight_decay", *group.weight_decay);
       visit("group.frozen", group.frozen);
+      if (group.beta1) visit("group.beta1", *group.beta1);
+      if (group.beta2) visit("group.beta2", *group.beta2);
+      if (group.epsilon) visit("group.epsilon", *group.epsilon);
+      if (group.momentum) visit("group.momentum", *group.momentum);
     }
   }
 

@@ -12,6 +12,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/rule/refuse_of_group.hpp"
 #include "acco/schedule/schedule.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -62,6 +63,19 @@ template <class Rule>
     std::as_const(rule).check();
   }
   return rule;
+}
+
+/// The rule's own check of what the groups replace.
+template <class Rule>
+void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
+  const error_place where{.rank = rank};
+  for (update_group const& group : layout.groups()) {
+    if constexpr (requires { rule.check_group(group, where); }) {
+      rule.check_group(group, where);
+    } else if (group.beta1 || group.beta2 || group.epsilon || group.momentum) {
+      refuse_of_group("beta, epsilon or momentum", name_of_type<Rule>().c_str(), where);
+    }
+  }
 }
 
 /// Everything but the schedule.

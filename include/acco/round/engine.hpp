@@ -50,6 +50,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
     schedule_->add_wires(works_);
+    check_groups(rule_, layout_, this->backend().rank());
   }
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;

@@ -4,6 +4,7 @@
 
 #include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -25,11 +26,15 @@ struct adamw {
 
   [[nodiscard, gnu::always_inline]] constants prepare(update_step const& step, update_group const& group) const {
     const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
-    const double correction1 = 1 - __builtin_pow(beta1, static_cast<double>(step.count));
-    const double correction2 = 1 - __builtin_pow(beta2, static_cast<double>(step.count));
-    return {
-        beta1,  beta2, 1 - rate * group.weight_decay.value_or(weight_decay), rate / correction1, 1 / __builtin_sqrt(correction2),
-        epsilon};
+    const double b1 = group.beta1.value_or(beta1), b2 = group.beta2.value_or(beta2);
+    const double correction1 = 1 - __builtin_pow(b1, static_cast<double>(step.count));
+    const double correction2 = 1 - __builtin_pow(b2, static_cast<double>(step.count));
+    return {b1,
+            b2,
+            1 - rate * group.weight_decay.value_or(weight_decay),
+            rate / correction1,
+            1 / __builtin_sqrt(correction2),
+            group.epsilon.value_or(epsilon)};
   }
 
   template <class Real>
@@ -50,6 +55,12 @@ struct adamw {
     demand_share("adamw::beta2", beta2, where);
     demand_positive("adamw::epsilon", epsilon, where);
     demand_not_negative("adamw::weight_decay", weight_decay, where);
+  }
+  void check_group(update_group const& group, error_place where = {}) const {
+    demand_share("update_group::beta1", group.beta1.value_or(beta1), where);
+    demand_share("update_group::beta2", group.beta2.value_or(beta2), where);
+    demand_positive("update_group::epsilon", group.epsilon.value_or(epsilon), where);
+    if (group.momentum) refuse_of_group("momentum", name, where);
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {

@@ -4,6 +4,7 @@
 
 #include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -24,7 +25,7 @@ struct lion {
 
   [[nodiscard, gnu::always_inline]] constexpr constants prepare(update_step const& step, update_group const& group) const {
     const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
-    return {beta1, beta2, 1 - rate * group.weight_decay.value_or(weight_decay), rate};
+    return {group.beta1.value_or(beta1), group.beta2.value_or(beta2), 1 - rate * group.weight_decay.value_or(weight_decay), rate};
   }
 
   template <class Real>
@@ -41,6 +42,12 @@ struct lion {
     demand_share("lion::beta1", beta1, where);
     demand_share("lion::beta2", beta2, where);
     demand_not_negative("lion::weight_decay", weight_decay, where);
+  }
+  void check_group(update_group const& group, error_place where = {}) const {
+    demand_share("update_group::beta1", group.beta1.value_or(beta1), where);
+    demand_share("update_group::beta2", group.beta2.value_or(beta2), where);
+    if (group.epsilon) refuse_of_group("epsilon", name, where);
+    if (group.momentum) refuse_of_group("momentum", name, where);
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {

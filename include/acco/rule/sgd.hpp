@@ -4,6 +4,7 @@
 
 #include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -30,9 +31,10 @@ struct sgd {
   [[nodiscard, gnu::always_inline]] constexpr constants prepare(update_step const& step, update_group const& group) const {
     const double rate = learning_rate * step.learning_rate_scale * group.learning_rate_scale;
     const double strength = group.weight_decay.value_or(weight_decay);
+    const double kept = group.momentum.value_or(momentum);
     const bool decoupled = weight_decay_kind == decay::decoupled;
-    return {momentum, decoupled ? 1 - rate * strength : 1.0, decoupled ? 0.0 : strength, nesterov ? rate : 0.0,
-            nesterov ? rate * momentum : rate};
+    return {kept, decoupled ? 1 - rate * strength : 1.0, decoupled ? 0.0 : strength, nesterov ? rate : 0.0,
+            nesterov ? rate * kept : rate};
   }
 
   template <class Real>
@@ -48,6 +50,11 @@ struct sgd {
     demand_not_negative("sgd::learning_rate", learning_rate, where);
     demand_share("sgd::momentum", momentum, where);
     demand_not_negative("sgd::weight_decay", weight_decay, where);
+  }
+  void check_group(update_group const& group, error_place where = {}) const {
+    demand_share("update_group::momentum", group.momentum.value_or(momentum), where);
+    if (group.beta1 || group.beta2) refuse_of_group("beta", name, where);
+    if (group.epsilon) refuse_of_group("epsilon", name, where);
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {

@@ -52,7 +52,8 @@ concept has_apply = requires(float& parameter, std::array<float, Rule::slot_coun
 ///    not branch on values. A rule that must branch declares `static constexpr bool scalar_only = true`.
 /// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found at
 /// `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error` on
-/// hyperparameters that mean nothing (number/demand.hpp).
+/// hyperparameters that mean nothing (number/demand.hpp); `check_group(update_group const&, error_place) const`, the same for a
+/// group's own betas, epsilon or momentum: without it a group that has any is refused.
 template <class Rule>
 concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && has_apply<Rule>;
 
