@@ -43,7 +43,7 @@ TEST_CASE("a group's own betas, epsilon and momentum give the bits of a rule tha
   same(plain, {.beta1 = 0.5}, adamw{.learning_rate = 0.05, .beta1 = 0.5});
   same(plain, {.beta2 = 0.9}, adamw{.learning_rate = 0.05, .beta2 = 0.9});
   same(plain, {.epsilon = 0.1}, adamw{.learning_rate = 0.05, .epsilon = 0.1});
-  same(lion{.learning_rate = 0.6}, {.beta1 = 0.2, .beta2 = 0.4}, lion{.learning_rate = 0.6, .beta1 = 0.2, .beta2 = 0.4});
+  same(lion{.learning_rate = 0.13}, {.beta1 = 0.2, .beta2 = 0.4}, lion{.learning_rate = 0.13, .beta1 = 0.2, .beta2 = 0.4});
   same(sgd{.learning_rate = 0.05, .momentum = 0.9}, {.momentum = 0.3}, sgd{.learning_rate = 0.05, .momentum = 0.3});
   same(sgd{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true}, {.momentum = 0.0},
        sgd{.learning_rate = 0.05, .momentum = 0.0, .nesterov = true});
