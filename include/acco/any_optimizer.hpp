@@ -3,7 +3,6 @@
 // rule, storage, backend and encodings while it runs.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -280,15 +279,15 @@ class any_optimizer {
         of.fail_use(text("this process was forked from the one that trains"),
                     "Fork before the optimizer is made, or let the child do other things (an exec)");
       }
-      if (of.busy_.load(std::memory_order_relaxed)) {
+      if (__atomic_load_n(&of.busy_, __ATOMIC_RELAXED)) {
         of.fail_use(text("two calls at once: another thread is inside this optimizer, or its learning rate calls it"),
                     "Let one thread at a time call it");
       }
-      of.busy_.store(true, std::memory_order_relaxed);
+      __atomic_store_n(&of.busy_, true, __ATOMIC_RELAXED);
     }
     entry(entry const&) = delete;
     entry& operator=(entry const&) = delete;
-    ~entry() { of_.busy_.store(false, std::memory_order_relaxed); }
+    ~entry() { __atomic_store_n(&of_.busy_, false, __ATOMIC_RELAXED); }
 
    private:
     any_optimizer& of_;
@@ -318,7 +317,7 @@ class any_optimizer {
   state state_ = state::constructed;
   std::exception_ptr failure_;
   unsigned forks_ = 0;  // when it was made
-  std::atomic<bool> busy_{false};
+  bool busy_ = false;   // only by the compiler's atomic builtins
 };
 
 }  // namespace ACCO_NAMESPACE

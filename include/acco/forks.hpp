@@ -2,8 +2,6 @@
 // Whether this process is a copy: fork() copies the memory of a training, and none of the threads that it needs.
 #pragma once
 
-#include <atomic>
-
 #include <pthread.h>
 
 #include "acco/version.hpp"
@@ -13,9 +11,10 @@ namespace ACCO_NAMESPACE {
 /// Counts the forks between a process and the first that has called it: 0 in that one, one more in each child's child.
 /// Thread-safe.
 [[nodiscard]] inline unsigned forks() noexcept {
-  static std::atomic<unsigned> count{0};
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1); });
-  return count.load(std::memory_order_relaxed);
+  static unsigned count = 0;  // by the compiler's builtins: <atomic> costs more than all that includes this
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { __atomic_fetch_add(&count, 1U, __ATOMIC_RELAXED); });
+  return __atomic_load_n(&count, __ATOMIC_RELAXED);
 }
 
 }  // namespace ACCO_NAMESPACE

@@ -45,8 +45,9 @@ set(own "acco::v[0-9_]+::")
 set(allowed # types that pass between files; what the standard library makes of them
     "^(typeinfo|typeinfo name|vtable) for "
     "^(decltype.auto. )?${own}(any_optimizer|training_engine)<"
-    "^(${own}text& )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_cosine|warmup_linear|constant|adamw|lion|sgd|trace|round_report|round_totals|memory_table)::"
-    "^${own}(demand_[a-z_]+|learning_rate::[a-z_]+|trainable_runs|commits|label_of|words_of)\\("
+    "^(${own}text& )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_[a-z_]+|in_[a-z]+(<[^>]*>)?|learning_rate_function|constant|adamw|lion|sgd|trace|round_report|round_totals|memory_table)::"
+    "^${own}(demand_[a-z_]+|learning_rate::[a-z_]+|trainable_runs|commits|label_of|words_of|refuse_of_group)\\("
+    "^(guard variable for )?${own}forks\\(" # one count for the process
     "^(void |bool )?${own}trace::"
     "^([^(]* )?std::")
 set(shared)
