@@ -168,8 +168,8 @@ class any_optimizer {
   /// steps stand evaluation and saving: at a report with `committed`, which all but those of weight_prediction are.
   ///
   /// How many micro-batches a call runs is the pace's and the schedule's business. The first call runs those of one part more
-  /// than later ones where rounds are hidden: a step's round is in flight while the next one's first part is computed. A callable
-  /// that throws leaves the training as it was before its micro-batch.
+  /// than later ones where rounds are hidden: a step's round is in flight while the next one's first part is computed. What the
+  /// callable throws leaves step() before `accumulated` is called.
   template <class MicroBatch>
   round_report step(MicroBatch&& micro_batch) {
     for (;;) {
