@@ -134,7 +134,10 @@ struct warmup_cosine_restarts {
     if (stretch == 1) {
       since = std::fmod(since, length);
     } else {
-      for (; since >= length; length *= stretch) since -= length;
+      while (since >= length) {
+        since -= length;
+        length *= stretch;
+      }
     }
     return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * since / length));
   }
