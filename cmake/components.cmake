@@ -2,7 +2,7 @@
 # Optional components: a few headers and one target each, which link what the headers include. Always defined and always installed; to use acco::NAME,
 # a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
 include(cmake/dependencies.cmake)
-set(ACCO_COMPONENTS mpi gloo cuda nccl openssl)
+set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch)
 set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi_transport.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
 set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
@@ -16,6 +16,11 @@ set(acco_nccl_needs NCCL::nccl)
 set(acco_nccl_requires cuda)
 set(acco_openssl_headers network/shared_secret.hpp) # beside gloo or nccl, for those who give a secret: the others need no OpenSSL
 set(acco_openssl_needs OpenSSL::Crypto)
+set(acco_eigen_headers attach/eigen.hpp)
+set(acco_eigen_needs Eigen3::Eigen)
+set(acco_torch_headers)
+set(acco_torch_more attach/torch.hpp) # takes a quarter of a minute to compile: examples/torch does, and includes it first
+set(acco_torch_needs torch)
 
 foreach(component IN LISTS ACCO_COMPONENTS)
   add_library(acco_${component} INTERFACE)
@@ -31,9 +36,9 @@ foreach(component IN LISTS ACCO_COMPONENTS)
   foreach(other IN LISTS acco_${component}_requires)
     target_link_libraries(acco_${component} INTERFACE acco_${other})
   endforeach()
-  # For this project's own tests and examples: is the dependency here, and does it work? They do without what does not.
+  # For this project's own tests and examples, and for the compiled C interface: is the dependency here, and does it work? They do without what does not.
   set(ACCO_HAS_${component} FALSE)
-  if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH))
+  if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH OR (ACCO_BUILD_C AND component MATCHES "^(mpi|gloo)$")))
     acco_find_dependency(${component})
     set(ACCO_HAS_${component} ${acco_${component}_FOUND})
     if(NOT acco_${component}_FOUND)

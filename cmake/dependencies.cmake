@@ -67,6 +67,34 @@ function(acco_find_dependency component)
       #include <openssl/evp.h>
       #include <openssl/hmac.h>
       int main() { return HMAC(EVP_sha256(), "", 0, nullptr, 0, nullptr, nullptr) == nullptr; }]])
+  elseif(component STREQUAL "eigen")
+    set(name "Eigen 3")
+    set(target Eigen3::Eigen)
+    set(remedy "apt-get install libeigen3-dev")
+    set(find [[
+      find_package(Eigen3 QUIET CONFIG)
+      mark_as_advanced(Eigen3_DIR)]])
+    set(program [[
+      #include <Eigen/Core>
+      static_assert(EIGEN_VERSION_AT_LEAST(3, 3, 0), "acco needs Eigen 3.3 or newer");
+      int main() { return static_cast<int>(Eigen::Vector2f::Zero().sum()); }]])
+  elseif(component STREQUAL "torch")
+    set(name LibTorch)
+    set(target torch)
+    set(remedy "apt-get install libtorch-dev, or give CMAKE_PREFIX_PATH the folder of a LibTorch, or what python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' prints")
+    set(find [[
+      set(FPHSA_NAME_MISMATCHED ON) # what its own find modules would be warned of
+      set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
+      find_package(Torch QUIET)
+      mark_as_advanced(Torch_DIR)]])
+    set(program [[
+      #include <c10/core/Device.h>
+      #include <torch/version.h>
+      static_assert(TORCH_VERSION_MAJOR > 1 || TORCH_VERSION_MINOR >= 13, "acco needs LibTorch 1.13 or newer");
+      #if defined(__clang__)
+      static_assert(TORCH_VERSION_MAJOR > 1, "LibTorch 1 does not compile as C++20 with clang");
+      #endif
+      int main() { return c10::Device("cpu").is_cuda(); }]])
   endif()
 
   set(works TRUE)
@@ -137,7 +165,7 @@ macro(acco_try_aside component works_in output_in)
   get_cmake_property(variables VARIABLES)
   foreach(variable IN LISTS variables)
     if(variable IN_LIST CMAKE_TRY_COMPILE_PLATFORM_VARIABLES
-       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL)_"
+       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL|Eigen3|Torch|Caffe2)_"
        AND NOT "${${variable}}" MATCHES "NOTFOUND$")
       string(APPEND lines "set(${variable} [==[${${variable}}]==])\n")
     endif()

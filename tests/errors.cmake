@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# docs/errors.md has every message of include/acco, and no other: what a header's text(...) says, with ... for what is filled in.
+# docs/errors.md has every message of include/acco and of c, and no other: what a header's text(...) says, with ... for what is filled in.
 # cmake -DINCLUDE=<include> -DPAGE=<docs/errors.md> -P errors.cmake; with -DPRINT=ON it prints the messages and where they are.
 #
 # On the page: a table's row that begins with code gives whole messages there; what stands in straight double quotes, anywhere,
@@ -10,7 +10,7 @@ set(types usage_error mismatch_error peer_error deadline_error device_error memo
 # Whoever takes a message, or the reason that another rank's message repeats, and hands it on.
 set(carriers fail_use refuse_hello tell delivery_failure abandon leave fail warn say_once)
 # Where messages are thrown that were written elsewhere.
-set(hands_on acco/any_optimizer.hpp acco/network/rendezvous_guest.hpp)
+set(hands_on acco/any_optimizer.hpp acco/network/rendezvous_guest.hpp ../c/threads.cpp)
 list(JOIN types "|" types_pattern)
 list(JOIN carriers "|" carriers_pattern)
 foreach(code RANGE 1 4) # what CMake's lists would take for their own
@@ -96,7 +96,7 @@ function(messages_of_call arguments literals result)
 endfunction()
 
 get_filename_component(INCLUDE ${INCLUDE} ABSOLUTE)
-file(GLOB_RECURSE headers RELATIVE ${INCLUDE} ${INCLUDE}/acco/*.hpp ${INCLUDE}/acco/*.cuh)
+file(GLOB_RECURSE headers RELATIVE ${INCLUDE} ${INCLUDE}/acco/*.hpp ${INCLUDE}/acco/*.cuh ${INCLUDE}/../c/*.hpp ${INCLUDE}/../c/*.cpp)
 set(messages)
 set(literals "")
 set(calls 0)

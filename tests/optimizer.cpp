@@ -166,7 +166,8 @@ TEST_CASE("bytes and calls are those of the theory: two passes a synchronous ste
   const auto sent = [&](auto schedule, int steps) {
     acco::mock_world world(4);
     world.run([&](acco::mock_backend const& rank) {
-      acco::optimizer training{schedule, acco::adamw{}, acco::host_storage<float>{}, rank, count};
+      acco::optimizer training{schedule, acco::adamw{}, acco::host_storage<float>{},
+                               rank,     count,         acco::options{.check_habits = acco::habit_checks::off}};
       training.initialize(std::vector<float>(count, 1.0F));
       const auto before = rank.counters();
       std::uint64_t reported = 0;

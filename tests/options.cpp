@@ -84,6 +84,7 @@ TEST_CASE_TEMPLATE("learning_rate is never called with samples that the training
   double given = 0;
   while (given < 100) {
     given += 5;
+    training.gradients()[0] += 1.0F;
     training.accumulated(5);
     const std::scoped_lock lock(mutex);
     for (const double samples : asked) CHECK(samples <= given);

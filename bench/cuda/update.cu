@@ -47,10 +47,9 @@ void measure(char const* name, Rule const& rule, std::size_t count) {
   std::vector<acco::cuda_buffer> slots;
   for (auto& slot : table.slots) slot = slots.emplace_back(array(4 * count)).template as<float>();
   acco::cuda_numbers<acco::rule_constants<Rule>> constants(memory, 1);
-  acco::cuda_numbers<acco::round_numbers> numbers(memory, 1);
+  acco::cuda_numbers<acco::region_update> decided(memory, 1);
   constants[0] = rule.prepare({.count = 10}, {});
-  numbers[0].apply = true;
-  numbers[0].scale = 1;
+  decided[0] = {1.0, true};
   const std::size_t cut = (count + acco::update_block::most - 1) / acco::update_block::most;
   acco::cuda_numbers<acco::update_block> blocks(memory, cut);
   for (std::size_t k = 0; k < cut; ++k) {
@@ -58,11 +57,10 @@ void measure(char const* name, Rule const& rule, std::size_t count) {
     blocks[k] = {begin, static_cast<std::uint32_t>(std::min(acco::update_block::most, count - begin)), 0};
   }
   constants.upload(queue);
-  numbers.upload(queue);
+  decided.upload(queue);
   blocks.upload(queue);
   table.now = table.next = constants.there();
-  table.wanted = &numbers.there()->apply;
-  table.scale = &numbers.there()->scale;
+  table.decided = decided.there();
   table.blocks = blocks.there();
 
   const double update = seconds(

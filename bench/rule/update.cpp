@@ -40,13 +40,13 @@ void update(benchmark::State& state) {
   const auto master = array(4 * count, 0), gradient = array(4 * count, 1), out = array(sizeof(P) * count, 2),
              first = array(4 * count, 3), second = array(4 * count, 4);
   const auto constants = Rule{}.prepare({.count = 10}, {});
-  constexpr double scale = 0.5;
+  constexpr acco::region_update decided{0.5, true};
   acco::update_table<Rule, float, float> a{.master = master.template as<float>(),
                                            .slots = {},
                                            .gradient = gradient.template as<float>(),
                                            .now = &constants,
                                            .next = &constants,
-                                           .scale = &scale};
+                                           .decided = &decided};
   const acco::host_buffer* slots[] = {&first, &second};
   for (std::size_t k = 0; k < Rule::slot_count; ++k) a.slots[k] = slots[k]->template as<float>();
 

@@ -19,6 +19,7 @@
 #include "acco/layout/distribution.hpp"              // IWYU pragma: export
 #include "acco/layout/parameter_layout.hpp"          // IWYU pragma: export
 #include "acco/layout/partition.hpp"                 // IWYU pragma: export
+#include "acco/layout/update_regions.hpp"            // IWYU pragma: export
 #include "acco/observe/memory_table.hpp"             // IWYU pragma: export
 #include "acco/observe/round_report.hpp"             // IWYU pragma: export
 #include "acco/observe/trace.hpp"                    // IWYU pragma: export
@@ -27,12 +28,14 @@
 #include "acco/rule/adamw.hpp"                       // IWYU pragma: export
 #include "acco/rule/check.hpp"                       // IWYU pragma: export
 #include "acco/rule/lion.hpp"                        // IWYU pragma: export
+#include "acco/rule/rules.hpp"                       // IWYU pragma: export
 #include "acco/rule/sgd.hpp"                         // IWYU pragma: export
 #include "acco/rule/update_rule.hpp"                 // IWYU pragma: export
 #include "acco/schedule/auto_pace.hpp"               // IWYU pragma: export
 #include "acco/schedule/delayed.hpp"                 // IWYU pragma: export
 #include "acco/schedule/learning_rate.hpp"           // IWYU pragma: export
 #include "acco/schedule/learning_rate_function.hpp"  // IWYU pragma: export
+#include "acco/schedule/loss_scaling.hpp"            // IWYU pragma: export
 #include "acco/schedule/pace.hpp"                    // IWYU pragma: export
 #include "acco/schedule/schedule.hpp"                // IWYU pragma: export
 #include "acco/schedule/synchronous.hpp"             // IWYU pragma: export

@@ -108,7 +108,44 @@ class any_optimizer {
                              layout().size()),
                         text("Pass room for every parameter, frozen ones included"));
     }
+    if (overlap(parameters.data(), parameters.size_bytes(), gradients.data(), gradients.size_bytes()))
+      fail_overlap(text("the two arrays"));
     guarded([&] { engine_->adopt(parameters, gradients); });
+    state_ = state::running;
+  }
+
+  /// The same where each tensor lies at an address of its own: `tensors` has one entry for each of the layout's, in its order.
+  /// `parameters()` and `gradients()` do not exist then; `tensor(name)` does. Costs a third array under every schedule.
+  void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
+    if (tensors.size() != layout().tensor_count()) {
+      throw usage_error(engine_->place(),
+                        text("adopt got ", tensors.size(), " tensors, the layout has ", layout().tensor_count()),
+                        text("Pass one for each tensor of the layout, in its order"));
+    }
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      auto const tensor = layout()[k];
+      const bool lacks =
+          tensors[k].parameters == nullptr || (tensors[k].gradients == nullptr && !layout().groups()[tensor.group].frozen);
+      if (lacks && tensor.size != 0) {
+        throw usage_error(engine_->place(), text("adopt got no memory for tensor '", tensor.name, "'"),
+                          text("Give its parameters and, unless it is frozen, its gradients"));
+      }
+    }
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      const std::size_t p = layout()[k].size * sizeof(Parameter), g = layout()[k].size * sizeof(Gradient);
+      bool shared = overlap(tensors[k].parameters, p, tensors[k].gradients, g);
+      for (std::size_t j = 0; j < k && !shared; ++j) {
+        const std::size_t q = layout()[j].size * sizeof(Parameter), h = layout()[j].size * sizeof(Gradient);
+        shared = overlap(tensors[k].parameters, p, tensors[j].parameters, q) ||
+                 overlap(tensors[k].gradients, g, tensors[j].gradients, h) ||
+                 overlap(tensors[k].parameters, p, tensors[j].gradients, h) ||
+                 overlap(tensors[k].gradients, g, tensors[j].parameters, q);
+      }
+      if (shared) fail_overlap(text("tensor '", layout()[k].name, "' and another"));
+    }
+    guarded([&] { engine_->adopt(tensors); });
     state_ = state::running;
   }
 
@@ -132,22 +169,23 @@ class any_optimizer {
   /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with `stable_addresses`.
   [[nodiscard]] std::span<Parameter const> parameters() const {
     demand_initialized("parameters");
-    return engine_->parameters();
+    auto const whole = engine_->parameters();
+    if (whole.size() != layout().size()) fail_apart("parameters");
+    return whole;
   }
   /// Where the gradient sums of micro-batches are to be added. Valid like `parameters()`.
   [[nodiscard]] std::span<Gradient> gradients() const {
     demand_initialized("gradients");
-    return engine_->gradients();
+    auto const whole = engine_->gradients();
+    if (whole.size() != layout().size()) fail_apart("gradients");
+    return whole;
   }
 
-  /// The part of a tensor in both. Valid like them. Throws `usage_error` when the layout has no tensor of that name.
-  struct tensor_spans {
-    std::span<Parameter const> parameters;
-    std::span<Gradient> gradients;
-  };
-  [[nodiscard]] tensor_spans tensor(std::string_view name) const {
-    auto const found = layout()[name];
-    return {parameters().subspan(found.offset, found.size), gradients().subspan(found.offset, found.size)};
+  /// The part of a tensor in both. Valid like them; no gradients where a frozen tensor was adopted without. Throws `usage_error`
+  /// when the layout has no tensor of that name.
+  [[nodiscard]] tensor_spans<Parameter, Gradient> tensor(std::string_view name) const {
+    demand_initialized("tensor");
+    return engine_->tensor(layout().index_of(name));
   }
 
   /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks into the
@@ -199,12 +237,20 @@ class any_optimizer {
   /// blocks. Works after an error that all ranks have thrown alike, too.
   void gather_committed(std::span<Parameter> out) {
     if (state_ != state::failed || !engine().in_step()) demand_running("gather_committed");
-    if (out.size() != layout().size()) {
-      throw usage_error(engine_->place(),
-                        text("gather_committed got room for ", out.size(), " parameters, the layout has ", layout().size()),
-                        text("Pass room for every parameter"));
-    }
+    demand_room(out, "gather_committed");
     guarded([&] { engine_->gather_committed(out); });
+  }
+
+  /// Writes the exponential moving average of the committed weights (`options::average_decay`) to `out`. For the rest like
+  /// `gather_committed`. Throws `usage_error` where no average is kept.
+  void gather_average(std::span<Parameter> out) {
+    if (state_ != state::failed || !engine().in_step()) demand_running("gather_average");
+    if (engine_->memory().averages == 0) {
+      fail_use(text("gather_average: no average of the weights is kept"),
+               "Set options::average_decay, 0.999 say, where the optimizer is made");
+    }
+    demand_room(out, "gather_average");
+    guarded([&] { engine_->gather_average(out); });
   }
 
   /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective; blocks until the round in flight is
@@ -220,6 +266,12 @@ class any_optimizer {
     guarded([&] { engine_->poll(); });
   }
 
+  /// What the trainer is to multiply the loss of the coming micro-batch by, or its gradients; not the `loss_sum` that it reports.
+  /// 1 without `options::loss_scale`. Changes at reports and in `finish` only, and is the same on every rank.
+  [[nodiscard]] double loss_scale() const { return engine().loss_scale(); }
+  /// Norms of the mean gradient of the round that ended last, before clipping, over all ranks: by group or by tensor of the
+  /// layout, as `options::norms` says (empty by default); 0 for frozen ones. Valid until the next report.
+  [[nodiscard]] std::span<double const> norms() const { return engine().norms(); }
   /// Weight committed so far, over all ranks; the same on every rank.
   [[nodiscard]] double samples() const { return engine().samples(); }
   /// Updates committed so far.
@@ -230,8 +282,8 @@ class any_optimizer {
   [[nodiscard]] memory_table memory() const { return engine().memory(); }
   [[nodiscard]] parameter_layout const& layout() const { return engine().layout(); }
 
-  /// 64-bit hash of this rank's masters and slots and of the updates committed; a prediction leaves it unchanged. Waits for the
-  /// round in flight.
+  /// 64-bit hash of this rank's masters, slots and averages and of the updates committed; a prediction leaves it unchanged. Waits
+  /// for the round in flight.
   [[nodiscard]] std::uint64_t state_digest() {
     demand_running("state_digest");
     return guarded([&] { return engine_->state_digest(); });
@@ -262,6 +314,19 @@ class any_optimizer {
   [[noreturn]] void fail_use(text const& what, char const* advice) const {
     throw usage_error(engine().place(), what, text(advice));
   }
+  /// Whether two stretches of bytes have one in common.
+  [[nodiscard]] static bool overlap(void const* a, std::size_t a_bytes, void const* b, std::size_t b_bytes) noexcept {
+    if (a == nullptr || b == nullptr) return false;
+    auto const from_a = reinterpret_cast<std::uintptr_t>(a), from_b = reinterpret_cast<std::uintptr_t>(b);
+    return from_a < from_b + b_bytes && from_b < from_a + a_bytes;
+  }
+  [[noreturn]] void fail_overlap(text const& what) const {
+    fail_use(text("adopt: ", what.view(), " share memory"),
+             "Give each tensor its own; tied weights are one tensor, adopted once");
+  }
+  [[noreturn]] void fail_apart(char const* what) const {
+    fail_use(text(what, "(): the tensors were adopted one by one, and are no whole array"), "Ask tensor(name)");
+  }
   void demand_initialized(char const* what) const {
     if (state_ == state::constructed) fail_use(text(what, "() was called before initialize"), "Call initialize first");
   }
@@ -269,6 +334,11 @@ class any_optimizer {
     if (state_ == state::running) return;
     if (failure_) std::rethrow_exception(failure_);
     demand_initialized(what);
+  }
+  void demand_room(std::span<Parameter> out, char const* what) const {
+    if (out.size() == layout().size()) return;
+    throw usage_error(engine_->place(), text(what, " got room for ", out.size(), " parameters, the layout has ", layout().size()),
+                      text("Pass room for every parameter"));
   }
   /// A call that is under way. Found with plain loads and stores, which cost nothing: two threads that enter in the same
   /// nanosecond may both come in.

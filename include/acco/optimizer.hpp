@@ -20,7 +20,7 @@
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
 
-namespace ACCO_SIMD_NAMESPACE {
+namespace ACCO_ENGINE_NAMESPACE {
 
 /// The optimizer's plain type and its engine's; for a storage without element types some others, so that only what is missing is
 /// said.
@@ -113,4 +113,4 @@ class optimizer : public plain_types<Storage>::optimizer {
 template <class Schedule, class Rule, class Storage, class Backend, class... Rest>
 optimizer(Schedule, Rule, Storage, Backend, Rest...) -> optimizer<Schedule, Rule, Storage, Backend>;
 
-}  // namespace ACCO_SIMD_NAMESPACE
+}  // namespace ACCO_ENGINE_NAMESPACE

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "acco/error.hpp"
+#include "acco/layout/update_regions.hpp"
 #include "acco/number/demand.hpp"
 #include "acco/schedule/learning_rate.hpp"
 #include "acco/schedule/learning_rate_function.hpp"
+#include "acco/schedule/loss_scaling.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -15,6 +18,14 @@ namespace ACCO_NAMESPACE {
 enum class non_finite {
   raise,  ///< every rank throws `non_finite_error`, which names the rank and the tensor
   skip,   ///< the update is left out; its samples do not count as committed
+};
+
+/// Whether to look for habits of trainers that break a training silently (round/habits.hpp): gradients that are cleared or stay
+/// zero, parameters that are written to, spans of before a report. In host memory only.
+enum class habit_checks {
+  in_debug_builds,  ///< where the file that makes the optimizer is compiled without NDEBUG
+  on,
+  off
 };
 
 struct options {
@@ -28,21 +39,33 @@ struct options {
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
-  std::size_t skip_limit = 100;     ///< updates in a row that may be skipped before an error is thrown after all
-  std::size_t empty_limit = 100;    ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown
-  std::size_t bucket_elements = 0;  ///< trainable elements that travel as one collective, over all ranks: while one bucket is
-                                    ///< under way another is updated; 0: chosen by the storage (host: 2^20 for each rank)
+  std::size_t skip_limit = 100;   ///< updates in a row that may be skipped before an error is thrown after all
+  std::size_t empty_limit = 100;  ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown
+  std::optional<loss_scaling> loss_scale = {};  ///< dynamic loss scaling, for gradients in `half`: what overflows is skipped,
+                                                ///< whatever `on_non_finite` says
+  double average_decay = 0;  ///< 0.999, say: keeps an exponential moving average of the committed weights (sharded;
+                             ///< `gather_average`), which begins as the initial ones: a <- decay a + (1 - decay) weights
+  norm_detail norms = norm_detail::total;  ///< whose norms `any_optimizer::norms` tells
+  habit_checks check_habits =
+      habit_checks::in_debug_builds;  ///< costs one more array of parameters where spans move, so that old
+                                      ///< ones show NaN, and a look at up to 64 elements a micro-batch
+  std::size_t bucket_elements = 0;    ///< trainable elements that travel as one collective, over all ranks: while one bucket is
+                                      ///< under way another is updated; 0: chosen by the storage (host: 2^20 for each rank)
 
   /// Throws `usage_error` on values that mean nothing: numbers that are infinite, NaN or out of range, no learning rate, or one
   /// of the library's that lacks something (a forgotten `total`). The optimizer's constructor calls it.
   void check(error_place where = {}) const {
     demand_not_negative("options::clip_norm", clip_norm, where);  // 0: no clipping
     demand_positive("options::deadline", deadline, where);
+    demand_share("options::average_decay", average_decay, where);
+    if (loss_scale) loss_scale->check(where);
     if (!learning_rate)
       throw usage_error(where, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
     learning_rate.check(where);
   }
 
+  /// Whether a gradient that is not finite is an error.
+  [[nodiscard]] bool raises() const noexcept { return on_non_finite == non_finite::raise && !loss_scale; }
   /// What `learning_rate` returns there. Throws `usage_error` where that is negative, infinite or NaN.
   [[nodiscard]] double rate_at(training_position const& at, error_place where) const {
     const double rate = learning_rate(at);
@@ -57,9 +80,12 @@ struct options {
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("clip_norm", clip_norm);
-    visit("skip non-finite", on_non_finite == non_finite::skip);
+    visit("skip non-finite", !raises());
     visit("skip_limit", skip_limit);
     visit("empty_limit", empty_limit);
+    if (loss_scale) loss_scale->describe(visit);
+    visit("average_decay", average_decay);
+    visit("norms", static_cast<int>(norms));
     visit("bucket_elements", bucket_elements);
     visit("learning_rate(0)", learning_rate({}));
   }

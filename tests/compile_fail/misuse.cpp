@@ -139,10 +139,11 @@ void use() {
 #if defined(PARTIAL_GRADIENT_TO_RULE)  // expect: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it
                                        // sharded
   float gradient[1] = {};
-  const double scale = 1;
-  const bool wanted = true;
-  acco::sharded_state<layout_of_one, acco::sgd> state({}, acco::parameter_layout(1), acco::partition(1, 1), 0);
-  state.begin(acco::partial<float const>(gradient), &wanted, &scale);
+  const acco::region_update decided;
+  const acco::parameter_layout one(1);
+  acco::sharded_state<layout_of_one, acco::sgd> state({}, one, acco::update_regions(one, acco::norm_detail::total),
+                                                      acco::partition(1, 1), 0, false);
+  state.begin(acco::partial<float const>(gradient), &decided);
 #endif
 #if defined(TASK_THAT_OWNS)  // expect: a task captures pointers, views and numbers only
   acco::host_queue queue;

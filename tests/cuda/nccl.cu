@@ -48,13 +48,10 @@ TEST_CASE("the works of a round can be captured into a CUDA graph and run again"
   storage::settle();
   for (auto* each : {&gradient, &master, &first, &second, &out})
     std::fill_n(each->as<float>(), count, each == &gradient ? 1.0F : 0.0F);
-  auto numbers = memory.allocate(sizeof(acco::round_numbers), 0);
+  auto numbers = memory.allocate(sizeof(acco::region_update), 0);
   auto constants = memory.allocate(sizeof(acco::adamw::constants), 0);
   storage::settle();
-  auto& n = *numbers.as<acco::round_numbers>();
-  n = {};
-  n.apply = true;
-  n.scale = 1;
+  *numbers.as<acco::region_update>() = {1.0, true};
   *constants.as<acco::adamw::constants>() = acco::adamw{.learning_rate = 0.1, .weight_decay = 0}.prepare({}, {});
   auto blocks = memory.allocate(sizeof(acco::update_block), 0);
   storage::settle();
@@ -64,8 +61,7 @@ TEST_CASE("the works of a round can be captured into a CUDA graph and run again"
                                                             gradient.as<float>(),
                                                             constants.as<acco::adamw::constants>(),
                                                             nullptr,
-                                                            &n.apply,
-                                                            &n.scale,
+                                                            numbers.as<acco::region_update>(),
                                                             blocks.as<acco::update_block>()};
 
   acco::cuda_queue queue(stream.get());

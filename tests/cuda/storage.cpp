@@ -55,16 +55,13 @@ struct device_memory {
   static void apply(acco::rule_constants<Rule> const& now, acco::rule_constants<Rule> const& next, double scale,
                     acco::update_table<Rule, Master, Sum> arrays, Parameter* out, std::size_t count) {
     acco::cuda_queue queue(nullptr);
-    array<acco::round_numbers> numbers(1);
-    numbers[0].apply = true;
-    numbers[0].scale = scale;
+    const array<acco::region_update> decided{{scale, true}};
     const array<acco::rule_constants<Rule>> constants{now, next};
     array<acco::update_block> blocks(0);
     for (acco::update_block const& each : blocks_of(count)) blocks.push_back(each);
     arrays.now = &constants[0];
     arrays.next = &constants[1];
-    arrays.wanted = &numbers[0].apply;
-    arrays.scale = &numbers[0].scale;
+    arrays.decided = &decided[0];
     arrays.blocks = blocks.data();
     acco::cuda_storage<Parameter, Sum, Master>::template apply<Rule, kind>(queue, &arrays, 0, blocks.size(), out);
     queue.wait();
@@ -259,8 +256,7 @@ TEST_CASE("one launch updates every element once with the constants of its group
     managed<acco::bfloat16> out(count, shift);
     managed<acco::update_block> blocks(200);
     managed<acco::sgd::constants> constants(3);
-    managed<bool> wanted(1);
-    managed<double> scale(1);
+    managed<acco::region_update> decided(3);
     std::size_t used = 0, at = 0;
     std::vector<double> expected(count);
     for (std::uint32_t k = 0; at < count; ++k) {  // lengths that are no multiples of anything
@@ -276,10 +272,9 @@ TEST_CASE("one launch updates every element once with the constants of its group
     std::fill_n(master.data, count, 0.0F);
     std::fill_n(slot.data, count, 0.0F);
     std::fill_n(gradient.data, count, -2.0F);
-    *wanted.data = true;
-    *scale.data = 0.5;
-    const acco::update_table<acco::sgd, float, float> table{master.data,    {slot.data}, gradient.data, constants.data,
-                                                            constants.data, wanted.data, scale.data,    blocks.data};
+    std::fill_n(decided.data, 3, acco::region_update{0.5, true});
+    const acco::update_table<acco::sgd, float, float> table{master.data,    {slot.data},  gradient.data, constants.data,
+                                                            constants.data, decided.data, blocks.data};
     acco::cuda_queue queue(nullptr);
     storage::apply<acco::sgd, acco::update::commit>(queue, &table, 0, 3, out.data);  // in two launches, as for two buckets
     storage::apply<acco::sgd, acco::update::commit>(queue, &table, 3, used, out.data);

@@ -63,7 +63,12 @@ int main(int count, char** words) {
     const acco::mpi_backend first(MPI_COMM_WORLD, {.piece_bytes = 8192}), second(MPI_COMM_WORLD, {.piece_bytes = 8192});
     constexpr std::size_t size = 60000;
     const auto trainer = [](acco::mpi_backend const& over) {
-      acco::optimizer training{acco::delayed{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{}, over, size};
+      acco::optimizer training{acco::delayed{.pace = acco::fixed_pace{1}},
+                               acco::sgd{},
+                               acco::host_storage<float>{},
+                               over,
+                               size,
+                               acco::options{.check_habits = acco::habit_checks::off}};
       training.initialize(std::vector<float>(size, 1.0F));
       return training;
     };

@@ -17,6 +17,7 @@ namespace {
 template <class Storage, class Schedule>
 void check(Schedule schedule, int ranks, double full, double sharded, acco::options options = {}) {
   constexpr std::size_t count = 120000;  // divisible by the numbers of ranks used here
+  if (options.check_habits == acco::habit_checks::in_debug_builds) options.check_habits = acco::habit_checks::off;
   CAPTURE(ranks);
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
     using P = typename Storage::parameter_type;
@@ -52,6 +53,12 @@ TEST_CASE("memory() equals what is allocated, and the formula") {
   using acco::bfloat16;
   using bf16 = acco::host_storage<bfloat16>;
   for (const int ranks : {1, 2, 4}) {
+    const auto checked = acco::habit_checks::on;  // one more array of parameters, where spans move
+    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2 + 2, 12 + 4, {.check_habits = checked});
+    check<bf16>(acco::synchronous{}, ranks, 2 + 2 + 2, 12 + 4, {.check_habits = checked});
+    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4, {.stable_addresses = true, .check_habits = checked});
+    check<acco::host_storage<bfloat16, float>>(acco::two_phase{}, ranks, 2 + 4 + 2 + 4 + 2, 12 + 4, {.check_habits = checked});
+    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4 + 4, {.average_decay = 0.5});
     check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4);  // 12/N state, 4/N kept half
     check<bf16>(acco::synchronous{}, ranks, 2 + 2, 12 + 4);    // the reduced slice is fp32, not rounded back to bfloat16
     check<bf16>(acco::delayed{}, ranks, 2 + 2 + 2, 12 + 4);

@@ -18,8 +18,9 @@ template <class S>
 constexpr int lacks() {
   using coding = acco::block_int8<>;
   return queue_lacks<typename S::queue>() + !acco::has_buffers<S> + !acco::has_arrays<S> + !acco::has_numbers<S> +
-         !acco::has_usual_share<S> + !acco::has_clear<S> + !acco::has_copy<S> + !acco::has_visit_on_host<S> + !acco::has_run<S> +
-         !acco::has_find_non_finite<S> + !acco::has_clear_if<S> + !acco::has_sum_of_squares<S> + !acco::has_convert<S> +
+         !acco::has_usual_share<S> + !acco::has_host_memory<S> + !acco::has_clear<S> + !acco::has_copy<S> +
+         !acco::has_visit_on_host<S> + !acco::has_run<S> + !acco::has_find_non_finite<S> + !acco::has_clear_if<S> +
+         !acco::has_sum_of_squares<S> + !acco::has_squares_of_blocks<S> + !acco::has_average<S> + !acco::has_convert<S> +
          !acco::has_add<S> + !acco::applies<S, acco::adamw> + !acco::has_encode<S, coding> + !acco::has_decode_sum<S, coding> +
          !acco::has_differences<S, coding>;
 }
@@ -40,6 +41,7 @@ struct hidden {};
 WITHOUT(allocate, acco::has_buffers);
 WITHOUT(allocation_size, acco::has_buffers);
 WITHOUT(usual_share, acco::has_usual_share);
+WITHOUT(host_memory, acco::has_host_memory);
 WITHOUT(clear, acco::has_clear);
 WITHOUT(copy, acco::has_copy);
 WITHOUT(visit_on_host, acco::has_visit_on_host);
@@ -47,6 +49,8 @@ WITHOUT(run, acco::has_run);
 WITHOUT(find_non_finite, acco::has_find_non_finite);
 WITHOUT(clear_if, acco::has_clear_if);
 WITHOUT(sum_of_squares, acco::has_sum_of_squares);
+WITHOUT(squares_of_blocks, acco::has_squares_of_blocks);
+WITHOUT(average, acco::has_average);
 WITHOUT(convert, acco::has_convert);
 WITHOUT(add, acco::has_add);
 WITHOUT_FOR(forget, acco::has_encode, acco::block_int8<>);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,8 @@ TEST_CASE_TEMPLATE("adopted arrays train to the bits of stable addresses, never 
           auto training = make();
           training.adopt(parameters, gradients);
           CHECK(parameters == initial);
-          CHECK(std::all_of(gradients.begin(), gradients.end(), [](G g) { return g == G(0.0F); }));
+          for (std::size_t i = 0; i < gradients.size(); ++i)  // those of frozen tensors are none of the library's
+            CHECK(gradients[i] == G(frozen && i >= 217 && i < 270 ? 3.0F : 0.0F));
           CHECK(training.memory().parameters == 0);
           CHECK(training.memory().gradients == 0);
           for (std::size_t m = 0; m < 13; ++m) {
@@ -116,7 +118,7 @@ TEST_CASE("adopt refuses arrays of another size, and what comes too late; a tens
                        doctest::Contains("adopt got 411 parameters and 410 gradients, the layout has 411"), acco::usage_error);
   CHECK_THROWS_WITH_AS(training.adopt(less, g), doctest::Contains("adopt got 410 parameters and 411 gradients"),
                        acco::usage_error);
-  CHECK_THROWS_WITH_AS((void)training.tensor("last"), doctest::Contains("parameters() was called before initialize"),
+  CHECK_THROWS_WITH_AS((void)training.tensor("last"), doctest::Contains("tensor() was called before initialize"),
                        acco::usage_error);
   training.adopt(p, g);
   CHECK_THROWS_WITH_AS(training.adopt(p, g), doctest::Contains("adopt was called after initialize"), acco::usage_error);
@@ -161,4 +163,148 @@ TEST_CASE("set_parameters: rank 0's values on every rank, the rest of the state 
       training.set_parameters(training.parameters());       // its own
     });
   });
+}
+
+TEST_CASE_TEMPLATE("tensors that lie apart train to the bits of stable addresses, and are all that the trainer needs", Storage,
+                   acco::host_storage<float>, acco::host_storage<double>, acco::host_storage<acco::bfloat16, float>) {
+  using P = typename Storage::parameter_type;
+  using G = typename Storage::gradient_type;
+  for (const bool frozen : {false, true}) {
+    every_schedule([&](auto schedule) {
+      acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+        auto layout = layout_of(frozen);
+        layout.add("nothing", {0});
+        const auto make = [&] {
+          return acco::optimizer{schedule,  acco::adamw{.learning_rate = 0.02},
+                                 Storage{}, world,
+                                 layout,    acco::options{.clip_norm = 0.7, .stable_addresses = true, .average_decay = 0.5}};
+        };
+        auto const initial = problem::converted<P>(problem::initial(layout.size()));
+        auto stable = make();
+        stable.initialize(initial);
+        micro_batches(stable, world.rank(), 0, 13);
+
+        std::vector<std::vector<P>> parameters;
+        std::vector<std::vector<G>> gradients;
+        std::vector<acco::tensor_memory<P, G>> tensors;
+        for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+          auto const begin = initial.begin() + static_cast<std::ptrdiff_t>(layout[k].offset);
+          parameters.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(layout[k].size));
+          if (world.rank() != 0) std::fill(parameters.back().begin(), parameters.back().end(), P(7.0F));
+          gradients.emplace_back(layout[k].size, G(3.0F));
+        }
+        for (std::size_t k = 0; k < layout.tensor_count(); ++k)
+          tensors.push_back({parameters[k].data(), frozen && k == 1 ? nullptr : gradients[k].data()});
+        const auto whole = [&] {
+          std::vector<P> all;
+          for (auto const& each : parameters) all.insert(all.end(), each.begin(), each.end());
+          return all;
+        };
+        auto training = make();
+        training.adopt(tensors);
+        CHECK(whole() == initial);
+        CHECK(training.memory().parameters == 0);
+        CHECK(training.memory().gradients == 0);
+        std::vector<G> flat(layout.size());
+        const auto continues = [&](std::size_t from, std::size_t until) {
+          for (std::size_t m = from; m < until; ++m) {
+            auto const p = whole();
+            for (std::size_t k = 0; k < layout.tensor_count(); ++k)
+              std::copy(gradients[k].begin(), gradients[k].end(), flat.begin() + static_cast<std::ptrdiff_t>(layout[k].offset));
+            (void)problem::add_sample(problem::sample_id(world.rank(), m, 0), std::span<P const>(p), std::span<G>(flat));
+            for (std::size_t k = 0; k < layout.tensor_count(); ++k)
+              std::copy_n(flat.begin() + static_cast<std::ptrdiff_t>(layout[k].offset), layout[k].size, gradients[k].begin());
+            training.accumulated(1);
+          }
+        };
+        continues(0, 13);
+        std::vector<P> expected(layout.size()), found(layout.size());
+        stable.gather_committed(expected);
+        training.gather_committed(found);
+        CHECK(found == expected);
+        stable.gather_average(expected);
+        training.gather_average(found);
+        CHECK(found == expected);
+        stable.finish();
+        training.finish();
+        CHECK(whole() == std::vector<P>(stable.parameters().begin(), stable.parameters().end()));
+        CHECK(training.state_digest() == stable.state_digest());
+
+        auto const values = problem::converted<P>(std::vector<double>(layout.size(), 0.25));
+        training.set_parameters(values);
+        stable.set_parameters(values);
+        CHECK(whole() == values);
+        continues(13, 20);
+        micro_batches(stable, world.rank(), 13, 20);
+        stable.finish();
+        training.finish();
+        CHECK(whole() == std::vector<P>(stable.parameters().begin(), stable.parameters().end()));
+
+        auto const last = training.tensor("last");
+        CHECK(last.parameters.data() == parameters[2].data());
+        CHECK(last.gradients.data() == gradients[2].data());
+        CHECK(last.gradients.size() == 141);
+        CHECK(training.tensor("stem").gradients.size() == (frozen ? 0U : 53U));
+        CHECK(training.tensor("nothing").parameters.empty());
+        CHECK_THROWS_WITH_AS((void)training.parameters(), doctest::Contains("parameters(): the tensors were adopted one by one"),
+                             acco::usage_error);
+        CHECK_THROWS_WITH_AS((void)training.gradients(), doctest::Contains("Ask tensor(name)"), acco::usage_error);
+        CHECK_NOTHROW(training.finish());
+      });
+    });
+  }
+}
+
+TEST_CASE("a list that does not fit the layout is refused, and the right one taken after it") {
+  acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout_of(true)};
+  std::vector<float> a(217, 1.0F), b(53, 1.0F), c(141, 1.0F), g(217), h(141);
+  using tensors = std::vector<acco::tensor_memory<float>>;
+  CHECK_THROWS_WITH_AS(training.adopt(tensors{{a.data(), g.data()}}), doctest::Contains("adopt got 1 tensors, the layout has 3"),
+                       acco::usage_error);
+  CHECK_THROWS_WITH_AS(training.adopt(tensors{{a.data(), g.data()}, {b.data(), nullptr}, {c.data(), nullptr}}),
+                       doctest::Contains("adopt got no memory for tensor 'last'"), acco::usage_error);
+  CHECK_THROWS_AS(training.adopt(tensors{{a.data(), g.data()}, {nullptr, nullptr}, {c.data(), h.data()}}), acco::usage_error);
+  CHECK_NOTHROW(training.adopt(tensors{{a.data(), g.data()}, {b.data(), nullptr}, {c.data(), h.data()}}));
+  CHECK_THROWS_WITH_AS(training.adopt(tensors{}), doctest::Contains("adopt was called after initialize"), acco::usage_error);
+  CHECK_NOTHROW(training.finish());
+}
+
+TEST_CASE("memory that cannot be meant is refused; gradients of frozen tensors in adopted memory are left alone") {
+  const auto make = [](acco::parameter_layout const& layout) {
+    return acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
+  };
+  std::vector<float> a(411, 5.0F), b(411, 1.0F);
+  auto flat = make(layout_of(true));
+  CHECK_THROWS_WITH_AS(flat.adopt(a, a), doctest::Contains("adopt: the two arrays share memory"), acco::usage_error);
+  CHECK(a[7] == 5.0F);
+  flat.adopt(a, b);
+  CHECK(b[0] == 0.0F);
+  CHECK(b[217] == 1.0F);  // of the frozen stem
+  using tensors = std::vector<acco::tensor_memory<float>>;
+  std::vector<float> p(411), g(411);
+  auto list = make(layout_of(false));
+  CHECK_THROWS_WITH_AS(
+      list.adopt(tensors{{p.data(), g.data()}, {p.data() + 216, g.data() + 217}, {p.data() + 270, g.data() + 270}}),
+      doctest::Contains("adopt: tensor 'stem' and another share memory"), acco::usage_error);
+  CHECK_THROWS_AS(list.adopt(tensors{{p.data(), g.data()}, {p.data() + 217, g.data() + 217}, {p.data() + 270, p.data()}}),
+                  acco::usage_error);
+  CHECK_NOTHROW(list.adopt(tensors{{p.data(), g.data()}, {p.data() + 217, g.data() + 217}, {p.data() + 270, g.data() + 270}}));
+}
+
+TEST_CASE("an empty tensor at the end, and nothing to learn for long, with checks") {
+  acco::parameter_layout layout;
+  layout.add("a", {5}).add("empty", {0});
+  std::vector<float> p(5, 1.0F), g(5, 0.0F);
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{2}},
+                           acco::sgd{},
+                           acco::host_storage<float>{},
+                           acco::solo_backend{},
+                           layout,
+                           acco::options{.check_habits = acco::habit_checks::on}};
+  training.adopt(std::vector<acco::tensor_memory<float>>{{p.data(), g.data()}, {nullptr, nullptr}});
+  for (int m = 0; m < 60; ++m) {
+    if (m < 4) g[0] += 1.0F;
+    training.accumulated(1);
+  }
+  CHECK_NOTHROW(training.finish());
 }

@@ -176,7 +176,8 @@ TEST_CASE("bytes are those of the theory") {
   constexpr std::size_t count = 102400;  // whole blocks on every rank
   for (const int ranks : {2, 4}) {
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-      acco::optimizer training{fully_coded, acco::sgd{}, acco::host_storage<float>{}, world, count};
+      acco::optimizer training{fully_coded, acco::sgd{}, acco::host_storage<float>{},
+                               world,       count,       acco::options{.check_habits = acco::habit_checks::off}};
       training.initialize(std::vector<float>(count, 1.0F));
       constexpr std::uint64_t int8 = count / 256 * 260, int4 = count / 256 * 132;
       const auto n = static_cast<std::uint64_t>(ranks);
@@ -197,8 +198,9 @@ TEST_CASE("memory() counts the encoded bytes, and is what is allocated") {
       counting::resource resource;
       acco::host_storage<float> storage;
       storage.memory = &resource;
-      acco::optimizer training{schedule, acco::adamw{}, storage, world, count};
-      acco::optimizer plain{acco::two_phase{}, acco::adamw{}, storage, world, count};
+      const acco::options unchecked{.check_habits = acco::habit_checks::off};
+      acco::optimizer training{schedule, acco::adamw{}, storage, world, count, unchecked};
+      acco::optimizer plain{acco::two_phase{}, acco::adamw{}, storage, world, count, unchecked};
       CHECK(training.memory().encoded >= encoded);
       CHECK(training.memory().encoded < encoded + 4096);
       if (schedule.plan(0).meanwhile == acco::computation::continues)

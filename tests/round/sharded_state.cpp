@@ -15,8 +15,9 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   acco::parameter_layout layout;
   const auto fast = layout.add_group({.learning_rate_scale = 10});
   layout.add("a", {30}).add("b", {40}, fast);
-  acco::sharded_state<storage, acco::adamw> state(acco::adamw{.learning_rate = 0.1}, layout, acco::partition(70, 2),
-                                                  1);  // elements 64 to 69, of "b"
+  const acco::update_regions regions(layout, acco::norm_detail::total);
+  acco::sharded_state<storage, acco::adamw> state(acco::adamw{.learning_rate = 0.1}, layout, regions, acco::partition(70, 2), 1,
+                                                  false);  // elements 64 to 69, of "b"
   CHECK(state.count() == 6);
   acco::host_queue queue;
   state.allocate(storage{}, queue);
@@ -26,10 +27,9 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   state.set_masters(queue, 0, start.data(), 6);
   const auto empty = state.digest(queue, 0);
   std::vector<float> predicted(128, -7.0F), committed(128, -7.0F), shown(128, -7.0F);
-  double scale = 1;
-  bool wanted = true;
+  acco::region_update decided[] = {{}, {1, true}};
   state.prepare({.count = 1});
-  state.begin(acco::sharded<float const>(gradients), &wanted, &scale);
+  state.begin(acco::sharded<float const>(gradients), decided);
   state.apply(acco::update::predict, queue, 0, acco::replicated<float>(predicted));
   queue.wait();
   CHECK(state.digest(queue, 0) == empty);
@@ -41,7 +41,7 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   CHECK(committed == predicted);
   const auto after = state.digest(queue, 0);
   CHECK(after != empty);
-  wanted = false;
+  decided[1].wanted = false;
   state.apply(acco::update::commit, queue, 0, acco::replicated<float>(shown));
   queue.wait();
   CHECK(shown == committed);
@@ -63,6 +63,7 @@ TEST_CASE("every element is updated once with the constants of its group, howeve
     layout.add(("t" + std::to_string(k)).c_str(), {size}, group);
     if (group != frozen) expected.insert(expected.end(), size, scales[group]);
   }
+  const acco::update_regions regions(layout, acco::norm_detail::total);
   for (const int ranks : {1, 3}) {
     for (const std::size_t bucket : {0U, 1000U, 20000U}) {
       CAPTURE(ranks);
@@ -70,14 +71,13 @@ TEST_CASE("every element is updated once with the constants of its group, howeve
       const acco::partition shares(layout.trainable_size(), ranks, bucket);
       std::vector<float> whole(shares.padded_size(), -1.0F);
       for (int rank = 0; rank < ranks; ++rank) {
-        acco::sharded_state<storage, acco::sgd> state(acco::sgd{.learning_rate = 1}, layout, shares, rank);
+        acco::sharded_state<storage, acco::sgd> state(acco::sgd{.learning_rate = 1}, layout, regions, shares, rank, false);
         acco::host_queue queue;
         state.allocate(storage{}, queue);
         const std::vector<float> gradients(shares.slice_size(), -1.0F);
-        const double scale = 1;
-        const bool wanted = true;
+        const acco::region_update decided[] = {{1, true}, {1, true}, {1, true}};
         state.prepare({.count = 1});
-        state.begin(acco::sharded<float const>(gradients), &wanted, &scale);
+        state.begin(acco::sharded<float const>(gradients), decided);
         for (std::size_t k = 0; k < shares.buckets(); ++k)
           state.apply(acco::update::commit, queue, k, acco::replicated<float>(whole));
         queue.wait();

@@ -319,8 +319,25 @@ TEST_CASE("learning rates that differ by rounding pass") {
                              4,
                              acco::options{.learning_rate = [mine](double samples) { return samples > 0 ? mine : 1; }}};
     training.initialize(std::vector<float>(4, 0.0F));
-    for (int step = 0; step < 5; ++step) training.step([] { return 1; });
+    for (int step = 0; step < 5; ++step) training.step([](auto, auto g) { return g[0] += 1.0F, 1; });
     training.finish();
     CHECK(training.steps() == 5);
+  });
+}
+
+TEST_CASE("one learning rate of many that differs by a few millionths is found") {
+  acco::threads_backend::run(16, [](acco::threads_backend const& world) {
+    const double mine = 0.3 * (world.rank() == 11 ? 1 + 3e-6 : 1);
+    acco::optimizer training{acco::two_phase{},
+                             acco::sgd{},
+                             acco::host_storage<float>{},
+                             world,
+                             4,
+                             acco::options{.learning_rate = [mine](double samples) { return samples > 0 ? mine : 1; }}};
+    training.initialize(std::vector<float>(4, 0.0F));
+    const auto run = [&] {
+      for (int step = 0; step < 5; ++step) training.step([](auto, auto g) { return g[0] += 1.0F, 1; });
+    };
+    CHECK_THROWS_AS(run(), acco::mismatch_error);
   });
 }

@@ -31,7 +31,11 @@ TEST_CASE_TEMPLATE("all ranks find the split that hides most, keep it, and repor
     // an estimate of few bytes and a commit of many, on a link on which the commit takes several micro-batches
     const auto slow = acco::rate_limited(world, {.bytes_per_second = 40000.0 * 4 * 2 * 2 / 3 / 0.020});
     acco::optimizer training{acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::auto_pace{.micro_batches = 8}},
-                             acco::sgd{}, acco::host_storage<float>{}, slow, 40000};
+                             acco::sgd{},
+                             acco::host_storage<float>{},
+                             slow,
+                             40000,
+                             acco::options{.check_habits = acco::habit_checks::off}};
     training.initialize(std::vector<float>(40000, 1.0F));
     const auto me = static_cast<std::size_t>(world.rank());
     std::uint64_t last_step = 0;
@@ -100,7 +104,12 @@ TEST_CASE("the pace is told how long micro-batches and rounds take, and splits a
       pace.micro_batches = 8;
       acco::pace_seconds heard;
       pace.told = &heard;
-      acco::optimizer training{acco::two_phase{.pace = pace}, acco::sgd{}, acco::host_storage<float>{}, slow, 200};
+      acco::optimizer training{acco::two_phase{.pace = pace},
+                               acco::sgd{},
+                               acco::host_storage<float>{},
+                               slow,
+                               200,
+                               acco::options{.check_habits = acco::habit_checks::off}};
       training.initialize(std::vector<float>(200, 1.0F));
       unsigned second = 0;
       for (int m = 0; m < 8 * 9; ++m) {

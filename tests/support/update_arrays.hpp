@@ -9,7 +9,7 @@
 #include <acco/storage/elementwise.hpp>
 #include <acco/storage/update_table.hpp>
 
-/// The blocks of a slice of `count` elements of group 0.
+/// The blocks of a slice of `count` elements of region 0.
 inline std::vector<acco::update_block> blocks_of(std::size_t count) {
   std::vector<acco::update_block> blocks;
   for (std::size_t i = 0; i < count; i += acco::update_block::most)
@@ -23,6 +23,7 @@ void update_now(acco::rule_constants<Rule> const& now, acco::rule_constants<Rule
                 acco::update_table<Rule, Master, Sum> arrays, Parameter* out, std::size_t count) {
   arrays.now = &now;
   arrays.next = &next;
-  arrays.scale = &scale;
+  const acco::region_update decided{scale, true};
+  arrays.decided = &decided;
   for (acco::update_block const& block : blocks_of(count)) acco::elementwise::apply<Rule, kind>(arrays, block, out);
 }

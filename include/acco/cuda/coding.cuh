@@ -129,8 +129,7 @@ class neighbours {
   __device__ neighbours(trainable_view<T> const& view, std::size_t first) : view_(view), run_(view.run_of(first)) {}
   [[nodiscard]] __device__ T operator[](std::size_t i) {
     while (i >= view_.runs[run_].first + view_.runs[run_].count) ++run_;
-    trainable_run const& run = view_.runs[run_];
-    return view_.whole[run.offset + (i - run.first)];
+    return view_.begin_of(run_)[i - view_.runs[run_].first];
   }
 
  private:

@@ -14,6 +14,7 @@
 
 #include "acco/cuda/queue.hpp"
 #include "acco/cuda/runtime.hpp"
+#include "acco/cuda/warp.cuh"
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/update_table.hpp"
@@ -59,7 +60,7 @@ void launch(cudaStream_t stream, std::size_t count, Body const& body, std::array
   straight ? go(std::integral_constant<std::size_t, Lanes>{}) : go(std::integral_constant<std::size_t, 1>{});
 }
 
-/// Calls body(first element, Lanes or 1 as a constant, group) for the elements of a block of the table, one thread block each:
+/// Calls body(first element, Lanes or 1 as a constant, region) for the elements of a block of the table, one thread block each:
 /// neighbours of `Lanes` from the first multiple of `Lanes` on.
 template <std::size_t Lanes, class Body>
 __global__ void __launch_bounds__(block_threads) for_table(update_block const* blocks, Body body) {
@@ -69,10 +70,10 @@ __global__ void __launch_bounds__(block_threads) for_table(update_block const* b
   const std::size_t head = aligned < end ? aligned : end;
   const std::size_t tail = head + (end - head) / Lanes * Lanes;
   constexpr std::integral_constant<std::size_t, 1> one;
-  for (std::size_t i = begin + threadIdx.x; i < head; i += blockDim.x) body(i, one, mine.group);
+  for (std::size_t i = begin + threadIdx.x; i < head; i += blockDim.x) body(i, one, mine.region);
   for (std::size_t i = head + threadIdx.x * Lanes; i < tail; i += blockDim.x * Lanes)
-    body(i, std::integral_constant<std::size_t, Lanes>{}, mine.group);
-  for (std::size_t i = tail + threadIdx.x; i < end; i += blockDim.x) body(i, one, mine.group);
+    body(i, std::integral_constant<std::size_t, Lanes>{}, mine.region);
+  for (std::size_t i = tail + threadIdx.x; i < end; i += blockDim.x) body(i, one, mine.region);
 }
 template <std::size_t Lanes, class Body, std::size_t Arrays>
 void launch_table(cudaStream_t stream, update_block const* blocks, std::size_t count, Body const& body,
@@ -167,19 +168,61 @@ struct find_body {
   }
 };
 
+/// One warp a block of the table: the sum of its squares.
+template <class T>
+__global__ void __launch_bounds__(warp_lanes) squares_of_table(update_block const* blocks, T const* slice, double* results) {
+  const update_block mine = blocks[blockIdx.x];
+  const double sum = warp_sum(threadIdx.x, [&](unsigned lane) {
+    double squares = 0;
+    for (std::size_t i = lane; i < mine.count; i += warp_lanes) {
+      const auto x = static_cast<double>(slice[mine.begin + i]);
+      squares += x * x;
+    }
+    return squares;
+  });
+  if (threadIdx.x == 0) results[blockIdx.x] = sum;
+}
+template <class T>
+void launch_squares(cudaStream_t stream, update_block const* blocks, std::size_t count, T const* slice, double* results) {
+  if (count == 0) return;
+  cudaLaunchConfig_t shape{};
+  shape.gridDim = dim3(static_cast<unsigned>(count));
+  shape.blockDim = dim3(warp_lanes);
+  shape.stream = stream;
+  check_cuda(cudaLaunchKernelEx(&shape, squares_of_table<T>, blocks, slice, results), "cudaLaunchKernelEx");
+}
+
+template <class Master>
+struct average_body {
+  bool const* wanted;
+  Master const* from;
+  Master* to;
+  double keep;
+  template <class N>
+  __device__ void operator()(std::size_t i, N) const {
+    if (!*wanted) return;
+    constexpr std::size_t n = N::value;
+    const auto in = load<n>(from + i);
+    auto out = load<n>(static_cast<Master const*>(to) + i);
+    for (std::size_t k = 0; k < n; ++k) out.value[k] = Master(keep) * out.value[k] + Master(1 - keep) * in.value[k];
+    store<n>(to + i, out);
+  }
+};
+
 /// The update of one rank's slice: unscale, clip, rule and conversion in one pass.
 template <class Rule, update kind, class Master, class Sum, class Parameter>
 struct update_body {
   update_table<Rule, Master, Sum> a;
   Parameter* to;
   template <class N>
-  __device__ void operator()(std::size_t i, N, std::uint32_t group) const {
+  __device__ void operator()(std::size_t i, N, std::uint32_t region) const {
     constexpr std::size_t n = N::value, slot_count = Rule::slot_count;
     auto parameter = load<n>(static_cast<Master const*>(a.master) + i);
     lanes<Parameter, n> out;
-    if (*a.wanted) {
-      const auto factor = static_cast<Master>(*a.scale);
-      const rule_constants<Rule> constants = a.now[group];
+    const region_update decided = a.decided[region];
+    if (decided.wanted) {
+      const auto factor = static_cast<Master>(decided.scale);
+      const rule_constants<Rule> constants = a.now[region];
       const auto gradient = load<n>(a.gradient + i);
       std::array<lanes<Master, n>, slot_count> slots;
       for (std::size_t s = 0; s < slot_count; ++s) slots[s] = load<n>(static_cast<Master const*>(a.slots[s]) + i);
@@ -191,7 +234,7 @@ struct update_body {
         Rule::apply(p, g, mine, constants);
         parameter.value[k] = p;
         for (std::size_t s = 0; s < slot_count; ++s) slots[s].value[k] = mine[s];
-        if constexpr (kind == update::commit_and_predict) Rule::apply(p, g, mine, a.next[group]);
+        if constexpr (kind == update::commit_and_predict) Rule::apply(p, g, mine, a.next[region]);
         out.value[k] = static_cast<Parameter>(p);
       }
       if constexpr (kind != update::predict) {

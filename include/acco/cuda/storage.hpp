@@ -92,6 +92,7 @@ struct cuda_storage {
   template <class T>
   using numbers = cuda_numbers<T>;
 
+  static constexpr bool host_memory = false;
   /// Elements of a rank's share of a bucket, if options::bucket_elements does not say otherwise.
   static constexpr std::size_t usual_share = std::size_t{1} << 24U;
 
@@ -182,6 +183,15 @@ struct cuda_storage {
       std::size_t enough = bytes;
       reduce(scratch, enough, stream);
     });
+  }
+  /// As in host_storage.
+  static void squares_of_blocks(cuda_queue& queue, sum_type const* slice, update_block const* blocks, std::size_t first,
+                                std::size_t last, double* results) {
+    queue.issue(
+        [=](cudaStream_t stream) { cuda_kernels::launch_squares(stream, blocks + first, last - first, slice, results + first); });
+  }
+  static void average(cuda_queue& queue, bool const* wanted, Master const* from, Master* to, std::size_t count, double keep) {
+    over<cuda_kernels::lanes_of<Master>>(queue, count, cuda_kernels::average_body<Master>{wanted, from, to, keep}, from, to);
   }
   /// Enqueues the update of the blocks from `first` to before `last`, in one launch. `out`, indexed like the slice, gets what the
   /// ranks will get. What the table's pointers show is read by the kernel.

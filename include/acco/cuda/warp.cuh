@@ -23,4 +23,12 @@ __device__ std::int32_t warp_maximum(unsigned lane, Of&& of) {
   return __shfl_sync(0xffffffffU, mine, 0);
 }
 
+/// The sum of what of(lane) gives for the lanes of a warp, in lane 0; all lanes call it together.
+template <class Of>
+__device__ double warp_sum(unsigned lane, Of&& of) {
+  using reduce = cub::WarpReduce<double>;
+  typename reduce::TempStorage unused;
+  return reduce(unused).Sum(of(lane));
+}
+
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels

@@ -15,6 +15,14 @@
 
 namespace ACCO_NAMESPACE {
 
+/// Where the trainer keeps one tensor: as many elements as its shape has, at addresses that do not change. `gradients` may be
+/// null for a frozen one.
+template <class Parameter, class Gradient = Parameter>
+struct tensor_memory {
+  Parameter* parameters;
+  Gradient* gradients;
+};
+
 /// The tensors of a model in the order in which they lie, without gaps, in the flat parameter and gradient buffers.
 ///
 ///   acco::parameter_layout layout;
@@ -51,6 +59,7 @@ class parameter_layout {
   std::size_t add_group(update_group group) {
     demand_not_negative("update_group::learning_rate_scale", group.learning_rate_scale);
     if (group.weight_decay) demand_not_negative("update_group::weight_decay", *group.weight_decay);
+    if (group.clip_norm) demand_not_negative("update_group::clip_norm", *group.clip_norm);
     groups_.push_back(group);
     return groups_.size() - 1;
   }
@@ -113,8 +122,12 @@ class parameter_layout {
   [[nodiscard]] std::size_t tensor_count() const noexcept { return entries_.size(); }
   [[nodiscard]] tensor operator[](std::size_t index) const noexcept { return view(entries_[index]); }
   /// The tensor of that name; throws `usage_error` when there is none.
-  [[nodiscard]] tensor operator[](std::string_view name) const {
-    if (entry const* found = find(name)) return view(*found);
+  [[nodiscard]] tensor operator[](std::string_view name) const { return (*this)[index_of(name)]; }
+  /// Its number; throws like that.
+  [[nodiscard]] std::size_t index_of(std::string_view name) const {
+    for (std::size_t k = 0; k < entries_.size(); ++k) {
+      if (view(entries_[k]).name == name) return k;
+    }
     throw usage_error({}, text("no tensor is called '", name, "'"), text("Use a name that was given to add"));
   }
   /// The tensor in which element `offset` of the flat buffer lies.
@@ -122,6 +135,14 @@ class parameter_layout {
     std::size_t index = 0;
     while (index + 1 < entries_.size() && entries_[index].offset + entries_[index].size <= offset) ++index;
     return (*this)[index];
+  }
+  /// The group that a group belongs to where norms and clipping are concerned: its own number, but for those that
+  /// `no_decay_for_vectors` has made, which belong to the group that they were taken from.
+  [[nodiscard]] std::size_t clips_with(std::size_t group) const noexcept {
+    for (std::size_t g = 0; g < twins_.size(); ++g) {
+      if (twins_[g] == group && group != 0) return g;
+    }
+    return group;
   }
   [[nodiscard]] std::span<update_group const> groups() const noexcept { return {groups_.data(), groups_.size()}; }
 
@@ -146,6 +167,9 @@ class parameter_layout {
       if (group.beta2) visit("group.beta2", *group.beta2);
       if (group.epsilon) visit("group.epsilon", *group.epsilon);
       if (group.momentum) visit("group.momentum", *group.momentum);
+      visit("group.rule", group.rule);
+      if (group.clip_norm) visit("group.clip_norm", *group.clip_norm);
+      visit("group.leave_without_gradient", group.leave_without_gradient);
     }
   }
 

@@ -17,12 +17,18 @@ struct trainable_run {
   std::size_t count;
 };
 
-/// The trainable elements of a buffer in the order of the layout, by their number without gaps.
+/// The trainable elements of a buffer in the order of the layout, by their number without gaps; or of tensors that lie apart,
+/// each of which is a run, at `places`.
 template <class T>
 struct trainable_view {
   T const* whole;
   trainable_run const* runs;
   std::size_t run_count;
+  T const* const* places = nullptr;
+
+  [[nodiscard]] constexpr T const* begin_of(std::size_t run) const {
+    return places != nullptr ? places[run] : whole + runs[run].offset;
+  }
 
   /// The run that holds an element, by halving.
   [[nodiscard]] constexpr std::size_t run_of(std::size_t element) const {
@@ -42,20 +48,20 @@ struct trainable_view {
       const std::size_t behind = runs[k].first + runs[k].count;
       if (at >= behind) continue;
       const std::size_t length = (behind < first + count ? behind : first + count) - at;
-      visit(whole + runs[k].offset + (at - runs[k].first), at - first, length);
+      visit(begin_of(k) + (at - runs[k].first), at - first, length);
       at += length;
     }
   }
 };
 
-/// The runs of a layout in its order, frozen tensors left out.
-[[nodiscard]] inline std::vector<trainable_run> trainable_runs(parameter_layout const& layout) {
+/// The runs of a layout in its order, frozen tensors left out; `apart`: each tensor is one.
+[[nodiscard]] inline std::vector<trainable_run> trainable_runs(parameter_layout const& layout, bool apart = false) {
   std::vector<trainable_run> runs;
   std::size_t first = 0;
   for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
     const parameter_layout::tensor each = layout[k];
     if (layout.groups()[each.group].frozen || each.size == 0) continue;
-    if (!runs.empty() && runs.back().offset + runs.back().count == each.offset) {
+    if (!apart && !runs.empty() && runs.back().offset + runs.back().count == each.offset) {
       runs.back().count += each.size;
     } else {
       runs.push_back({first, each.offset, each.size});

@@ -12,17 +12,19 @@ namespace ACCO_NAMESPACE {
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
 /// for the round in flight p Phi where p = g, p Phi + g Phi elsewhere; under `synchronous` nothing where p <= g, p Phi elsewhere;
+/// where habits are checked and spans move, p Phi more;
 /// with `stable_addresses` (not under `synchronous`) or frozen tensors max(p, g) of the trainable ones
-/// + (k + 1) m Phi / N + s Phi / N; where rounds travel encoded, + the encoded bytes of Phi gradients, and
-/// once more of gradients or parameters, whichever are more.
-/// Bookkeeping is not counted: a few KiB, some 3 KiB for every bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every
-/// block, at most 4096 elements of one group in the slice.
+/// + (k + 1) m Phi / N + s Phi / N, + m Phi / N for averages; where rounds travel encoded, + the encoded bytes of Phi gradients,
+/// and once more of gradients or parameters, whichever are more. Bookkeeping is not counted: a few KiB, some 3 KiB for every
+/// bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every block, at most 4096 elements of one group in the slice; 8 more
+/// where norms are wanted of groups or tensors.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole
   std::size_t in_flight = 0;   ///< what a round in flight owns, whole
   std::size_t masters = 0;     ///< master parameters, this rank's slice
   std::size_t slots = 0;       ///< the rule's state, this rank's slice
+  std::size_t averages = 0;    ///< `options::average_decay`: averages of the masters, this rank's slice
   std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
   std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives
   std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
@@ -32,18 +34,19 @@ struct memory_table {
     char const* name;
     std::size_t bytes;
   };
-  [[nodiscard]] constexpr std::array<row, 8> rows() const noexcept {
+  [[nodiscard]] constexpr std::array<row, 9> rows() const noexcept {
     return {{{"parameters in use", parameters},
              {"gradients accumulating", gradients},
              {"round in flight", in_flight},
              {"master parameters", masters},
              {"optimizer slots", slots},
+             {"averaged parameters", averages},
              {"reduced gradients", reduced},
              {"encoded numbers", encoded},
              {"arriving messages", messages}}};
   }
   [[nodiscard]] constexpr std::size_t total() const noexcept {
-    return parameters + gradients + in_flight + masters + slots + reduced + encoded + messages;
+    return parameters + gradients + in_flight + masters + slots + averages + reduced + encoded + messages;
   }
 };
 

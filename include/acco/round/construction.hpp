@@ -70,11 +70,13 @@ template <class Rule>
 void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
   const error_place where{.rank = rank};
   for (update_group const& group : layout.groups()) {
-    if constexpr (requires { rule.check_group(group, where); }) {
-      rule.check_group(group, where);
-    } else if (group.beta1 || group.beta2 || group.epsilon || group.momentum) {
-      refuse_of_group("beta, epsilon or momentum", name_of_type<Rule>().c_str(), where);
+    if constexpr (!requires { Rule::rule_count; }) {
+      if (group.rule != 0) {
+        throw usage_error(where, text("a group names rule ", group.rule, ", and the optimizer has one rule, number 0"),
+                          text("Give the optimizer acco::rules{...}"));
+      }
     }
+    check_group_of(rule, group, where);
   }
 }
 

@@ -5,45 +5,56 @@
 
 #include <cstddef>
 
+#include "acco/layout/update_regions.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/round/gradient_norm.hpp"
+#include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What the ranks sum before anything else.
 struct round_counts {
-  double weight = 0;                  ///< of the samples that the round carries
-  double loss_sum = 0;                ///< over the same samples
-  double finishing = 0;               ///< ranks that are in `finish` and bring nothing that must be committed
-  double commits_rest = 0;            ///< of those, ranks that want a step committed though it lacks micro-batches
-  double rate = 0, rate_squared = 0;  ///< the learning rate's factor, which is to be the same on every rank
+  double weight = 0;        ///< of the samples that the round carries
+  double loss_sum = 0;      ///< over the same samples
+  double finishing = 0;     ///< ranks that are in `finish` and bring nothing that must be committed
+  double commits_rest = 0;  ///< of those, ranks that want a step committed though it lacks micro-batches
+  double rate = 0;          ///< the learning rate's factor, which is to be the same on every rank; its square is summed, too
+  double unseen = 0;        ///< a tensor that a rank has long added nothing to (round/habits.hpp); its square is summed, too
   // summed for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
 
-  static constexpr std::size_t usual_numbers = 6, all_numbers = 9;  // that travel: the first ones, or all
+  static constexpr std::size_t usual_numbers = 6, checked_numbers = 8, all_numbers = 11;  // that travel: the first ones, or all
   constexpr void write(double (&to)[all_numbers]) const noexcept {
     to[0] = weight;
     to[1] = loss_sum;
     to[2] = finishing;
     to[3] = commits_rest;
     to[4] = rate;
-    to[5] = rate_squared;
-    to[6] = micro_batch_seconds;
-    to[7] = estimate_seconds;
-    to[8] = commit_seconds;
+    to[5] = rate * rate;
+    to[6] = unseen;
+    to[7] = unseen * unseen;
+    to[8] = micro_batch_seconds;
+    to[9] = estimate_seconds;
+    to[10] = commit_seconds;
   }
-  [[nodiscard]] static constexpr round_counts read(double const (&from)[all_numbers]) noexcept {
-    return {from[0], from[1], from[2], from[3], from[4], from[5], from[6], from[7], from[8]};
+};
+/// Their sums over the ranks.
+struct summed_counts : round_counts {
+  double rate_squared = 0, unseen_squared = 0;
+
+  [[nodiscard]] static constexpr summed_counts read(double const (&from)[all_numbers]) noexcept {
+    return {{from[0], from[1], from[2], from[3], from[4], from[6], from[8], from[9], from[10]}, from[5], from[7]};
   }
 };
 
 /// The small numbers of the round in flight; they live where the works of a round can read and write them.
 struct round_numbers {
   double counts_mine[round_counts::all_numbers] = {}, counts_all[round_counts::all_numbers] = {};  // as they travel
-  round_counts all;
+  summed_counts all;
   double squares_mine = 0, squares_all = 0;
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
+  double loss_scale = 1;   ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
   bool apply = false;                       ///< whether the update happens
   bool skip = false;                        ///< left out because the gradients are not finite
@@ -55,11 +66,13 @@ struct round_numbers {
   double diverged_mine = 0, diverged_all = 0;           ///< how many, summed over ranks
 };
 
-/// Whether numbers, of which the sum and the sum of squares over the ranks are known, differ by more than some 1e-6 of their
-/// size: hosts of different libraries may round a cosine differently. (N times the squares is the squared sum where all are
-/// equal.)
+/// Whether one of the numbers, of which the sum and the sum of squares over the ranks are known, differs from the others by more
+/// than 1e-6 of its size: hosts of different libraries may round a cosine differently. (N squares - sum^2 is 0 where all are
+/// equal, and (N - 1) delta^2 where one differs by delta; beyond some thousand ranks rounding hides so little.)
 [[nodiscard]] constexpr bool ranks_differ(double sum, double squares, int ranks) {
-  return static_cast<double>(ranks) * squares - sum * sum > 1e-12 * sum * sum;
+  const auto n = static_cast<double>(ranks);
+  const double seen = 1e-12 * (n - 1) / (n * n), rounding = 1e-14;
+  return n * squares - sum * sum > (seen > rounding ? seen : rounding) * sum * sum;
 }
 
 /// After the counts are summed. Where all ranks are finishing nobody has completed the step: it is dropped, or, where they want
@@ -76,15 +89,16 @@ constexpr void decide_without_norm(round_numbers& n, double clip = 1) {
   n.skip = false;
   n.not_finite = false;
   n.clip = clip;
-  if (n.apply) n.scale = n.clip / n.step_weight;
+  if (n.apply) n.scale = n.clip / (n.step_weight * n.loss_scale);
 }
 
 /// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs nothing: the
-/// round after would add to it.
-constexpr void decide(round_numbers& n, double clip_norm, bool raises) {
-  n.norm = n.step_weight > 0 ? gradient_norm(n.squares_all, n.step_weight) : 0;
+/// round after would add to it. `squares_clipped` are the squares of what is clipped together.
+constexpr void decide(round_numbers& n, double squares_clipped, double clip_norm, bool raises) {
+  const double weight = n.step_weight * n.loss_scale;
+  n.norm = weight > 0 ? gradient_norm(n.squares_all, weight) : 0;
   const bool finite = is_finite(n.squares_all) && is_finite(n.norm);
-  decide_without_norm(n, finite ? clip_scale(n.norm, clip_norm) : 1);
+  decide_without_norm(n, finite && weight > 0 ? clip_scale(gradient_norm(squares_clipped, weight), clip_norm) : 1);
   if (finite) return;
   n.apply = false;
   n.skip = !raises;
@@ -126,16 +140,56 @@ struct weigh_step {
   int ranks;
   bool fresh;
   constexpr bool operator()() const {
-    n->all = round_counts::read(n->counts_all);
+    n->all = summed_counts::read(n->counts_all);
     weigh(*n, ranks, fresh);
     return !n->nothing && !n->rates_differ;
   }
 };
+/// The same by region: of each block, into `squares`, in the order of the blocks.
+struct add_region_squares {
+  double* squares;
+  std::size_t regions;
+  double const* of_blocks;
+  update_block const* blocks;
+  std::size_t count;
+  constexpr void operator()() const {
+    for (std::size_t r = 0; r < regions; ++r) squares[r] = 0;
+    for (std::size_t k = 0; k < count; ++k) squares[blocks[k].region] += of_blocks[k];
+  }
+};
+/// Decides, and writes what that means for each region.
 struct decide_step {
   round_numbers* n;
+  double loss_scale;  ///< of the gradients
   double clip_norm;
   bool raises;
-  constexpr void operator()() const { decide(*n, clip_norm, raises); }
+  update_region const* regions;
+  std::size_t count;
+  double const* squares;  ///< by region, over all ranks; nothing where they have not been measured
+  double* of_groups;      ///< for the squares of groups that clip themselves: one number for each group
+  region_update* decided;
+
+  constexpr void operator()() const {
+    n->loss_scale = loss_scale;
+    const bool measured = squares != nullptr;
+    double together = n->squares_all;
+    if (measured) {
+      n->squares_all = together = 0;
+      for (std::size_t r = 0; r < count; ++r) of_groups[regions[r].clips_with] = 0;
+      for (std::size_t r = 0; r < count; ++r) {
+        n->squares_all += squares[r];
+        (regions[r].clips_itself ? of_groups[regions[r].clips_with] : together) += squares[r];
+      }
+    }
+    decide(*n, together, clip_norm, raises);
+    const double weight = n->step_weight * n->loss_scale;
+    for (std::size_t r = 0; r < count; ++r) {
+      double scale = n->scale;
+      if (n->apply && regions[r].clips_itself)
+        scale = clip_scale(gradient_norm(of_groups[regions[r].clips_with], weight), regions[r].clip_norm) / weight;
+      decided[r] = {scale, n->apply && !(regions[r].leaves && squares[r] == 0)};
+    }
+  }
 };
 struct tell_diverged {
   round_numbers* n;

@@ -3,6 +3,7 @@
 // interface.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,12 +14,16 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/gradient_norm.hpp"
+#include "acco/round/habits.hpp"
+#include "acco/round/loss_scaler.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/training_engine.hpp"
@@ -26,7 +31,7 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/host_clock.hpp"
 
-namespace ACCO_SIMD_NAMESPACE {
+namespace ACCO_ENGINE_NAMESPACE {
 
 /// One rank's rounds. At most one is in flight; `works_` owns what belongs to it. All members are called by the trainer's thread.
 template <class Rule, class Storage, class Backend>
@@ -46,10 +51,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         options_(checked(std::move(chosen), *schedule_, layout_, backend.rank())),
         waits_(schedule_->plan(0).meanwhile == computation::waits),
         shares_(layout_.trainable_size(), backend.size(), bucket_elements(backend.size())),
-        accumulator_(layout_, shares_, waits_, options_.stable_addresses),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses,
+                     checks_habits(options_.check_habits) && Storage::host_memory),
+        checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
+        habits_(layout_, accumulator_, checks_habits_),
+        scaler_(options_.loss_scale),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
     schedule_->add_wires(works_);
+    if (options_.norms != norm_detail::total)
+      norms_.resize(options_.norms == norm_detail::groups ? layout_.groups().size() : layout_.tensor_count(), 0.0);
     check_groups(rule_, layout_, this->backend().rank());
   }
   round_engine(round_engine const&) = delete;
@@ -75,6 +86,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     description construction;
     schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(construction, rule_, options_, layout_);
+    construction.add("checks habits", checks_habits_);
     membership_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
     try {
       works_.allocate();  // first: it makes room in the queue
@@ -87,10 +99,19 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
           text("Use more ranks, smaller types, or fewer parameters; memory() lists the buffers"));
     }
     take_from_rank_0(values);
+    works_.state().begin_averages(queue());
+    queue().wait();
   }
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
     accumulator_.adopt(parameters, gradients);
     initialize(parameters);
+  }
+  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
+    accumulator_.adopt(layout_, tensors);
+    auto const whole = works_.storage().allocate(layout_.size() * sizeof(parameter_type), 0);
+    const std::span<parameter_type> initial(whole.template as<parameter_type>(), layout_.size());
+    accumulator_.copy_parameters(queue(), initial);
+    initialize(initial);
   }
   void set_parameters(std::span<parameter_type const> values) override {
     queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), "set_parameters"};
@@ -101,6 +122,14 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
+  [[nodiscard]] double loss_scale() const noexcept override { return scaler_.computing(); }
+  [[nodiscard]] std::span<double const> norms() const noexcept override { return norms_; }
+  [[nodiscard]] tensor_spans<parameter_type, gradient_type> tensor(std::size_t index) const noexcept override {
+    auto const found = layout_[index];
+    if (found.size == 0) return {};
+    gradient_type* const gradients = accumulator_.gradient_at(found.offset);
+    return {{accumulator_.parameter_at(found.offset), found.size}, {gradients, gradients == nullptr ? 0 : found.size}};
+  }
   [[nodiscard]] double samples() const noexcept override { return samples_; }
   [[nodiscard]] std::uint64_t steps() const noexcept override { return steps_; }
   [[nodiscard]] round_totals const& totals() const noexcept override { return sums_; }
@@ -114,15 +143,21 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     throw_put_off();
     membership_.take_part();
     queue().poll();
+    habits_.micro_batch(weight, place());
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
     const step_part part = schedule_->plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
     const unsigned least = schedule_->minimum(part), most = schedule_->maximum(part);
     if (least != most) queue().pass();
-    if (micro_batches_ < least) return std::nullopt;
-    if (micro_batches_ < most && in_flight_ && !queue().over()) return std::nullopt;
-    return end_part();
+    if (micro_batches_ < least || (micro_batches_ < most && in_flight_ && !queue().over())) {
+      habits_.rest(true);
+      return std::nullopt;
+    }
+    habits_.part(mine_.weight);
+    auto report = end_part();
+    habits_.rest(works_.plan().keeps);
+    return report;
   }
 
   void poll() override { queue().poll(); }
@@ -133,6 +168,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     throw_put_off();
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
+    habits_.settle();
     if (in_flight_) land();
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
     for (;;) {
@@ -140,11 +176,14 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_->minimum(plan.part);
       mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
       start();
-      if (!land()) break;  // nobody had anything left
+      const bool landed = land().has_value();
+      if (waits_) scaler_.begin_step();
+      if (!landed) break;  // nobody had anything left
       if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
     }
     mine_ = {};
     while (!begins_step(*schedule_, next_round_)) ++next_round_;
+    scaler_.begin_step();
     if (!showing_masters_) {
       auto masters_arrive = accumulator_.launch(queue(), true);
       accumulator_.empty(queue());
@@ -155,27 +194,17 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       showing_masters_ = true;
     }
     quiet_ = true;
+    habits_.shown();
+    habits_.rest(false);
     membership_.finish();
     queue().clock().begin();
   }
 
   /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
   /// Collective; blocks.
-  void gather_committed(std::span<parameter_type> out) override {
-    queue().clock().interrupt();
-    settle();
-    auto const whole = works_.storage().allocate(gathered_bytes(), 0);
-    auto* const gathered = whole.template as<parameter_type>();
-    queue().after_computation();
-    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}));
-    auto const in_use = accumulator_.parameters();
-    queue().before_computation();
-    if (out.data() != in_use.data()) Storage::copy(queue(), in_use.data(), out.data(), in_use.size());  // the frozen elements
-    accumulator_.scatter(queue(), gathered, out);
-    queue().after_computation();
-    queue().wait();
-    queue().clock().go_on();
-  }
+  void gather_committed(std::span<parameter_type> out) override { gather(out, false); }
+  /// The same of their averages, where those are kept.
+  void gather_average(std::span<parameter_type> out) override { gather(out, true); }
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) override {
@@ -200,16 +229,45 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
  private:
   /// The values of rank 0 become the parameters in use, and the masters, of every rank. Collective; blocks.
   void take_from_rank_0(std::span<parameter_type const> values) {
-    accumulator_.set_parameters(queue(), values);
+    auto whole = accumulator_.parameters();
+    typename Storage::buffer gathered;  // where tensors lie apart
+    if (accumulator_.lies_apart()) {
+      gathered = works_.storage().allocate(values.size_bytes(), 0);
+      whole = {gathered.template as<parameter_type>(), values.size()};
+      Storage::copy(queue(), values.data(), whole.data(), values.size());
+    } else {
+      accumulator_.set_parameters(queue(), values);
+    }
     queue().after_computation();
-    backend().broadcast(queue(), replicated<parameter_type>(accumulator_.parameters()), 0);
-    accumulator_.for_slice(backend().rank(), accumulator_.parameters().data(),
+    backend().broadcast(queue(), replicated<parameter_type>(whole), 0);
+    accumulator_.for_slice(backend().rank(), whole.data(),
                            [&](std::size_t offset, parameter_type const* from, std::size_t count) {
                              works_.state().set_masters(queue(), offset, from, count);
                            });
     queue().wait();
     queue().before_computation();
+    if (accumulator_.lies_apart()) {
+      accumulator_.set_parameters(queue(), whole);
+      queue().after_computation();
+      queue().wait();  // before what was gathered goes
+      queue().before_computation();
+    }
+    habits_.shown();
     queue().clock().begin();
+  }
+  void gather(std::span<parameter_type> out, bool averaged) {
+    queue().clock().interrupt();
+    settle();
+    auto const whole = works_.storage().allocate(gathered_bytes(), 0);
+    auto* const gathered = whole.template as<parameter_type>();
+    queue().after_computation();
+    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
+    queue().before_computation();
+    accumulator_.copy_parameters(queue(), out);  // the frozen elements
+    accumulator_.scatter(queue(), gathered, out);
+    queue().after_computation();
+    queue().wait();
+    queue().clock().go_on();
   }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
@@ -249,7 +307,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     } else {
       start();
     }
-    if (waits_) report = land();
+    if (waits_) {
+      report = land();
+      scaler_.begin_step();  // knows what landed
+    }
     queue().clock().resume();
     return report;
   }
@@ -281,7 +342,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       mine_ = {.commits_rest = mine_.commits_rest};
     }
     carried.rate = rate_;
-    carried.rate_squared = rate_ * rate_;
+    carried.unseen = habits_.first_unseen();
     const bool measures = schedule_->measures();
     if (measures && micro_batches_ != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
@@ -292,10 +353,15 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     in_flight_ = true;
     queue().clock().start();
 
-    works_.begin(carried, measures ? round_counts::all_numbers : round_counts::usual_numbers, {steps_, samples_, rate_});
+    works_.begin(carried,
+                 measures         ? round_counts::all_numbers
+                 : checks_habits_ ? round_counts::checked_numbers
+                                  : round_counts::usual_numbers,
+                 {steps_, samples_, rate_, scaler_.computing()});
     accumulator_.empty(queue());
     sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
     works_.end();
+    if (commits(plan)) scaler_.begin_step();  // what is accumulated from now on
   }
   /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
   /// does, or will when it lands the round.
@@ -335,12 +401,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     raise();
     in_flight_ = false;
     accumulator_.land(queue(), works_.take_flight());
+    habits_.shown();
     showing_committed_ = shows_committed(plan);
     showing_masters_ = showing_committed_ && !sends_differences_;
     if (n.apply && commits(plan)) {
       ++steps_;
       samples_ += n.step_weight;
+      scaler_.updated();
     }
+    if (n.skip) scaler_.overflowed(n.loss_scale);
+    tell_norms();
     skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
     seconds_of_[commits(plan) ? 1 : 0] = works_.times().seconds();
     if (schedule_->measures() && !commits(plan) && n.all.finishing == 0) {
@@ -362,6 +432,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
             text("The model has diverged: start again with a lower learning rate, or raise options::skip_limit"));
       });
     }
+    if (checks_habits_) look_for_gradients(plan);
     if (empty_in_a_row_ > options_.empty_limit) {
       membership_.together([this] {
         throw usage_error(queue().place, text(empty_in_a_row_, " steps in a row weighed nothing on any rank"),
@@ -369,6 +440,46 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       });
     }
     return report;
+  }
+
+  /// Norms of the mean gradient of each group, or tensor, where they are wanted.
+  void tell_norms() noexcept {
+    if (norms_.empty()) return;
+    round_norms<Storage> const& found = works_.norms();
+    std::fill(norms_.begin(), norms_.end(), 0.0);
+    const bool of_groups = options_.norms == norm_detail::groups;
+    for (std::size_t k = 0; k < layout_.tensor_count() && !of_groups; ++k) {
+      if (const std::size_t region = found.regions().of_tensor(k); region != update_regions::none)
+        norms_[k] = found.squares(region);
+    }
+    for (std::size_t r = 0; r < found.regions().size() && of_groups; ++r)
+      norms_[found.regions()[r].clips_with] += found.squares(r);
+    for (std::size_t g = 0; g < norms_.size() && of_groups; ++g) norms_[g] = norms_[layout_.clips_with(g)];
+    round_numbers const& n = works_.numbers();
+    const double weight = n.step_weight * n.loss_scale;
+    for (double& each : norms_) each = weight > 0 ? gradient_norm(each, weight) : 0;
+  }
+
+  /// Throws, on every rank alike, where gradients are missing on all of them.
+  void look_for_gradients(round_plan const& plan) {
+    round_numbers const& n = works_.numbers();
+    if (commits(plan) && n.step_weight > 0 && !n.skip) {
+      silent_steps_ = n.squares_all == 0 ? silent_steps_ + 1 : 0;
+      had_gradients_ = had_gradients_ || n.squares_all != 0;
+    }
+    const double unseen = n.all.unseen, ranks = backend().size();
+    const bool same = unseen > 0 && ranks * n.all.unseen_squared == unseen * unseen;
+    if (silent_steps_ < (had_gradients_ ? options_.empty_limit : habit_watch<Storage>::silent_parts) && !(same && had_gradients_))
+      return;
+    membership_.together([&] {
+      if (same && had_gradients_) habits_.raise_unseen(queue().place);
+      throw usage_error(
+          queue().place,
+          text("gradients() stayed zero on all ranks, in ", silent_steps_,
+               " steps in a row, though the micro-batches have a weight"),
+          text("Add to the span that gradients() returns now: not to one of before the last report, nor to tensors that a "
+               "zero_grad has detached from it. Where this is meant, options::check_habits = habit_checks::off"));
+    });
   }
 
   [[nodiscard]] round_report describe_round(computation_times const& computation) const {
@@ -385,6 +496,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
             .step_loss = step_.weight > 0 ? step_.loss_sum / step_.weight : 0,
             .gradient_norm = n.norm,
             .clip_scale = n.clip,
+            .loss_scale = n.loss_scale,
             .learning_rate_scale = rate_,
             .micro_batches = carried_micro_batches_,
             .first = schedule_->minimum(step_part::first),
@@ -405,9 +517,13 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   bool waits_;  // whether the computation waits for rounds
   partition shares_;
   gradient_accumulator<Storage> accumulator_;
+  bool checks_habits_;
+  habit_watch<Storage> habits_;
 
   // The trainer's side.
-  round_counts mine_;  // of the micro-batches since the last boundary
+  loss_scaler scaler_;
+  std::vector<double> norms_;  // of the round that landed last
+  round_counts mine_;          // of the micro-batches since the last boundary
   std::size_t micro_batches_ = 0;
   std::size_t next_round_ = 0;  // the round that starts next, or is in flight
   bool in_flight_ = false;
@@ -417,7 +533,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   std::uint64_t steps_ = 0;      // updates committed
   double samples_ = 0;           // weight committed
   round_counts step_;            // of the rounds of the step so far, over all ranks
-  std::size_t skipped_in_a_row_ = 0, empty_in_a_row_ = 0;
+  std::size_t skipped_in_a_row_ = 0, empty_in_a_row_ = 0, silent_steps_ = 0;
+  bool had_gradients_ = false;
   double seconds_of_[2] = {};  // of the last estimate and commit
   round_totals sums_;
   std::exception_ptr put_off_;  // thrown by the next call
@@ -431,4 +548,4 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   membership<Backend> membership_{works_.backend()};
 };
 
-}  // namespace ACCO_SIMD_NAMESPACE
+}  // namespace ACCO_ENGINE_NAMESPACE

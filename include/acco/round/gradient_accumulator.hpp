@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -71,7 +72,9 @@ class gradient_accumulator {
   using queue = typename Storage::queue;
   using flight = round_buffers<parameter_type, gradient_type>;
 
-  gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses)
+  /// `retires`: parameters that go out of use show NaN for a round, in a buffer more, so that reading them is found.
+  gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses,
+                       bool retires = false)
       : shares_(shares), whole_(layout.size()), runs_(trainable_runs(layout)) {
     const bool gaps = layout.trainable_size() != layout.size();
     constexpr bool fits = sizeof(parameter_type) <= sizeof(gradient_type);
@@ -82,15 +85,35 @@ class gradient_accumulator {
     } else {
       mode_ = stable_addresses ? mode::copying : mode::rotating;
     }
+    retires_ = retires && (mode_ == mode::exchanging || mode_ == mode::rotating);
+    if (!retires_) return;
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      if (layout[k].size != 0) begins_.push_back(layout[k].offset);
+    }
   }
 
   /// Works in arrays of the trainer's, in the order of the layout, instead of buffers of its own: they outlive this object, and
   /// never change places. Before `count` and `allocate`.
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) noexcept {
     mode_ = mode::copying;
+    retires_ = false;
     adopted_parameters_ = parameters.data();
     adopted_gradients_ = gradients.data();
   }
+
+  /// The same with tensors that lie apart, one for each of the layout's.
+  void adopt(parameter_layout const& layout, std::span<tensor_memory<parameter_type, gradient_type> const> tensors) {
+    mode_ = mode::copying;
+    retires_ = false;
+    runs_ = trainable_runs(layout, true);
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      const bool trains = !layout.groups()[layout[k].group].frozen && layout[k].size != 0;
+      apart_.push_back({layout[k].offset, layout[k].size, tensors[k].parameters, tensors[k].gradients});
+      if (trains) of_runs_.push_back(tensors[k]);
+    }
+  }
+  /// Whether tensors lie apart: then there are no whole arrays.
+  [[nodiscard]] bool lies_apart() const noexcept { return !apart_.empty(); }
 
   /// Fills in this class's rows of the byte table.
   void count(memory_table& table) const noexcept {
@@ -107,7 +130,14 @@ class gradient_accumulator {
     gradients_ = adopted() ? adopted_gradients_ : buffers_[1].template as<gradient_type>();
     arriving_ = buffers_[2].template as<parameter_type>();
     spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
+    retired_ = buffers_[4].template as<parameter_type>();
     clear(q, gradients_);
+    if (lies_apart()) {
+      places_ = {storage, runs_.size()};
+      for (std::size_t k = 0; k < runs_.size(); ++k) places_[k] = of_runs_[k].parameters;
+      q.after_computation();
+      places_.upload(q);
+    }
     if (mode_ != mode::copying) Storage::clear(q, parameters_, shares_.padded_size());
     table_ = {storage, runs_.size()};
     for (std::size_t k = 0; k < runs_.size(); ++k) table_[k] = runs_[k];
@@ -116,11 +146,31 @@ class gradient_accumulator {
   }
 
   /// Parameters in use and gradients being accumulated, in the order of the layout.
-  [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, whole_}; }
-  [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, whole_}; }
+  /// Nothing where tensors lie apart.
+  [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, lies_apart() ? 0 : whole_}; }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, lies_apart() ? 0 : whole_}; }
+
+  /// One of their elements, by its place in the layout.
+  [[nodiscard]] parameter_type const* parameter_at(std::size_t offset) const noexcept {
+    if (!lies_apart()) return parameters_ + offset;
+    tensor_apart const* const tensor = apart_at(offset);
+    return tensor == nullptr ? nullptr : tensor->parameters + (offset - tensor->offset);
+  }
+  [[nodiscard]] gradient_type* gradient_at(std::size_t offset) const noexcept {
+    if (!lies_apart()) return gradients_ + offset;
+    tensor_apart const* const tensor = apart_at(offset);
+    return tensor == nullptr || tensor->gradients == nullptr ? nullptr : tensor->gradients + (offset - tensor->offset);
+  }
+
+  /// Gradients in flight that the trainer may still have a span of, where no later round writes parameters to them.
+  [[nodiscard]] gradient_type const* idle_gradients() const noexcept {
+    return mode_ == mode::rotating && !same_size ? spare_ : nullptr;
+  }
 
   /// The parameters in use, by the number of the trainable element, for works of the queue.
-  [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept { return {parameters_, table_.there(), runs_.size()}; }
+  [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept {
+    return {parameters_, table_.there(), runs_.size(), lies_apart() ? places_.there() : nullptr};
+  }
 
   /// Hands what was accumulated to a round; `empty` makes the accumulator empty then, unless it `keeps` its content, or the
   /// computation waits: then it is when the round has landed. The trainer's spans move only at a boundary that is reported to it:
@@ -131,7 +181,9 @@ class gradient_accumulator {
       case mode::delivering: return {gradients_, parameters_in(gradients_), shares_};
       case mode::copying: {
         auto* const carried = buffers_[2].template as<gradient_type>();
-        for (trainable_run const& run : runs_) Storage::copy(q, gradients_ + run.offset, carried + run.first, run.count);
+        for (std::size_t k = 0; k < runs_.size(); ++k)
+          Storage::copy(q, lies_apart() ? of_runs_[k].gradients : gradients_ + runs_[k].offset, carried + runs_[k].first,
+                        runs_[k].count);
         Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());
         full_ = !keeps;
         return {carried, parameters_in(carried), shares_};
@@ -159,7 +211,7 @@ class gradient_accumulator {
     parameter_type* const arrived = done.parameters().whole().data();
     switch (mode_) {
       case mode::exchanging:
-        gradients_ = gradients_in(std::exchange(parameters_, arrived));
+        gradients_ = gradients_in(retire(std::exchange(parameters_, arrived)));
         clear(q, gradients_);
         return;
       case mode::delivering:
@@ -167,11 +219,13 @@ class gradient_accumulator {
         clear(q, gradients_);
         return;
       case mode::copying:
-        for (trainable_run const& run : runs_) Storage::copy(q, arrived + run.first, parameters_ + run.offset, run.count);
+        for (std::size_t k = 0; k < runs_.size(); ++k)
+          Storage::copy(q, arrived + runs_[k].first, lies_apart() ? of_runs_[k].parameters : parameters_ + runs_[k].offset,
+                        runs_[k].count);
         return;
       case mode::rotating: break;
     }
-    arriving_ = std::exchange(parameters_, arrived);
+    arriving_ = retire(std::exchange(parameters_, arrived));
     if constexpr (same_size) spare_ = gradients_in(arriving_);
   }
 
@@ -180,7 +234,16 @@ class gradient_accumulator {
 
   /// Sets the parameters in use on this rank, in the order of the layout.
   void set_parameters(queue& q, std::span<parameter_type const> values) {
-    if (values.data() != parameters_) Storage::copy(q, values.data(), parameters_, values.size());
+    for (tensor_apart const& each : apart_) Storage::copy(q, values.data() + each.offset, each.parameters, each.count);
+    if (!lies_apart() && values.data() != parameters_) Storage::copy(q, values.data(), parameters_, values.size());
+  }
+  /// Copies them to `out`.
+  void copy_parameters(queue& q, std::span<parameter_type> out) const {
+    for (tensor_apart const& each : apart_) {
+      Storage::copy(q, static_cast<parameter_type const*>(each.parameters), out.data() + each.offset, each.count);
+    }
+    if (!lies_apart() && out.data() != parameters_)
+      Storage::copy(q, static_cast<parameter_type const*>(parameters_), out.data(), out.size());
   }
 
   /// The real elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice, pointer,
@@ -208,8 +271,14 @@ class gradient_accumulator {
 
  private:
   enum class mode { exchanging, delivering, rotating, copying };
+  struct tensor_apart {
+    std::size_t offset, count;
+    parameter_type* parameters;
+    gradient_type* gradients;
+  };
   static constexpr bool same_size = sizeof(parameter_type) == sizeof(gradient_type);
-  static constexpr std::size_t buffer_count = 4;  // parameters, gradients, in flight (two when their element sizes differ)
+  static constexpr std::size_t buffer_count =
+      5;  // parameters, gradients, in flight (two when their element sizes differ), retired
 
   /// The memory of gradients, for the parameters that arrive when the gradients have left, and the reverse: buffers of trivially
   /// copyable elements, aligned for both, that change their purpose from round to round.
@@ -219,32 +288,59 @@ class gradient_accumulator {
   [[nodiscard]] static gradient_type* gradients_in(parameter_type* memory) noexcept {
     return reinterpret_cast<gradient_type*>(memory);
   }
-  [[nodiscard]] bool adopted() const noexcept { return adopted_parameters_ != nullptr; }
+  [[nodiscard]] bool adopted() const noexcept { return adopted_parameters_ != nullptr || lies_apart(); }
+  /// Nothing behind the last element.
+  [[nodiscard]] tensor_apart const* apart_at(std::size_t offset) const noexcept {
+    const auto behind = std::upper_bound(apart_.begin(), apart_.end(), offset,
+                                         [](std::size_t i, tensor_apart const& each) { return i < each.offset + each.count; });
+    return behind == apart_.end() ? nullptr : &*behind;
+  }
   [[nodiscard]] std::size_t size_of(std::size_t k) const noexcept {
     if (adopted() && k < 2) return 0;
     const std::size_t padded = shares_.padded_size(), own = mode_ == mode::copying ? whole_ : padded;
     if (k == 0) return own * sizeof(parameter_type);
     if (k == 1) return own * sizeof(gradient_type);
+    if (k == 4) return retires_ ? padded * sizeof(parameter_type) : 0;
     if (mode_ == mode::exchanging || mode_ == mode::delivering) return 0;
     if (mode_ == mode::copying || same_size) return k == 2 ? padded * std::max(sizeof(parameter_type), sizeof(gradient_type)) : 0;
     return padded * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
   }
+  /// Parameters that went out of use; returns the buffer that takes their place, if they are to be of use no more.
+  parameter_type* retire(parameter_type* old) {
+    if (!retires_) return old;
+    const auto spoil = [old](std::size_t i) { std::memset(static_cast<void*>(old + i), 0xff, sizeof(parameter_type)); };  // NaN
+    constexpr std::size_t stride = 61;
+    for (std::size_t i = 0; i < whole_; i += stride) spoil(i);
+    for (const std::size_t begin : begins_) spoil(begin);
+    return std::exchange(retired_, old);
+  }
   void clear(queue& q, gradient_type* gradients) const {
-    Storage::clear(q, gradients, mode_ == mode::copying ? whole_ : shares_.padded_size());
+    if (adopted()) {  // what is frozen there is none of ours
+      for (std::size_t k = 0; k < runs_.size(); ++k)
+        Storage::clear(q, lies_apart() ? of_runs_[k].gradients : gradients + runs_[k].offset, runs_[k].count);
+    } else {
+      Storage::clear(q, gradients, mode_ == mode::copying ? whole_ : shares_.padded_size());
+    }
   }
 
   partition shares_;
   std::size_t whole_;
+  bool retires_ = false;
+  std::vector<std::size_t> begins_;  // of tensors, where parameters are retired
   std::vector<trainable_run> runs_;
   typename Storage::template numbers<trainable_run> table_;  // the same, where works of the queue find them
   mode mode_;
   parameter_type* adopted_parameters_ = nullptr;  // the trainer's own arrays
   gradient_type* adopted_gradients_ = nullptr;
+  std::vector<tensor_apart> apart_;  // or its tensors, and those of them that are runs
+  std::vector<tensor_memory<parameter_type, gradient_type>> of_runs_;
+  typename Storage::template numbers<parameter_type const*> places_;
   typename Storage::buffer buffers_[buffer_count];
   parameter_type* parameters_ = nullptr;  // in use
   gradient_type* gradients_ = nullptr;    // being accumulated
   parameter_type* arriving_ = nullptr;    // rotating: where the next round's parameters arrive
   bool full_ = false;                     // has been launched, and holds what is not to be added to
+  parameter_type* retired_ = nullptr;     // was in use before
   gradient_type* spare_ = nullptr;        // rotating: the accumulator that is not being filled
 };
 

@@ -48,7 +48,10 @@ template <class SumOverRanks>
       where,
       text("rank ", found.rank, " brought ", found.count, " gradients that are infinite or not a number, the first in tensor '",
            tensor.name, "' at element ", found.first - tensor.offset),
-      text("Look at that rank's batch, lower the learning rate, or set options::on_non_finite = non_finite::skip"), found.rank);
+      text("Look at that rank's batch, lower the learning rate, ask for the spans again after each report, or set "
+           "options::on_non_finite = "
+           "non_finite::skip"),
+      found.rank);
 }
 
 /// An update gave what its encoding refused.

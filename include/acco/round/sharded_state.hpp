@@ -14,6 +14,7 @@
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/layout/update_regions.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/round/stagger.hpp"
 #include "acco/rule/update_rule.hpp"
@@ -31,19 +32,20 @@ class sharded_state {
   using queue = typename Storage::queue;
   using constants = rule_constants<Rule>;
 
-  sharded_state(Rule const& rule, parameter_layout const& layout, partition shares, int rank)
-      : rule_(rule),
-        groups_(layout.groups().begin(), layout.groups().end()),
-        shares_(shares),
-        rank_(rank),
-        count_(shares.count(rank)) {
-    cut(layout);
+  /// `averages`: whether it keeps an exponential moving average of the masters.
+  sharded_state(Rule const& rule, parameter_layout const& layout, update_regions const& regions, partition shares, int rank,
+                bool averages)
+      : rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
+    for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
+    cut(layout, regions);
   }
 
   void count(memory_table& table) const noexcept {
     table.masters += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::masters);
     for (std::size_t k = 0; k < Rule::slot_count; ++k)
       table.slots += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
+    if (keeps_averages_)
+      table.averages += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + Rule::slot_count);
   }
 
   void allocate(Storage const& storage, queue& q) {
@@ -59,12 +61,31 @@ class sharded_state {
       slots_[k] = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
       Storage::clear(q, slot(k), shares_.slice_size());
     }
+    if (!keeps_averages_) return;
+    averages_ = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::slots + Rule::slot_count);
+    Storage::clear(q, averages(), shares_.slice_size());
   }
 
   /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on.
   void set_masters(queue& q, std::size_t offset, parameter_type const* from, std::size_t count) {
     Storage::convert(q, from, masters() + offset, count);
   }
+
+  /// Enqueues: the averages begin as the masters.
+  void begin_averages(queue& q) {
+    if (keeps_averages_) Storage::convert(q, static_cast<master_type const*>(masters()), averages(), shares_.slice_size());
+  }
+  /// Enqueues, where *wanted, for this rank's share of a bucket: average <- keep average + (1 - keep) master.
+  void average(queue& q, std::size_t bucket, bool const* wanted, double keep) {
+    const std::size_t offset = shares_[bucket].offset;
+    Storage::average(q, wanted, masters() + offset, averages() + offset, real(bucket), keep);
+  }
+  /// Enqueues the sums of squares of this rank's share of a bucket of the slice, block by block.
+  void squares_of_blocks(queue& q, std::size_t bucket, sum_type const* slice, double* results) {
+    Storage::squares_of_blocks(q, slice, blocks_.there(), first_[bucket], first_[bucket + 1], results);
+  }
+  [[nodiscard]] update_block const* blocks() noexcept { return blocks_.there(); }
+  [[nodiscard]] std::size_t block_count() const noexcept { return cut_.size(); }
 
   /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too; works that
   /// are enqueued after the upload see them.
@@ -73,10 +94,10 @@ class sharded_state {
   void upload(queue& q) { now_.upload(q); }
   void upload_next(queue& q) { next_.upload(q); }
 
-  /// What the updates of a round read: gradients are the reduced sum and are multiplied by *scale. Constants, scale and `wanted`
-  /// are read when the tasks run.
-  void begin(sharded<sum_type const> gradients, bool const* wanted, double const* scale) {
-    table_ = {masters(), {}, gradients.slice().data(), now_.there(), next_.there(), wanted, scale, blocks_.there()};
+  /// What the updates of a round read: gradients are the reduced sum. Constants and what has been decided, both by region, are
+  /// read when the tasks run.
+  void begin(sharded<sum_type const> gradients, region_update const* decided) {
+    table_ = {masters(), {}, gradients.slice().data(), now_.there(), next_.there(), decided, blocks_.there()};
     for (std::size_t k = 0; k < Rule::slot_count; ++k) table_.slots[k] = slot(k);
   }
   template <class T, class... Rest>
@@ -97,10 +118,11 @@ class sharded_state {
     }
   }
 
-  /// Enqueues: this rank's share of a bucket = masters, converted: the committed parameters.
-  void show(queue& q, std::size_t bucket, replicated<parameter_type> out) const {
+  /// Enqueues: this rank's share of a bucket = masters, or their averages, converted: the committed parameters.
+  void show(queue& q, std::size_t bucket, replicated<parameter_type> out, bool averaged = false) const {
     const std::size_t offset = shares_[bucket].offset;
-    Storage::convert(q, static_cast<master_type const*>(masters()) + offset, share_of(bucket, out) + offset, real(bucket));
+    master_type const* const from = averaged ? averages() : masters();
+    Storage::convert(q, from + offset, share_of(bucket, out) + offset, real(bucket));
   }
 
   /// Real elements of the slice; the rest, up to the slice's size, is padding.
@@ -111,7 +133,7 @@ class sharded_state {
     return std::min(b.share, count_ - std::min(count_, b.offset));
   }
 
-  /// 64-bit hash of masters and slots of this rank, and of the updates committed: a rank may own nothing.
+  /// 64-bit hash of masters, slots and averages of this rank, and of the updates committed: a rank may own nothing.
   [[nodiscard]] std::uint64_t digest(queue& q, std::uint64_t steps) const {
     std::uint64_t hash = 0x243f6a8885a308d3ULL + steps;
     const auto mix = [&hash](master_type const* values, std::size_t, std::size_t count) {
@@ -125,16 +147,17 @@ class sharded_state {
     Storage::visit_on_host(q, static_cast<master_type const*>(masters()), count_, mix);
     for (std::size_t k = 0; k < Rule::slot_count; ++k)
       Storage::visit_on_host(q, static_cast<master_type const*>(slot(k)), count_, mix);
+    if (keeps_averages_) Storage::visit_on_host(q, static_cast<master_type const*>(averages()), count_, mix);
     return hash;
   }
 
  private:
   using constants_table = typename Storage::template numbers<constants>;
 
-  /// The slice as blocks of one group each, bucket by bucket.
-  void cut(parameter_layout const& layout) {
+  /// The slice as blocks of one region each, bucket by bucket.
+  void cut(parameter_layout const& layout, update_regions const& regions) {
     std::size_t tensor = 0, first = 0;  // a tensor, and the number of its first trainable element
-    const auto trainable = [&](std::size_t k) { return layout.groups()[layout[k].group].frozen ? 0 : layout[k].size; };
+    const auto trainable = [&](std::size_t k) { return regions.of_tensor(k) == update_regions::none ? 0 : layout[k].size; };
     for (std::size_t b = 0; b < shares_.buckets(); ++b) {
       first_.push_back(cut_.size());
       const std::size_t offset = shares_[b].offset, begin = shares_.element(rank_, offset), end = begin + real(b);
@@ -142,14 +165,14 @@ class sharded_state {
         for (; at >= first + trainable(tensor); ++tensor) first += trainable(tensor);
         const std::size_t in_slice = offset + (at - begin);
         const std::size_t until = std::min(end, first + trainable(tensor));
-        const std::size_t group = layout[tensor].group;
-        const bool joins = cut_.size() > first_.back() && cut_.back().group == group && in_slice % update_block::most != 0;
+        const std::size_t region = regions.of_tensor(tensor);
+        const bool joins = cut_.size() > first_.back() && cut_.back().region == region && in_slice % update_block::most != 0;
         const std::size_t room = update_block::most - in_slice % update_block::most;
         const std::size_t length = std::min(until - at, room);
         if (joins) {
           cut_.back().count += static_cast<std::uint32_t>(length);
         } else {
-          cut_.push_back({in_slice, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(group)});
+          cut_.push_back({in_slice, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(region)});
         }
         at += length;
       }
@@ -164,18 +187,20 @@ class sharded_state {
     for (std::size_t g = 0; g < groups_.size(); ++g) table[g] = rule_.prepare(step, groups_[g]);
   }
   [[nodiscard]] master_type* masters() const noexcept { return masters_.template as<master_type>(); }
+  [[nodiscard]] master_type* averages() const noexcept { return averages_.template as<master_type>(); }
   [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return slots_[k].template as<master_type>(); }
 
   Rule rule_;
-  std::vector<update_group> groups_;
+  std::vector<update_group> groups_;  // by region
   partition shares_;
   int rank_;
   std::size_t count_;
+  bool keeps_averages_;
   std::vector<update_block> cut_;
   std::vector<std::size_t> first_;  // block of each bucket, and one behind the last
   constants_table now_, next_;
   typename Storage::template numbers<update_block> blocks_;
-  typename Storage::buffer masters_;
+  typename Storage::buffer masters_, averages_;
   std::array<typename Storage::buffer, Rule::slot_count> slots_;
   update_table<Rule, master_type, sum_type> table_{};
 };

@@ -3,6 +3,7 @@
 // storage and backend end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,6 +22,13 @@ enum class unfinished {
   commit  ///< makes an update of what there is, at the full learning rate
 };
 
+/// The part of a tensor in parameters and gradients.
+template <class Parameter, class Gradient>
+struct tensor_spans {
+  std::span<Parameter const> parameters;
+  std::span<Gradient> gradients;
+};
+
 /// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order of calls
 /// and the sizes of spans have been checked.
 template <class Parameter, class Gradient>
@@ -33,16 +41,21 @@ class training_engine {
 
   virtual void initialize(std::span<Parameter const> values) = 0;
   virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) = 0;
+  virtual void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) = 0;
   virtual void set_parameters(std::span<Parameter const> values) = 0;
   /// Whether nothing has been accumulated since `initialize` or `finish`.
   [[nodiscard]] virtual bool at_rest() const noexcept = 0;
   [[nodiscard]] virtual std::span<Parameter const> parameters() const noexcept = 0;
   [[nodiscard]] virtual std::span<Gradient> gradients() const noexcept = 0;
+  [[nodiscard]] virtual tensor_spans<Parameter, Gradient> tensor(std::size_t index) const noexcept = 0;
   virtual std::optional<round_report> accumulated(double weight, double loss_sum) = 0;
   virtual void finish(unfinished rest) = 0;
   virtual void gather_committed(std::span<Parameter> out) = 0;
+  virtual void gather_average(std::span<Parameter> out) = 0;
   virtual void sum_over_ranks(std::span<double> numbers) = 0;
   virtual void poll() = 0;
+  [[nodiscard]] virtual double loss_scale() const noexcept = 0;
+  [[nodiscard]] virtual std::span<double const> norms() const noexcept = 0;
   [[nodiscard]] virtual double samples() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t steps() const noexcept = 0;
   [[nodiscard]] virtual round_totals const& totals() const noexcept = 0;

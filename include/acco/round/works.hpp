@@ -27,6 +27,7 @@
 #include "acco/round/encoded_buffers.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/non_finite.hpp"
+#include "acco/round/norms.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/round/stagger.hpp"
 #include "acco/schedule/schedule.hpp"
@@ -39,6 +40,7 @@ struct round_position {
   std::uint64_t steps = 0;  ///< updates committed
   double samples = 0;       ///< weight committed
   double rate = 1;          ///< the learning rate's scale
+  double loss_scale = 1;    ///< of the gradients that the round carries
 };
 
 /// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the slices they
@@ -65,7 +67,8 @@ class round_works {
         shares_(shares),
         keeps_reduced_(keeps_reduced),
         encoded_(shares_),
-        state_(rule, layout, shares_, backend_.rank()) {
+        norms_(layout, chosen.norms),
+        state_(rule, layout, norms_.regions(), shares_, backend_.rank(), chosen.average_decay > 0) {
     queue_.deadline = options_.deadline;
     queue_.place.rank = backend_.rank();
   }
@@ -104,7 +107,7 @@ class round_works {
     reduced_ = storage_.allocate(reduced_bytes(), stagger::reduced);
     received_ = storage_.allocate(received_bytes(), stagger::reduced + 1);
     numbers_ = {storage_, 1};
-    squares_ = {storage_, shares_.buckets()};
+    norms_.allocate(storage_, queue_, state_, shares_.buckets());
     Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
   }
 
@@ -157,6 +160,7 @@ class round_works {
     queue_.on(lane::network);
     queue_.after(updated);
     numbers_.download(queue_);
+    norms_.download(queue_);
     queue_.stamp([to = &times_.end](double now) { *to = now; });
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
@@ -164,15 +168,16 @@ class round_works {
 
   [[nodiscard]] round_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] round_numbers const& numbers() const noexcept { return numbers_[0]; }
+  [[nodiscard]] round_norms<Storage> const& norms() const noexcept { return norms_; }
   [[nodiscard]] time_interval times() const noexcept { return times_; }
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : bytes_; }
 
-  /// Brings the masters of all ranks into `whole`. Collective; blocks.
-  void gather_masters(replicated<parameter_type> whole) {
+  /// Brings the masters of all ranks, or their averages, into `whole`. Collective; blocks.
+  void gather_masters(replicated<parameter_type> whole, bool averaged = false) {
     queue_.on(lane::network);
     for_buckets([&](std::size_t k, bucket const& b) {
-      state_.show(queue_, k, whole);
+      state_.show(queue_, k, whole, averaged);
       all_gather(b, whole);
     });
     queue_.wait();
@@ -206,7 +211,7 @@ class round_works {
   /// At most: tasks, marks included, of a round's three sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
-    return 20 + 3 * of_a_call + (10 + 2 * of_a_call) * buckets;
+    return 21 + 3 * of_a_call + (11 + 2 * of_a_call) * buckets;
   }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
@@ -321,7 +326,7 @@ class round_works {
       } else if constexpr (!accumulating) {
         if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
       }
-      Storage::sum_of_squares(queue_, sharded<sum_type const>({to, state_.real(k)}), squares_.there(k));
+      norms_.measure(queue_, state_, k, reduced_.template as<sum_type>(), b.offset);
     });
     const queue_mark all = queue_.mark();
     queue_.on(lane::network);
@@ -333,11 +338,9 @@ class round_works {
   template <class Gradients>
   void decide() {
     round_numbers* const n = numbers_.there();
-    const bool raises = options_.on_non_finite == non_finite::raise;
-    Storage::run(queue_, add_squares{n, squares_.there(), shares_.buckets()});
-    all_reduce(&n->squares_mine, &n->squares_all, 1);
-    Storage::run(queue_, decide_step{n, options_.clip_norm, raises});
-    if (raises) {
+    norms_.decide(queue_, state_, n, shares_.buckets(), options_, position_.loss_scale,
+                  [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
+    if (options_.raises()) {
       if constexpr (!encoding<Gradients>) {
         Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found,
                                  &n->first);
@@ -363,7 +366,7 @@ class round_works {
   void update_shares([[maybe_unused]] Parameters const& e) {
     round_numbers* const n = numbers_.there();
     const queue_mark decided = queue_.mark();
-    state_.begin(sharded<sum_type const>({reduced_.template as<sum_type>(), shares_.slice_size()}), &n->apply, &n->scale);
+    state_.begin(sharded<sum_type const>({reduced_.template as<sum_type>(), shares_.slice_size()}), norms_.decided());
     queue_.on(lane::update);
     queue_.after(decided);
     for_buckets([&](std::size_t k, bucket const& b) {
@@ -374,6 +377,7 @@ class round_works {
             state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
       }
       updated_at_[k] = queue_.mark();
+      if (options_.average_decay > 0 && commits(plan_)) state_.average(queue_, k, &n->apply, options_.average_decay);
     });
   }
   template <class Parameters>
@@ -413,10 +417,10 @@ class round_works {
   partition shares_;
   bool keeps_reduced_;
   encoded_buffers<Storage> encoded_;
+  round_norms<Storage> norms_;
   sharded_state<Storage, Rule> state_;
   typename Storage::buffer reduced_, received_;
   typename Storage::template numbers<round_numbers> numbers_;
-  typename Storage::template numbers<double> squares_;  // of this rank's share of each bucket
 
   // Of the round in flight.
   round_plan plan_;

@@ -65,6 +65,16 @@ template <class From>
   return before;
 }
 
+/// to = keep to + (1 - keep) from: an exponential moving average.
+template <class Master>
+inline void average(Master const* from, Master* to, std::size_t count, double keep) {
+  using numbers = pack<Master>;
+  const numbers old(keep), fresh(1 - keep);
+  for_packs<numbers::lanes>(count, [&](std::size_t i, auto n) {
+    store(old * load<numbers>(to + i, n) + fresh * load<numbers>(from + i, n), to + i, n);
+  });
+}
+
 /// One pass over a block's memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only, commit also
 /// master and slots, commit_and_predict commits and writes the prediction of the step after (constants `next`) to `out`, which is
 /// indexed like the slice.
@@ -86,9 +96,9 @@ inline void apply(update_table<Rule, Master, Sum> const& a, update_block const& 
       Rule::apply(parameter, gradient, slots, constants);
     }
   };
-  const auto constants_now = a.now[block.group];  // local copies: no store below can alias them
-  const auto constants_next = a.next[block.group];
-  const numbers factor(*a.scale);
+  const auto constants_now = a.now[block.region];  // local copies: no store below can alias them
+  const auto constants_next = a.next[block.region];
+  const numbers factor(a.decided[block.region].scale);
   Master* const master = a.master + block.begin;
   Sum const* const gradients = a.gradient + block.begin;
   Parameter* const to = out + block.begin;

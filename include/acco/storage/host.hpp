@@ -103,6 +103,8 @@ struct host_storage {
   template <class T>
   using numbers = host_numbers<T>;
 
+  /// The trainer's thread may read and write the buffers.
+  static constexpr bool host_memory = true;
   /// Elements of a rank's share of a bucket, if options::bucket_elements does not say otherwise.
   static constexpr std::size_t usual_share = std::size_t{1} << 20U;
 
@@ -172,6 +174,20 @@ struct host_storage {
     queue.enqueue([=] { *result = elementwise::sum_of_squares(slice.slice().data(), slice.slice().size()); });
   }
 
+  /// Enqueues results[k] = the sum of the squares of block k, from block `first` to before `last`.
+  static void squares_of_blocks(host_queue& queue, sum_type const* slice, update_block const* blocks, std::size_t first,
+                                std::size_t last, double* results) {
+    queue.enqueue([=] {
+      for (std::size_t k = first; k < last; ++k)
+        results[k] = elementwise::sum_of_squares(slice + blocks[k].begin, blocks[k].count);
+    });
+  }
+  /// Enqueues, where *wanted: to[i] = keep to[i] + (1 - keep) from[i].
+  static void average(host_queue& queue, bool const* wanted, Master const* from, Master* to, std::size_t count, double keep) {
+    queue.enqueue([=] {
+      if (*wanted) elementwise::average(from, to, count, keep);
+    });
+  }
   /// Enqueues the update of the blocks from `first` to before `last` by `Rule` (elementwise.hpp). `out`, indexed like the slice,
   /// gets what the ranks will get; where nothing is wanted, the masters, unchanged.
   template <class Rule, update kind>
@@ -179,7 +195,7 @@ struct host_storage {
                     Parameter* out) {
     queue.enqueue([=] {
       for (update_block const* block = table->blocks + first; block != table->blocks + last; ++block) {
-        if (*table->wanted) {
+        if (table->decided[block->region].wanted) {
           elementwise::apply<Rule, kind>(*table, *block, out);
         } else {
           elementwise::convert(table->master + block->begin, out + block->begin, block->count);

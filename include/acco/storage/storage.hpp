@@ -106,6 +106,10 @@ concept has_usual_share = requires {
   { Storage::usual_share } -> std::convertible_to<std::size_t>;
 };
 template <class Storage>
+concept has_host_memory = requires {
+  { Storage::host_memory } -> std::convertible_to<bool>;
+};
+template <class Storage>
 concept has_clear = requires(typename Storage::queue& q, float* to) { Storage::clear(q, to, std::size_t{}); };
 template <class Storage>
 concept has_copy =
@@ -131,6 +135,15 @@ concept has_clear_if = requires(typename Storage::queue& q, bool const* wanted, 
 template <class Storage>
 concept has_sum_of_squares = requires(typename Storage::queue& q, sharded<typename Storage::sum_type const> slice,
                                       double* result) { Storage::sum_of_squares(q, slice, result); };
+template <class Storage>
+concept has_squares_of_blocks =
+    requires(typename Storage::queue& q, typename Storage::sum_type const* slice, update_block const* blocks, double* results) {
+      Storage::squares_of_blocks(q, slice, blocks, std::size_t{}, std::size_t{}, results);
+    };
+template <class Storage>
+concept has_average =
+    requires(typename Storage::queue& q, bool const* wanted, typename Storage::master_type const* from,
+             typename Storage::master_type* to) { Storage::average(q, wanted, from, to, std::size_t{}, double{}); };
 template <class Storage>
 concept has_convert =
     requires(typename Storage::queue& q, typename Storage::parameter_type const* given, typename Storage::master_type* masters,
@@ -177,17 +190,17 @@ concept storage_queue =
 /// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the works both
 /// use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static members, queue first:
 ///  - between the trainer's own computations: `clear`, `copy`; `visit_on_host`, which waits;
-///  - enqueued: `run` (a step of a round), `sum_of_squares`, `find_non_finite`, `clear_if`, `convert`, `add`, and `apply`, the
-///  update.
+///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
+///  `add`, `apply`, the update, and `average`.
 /// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
 /// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`. storage/host.hpp
 /// says what each does; cuda/storage.hpp has the same.
 template <class Storage>
-concept storage =
-    has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> && has_buffers<Storage> &&
-    has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> && has_clear<Storage> && has_copy<Storage> &&
-    has_visit_on_host<Storage> && has_run<Storage> && has_find_non_finite<Storage> && has_clear_if<Storage> &&
-    has_sum_of_squares<Storage> && has_convert<Storage> && has_add<Storage>;
+concept storage = has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> &&
+                  has_buffers<Storage> && has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> &&
+                  has_host_memory<Storage> && has_clear<Storage> && has_copy<Storage> && has_visit_on_host<Storage> &&
+                  has_run<Storage> && has_find_non_finite<Storage> && has_clear_if<Storage> && has_sum_of_squares<Storage> &&
+                  has_squares_of_blocks<Storage> && has_average<Storage> && has_convert<Storage> && has_add<Storage>;
 
 /// The same of a queue, one sentence each.
 template <class Queue>
@@ -228,6 +241,9 @@ consteval bool check_storage() {
         "acco: the storage lacks `template <class T> numbers`, which is made by `(storage, count)` and by nothing, and has "
         "`operator[]` and `there(index = 0)`, both also const, `upload(queue)` and `download(queue)`");
     static_assert(has_usual_share<Storage>, "acco: the storage lacks `static constexpr std::size_t usual_share`");
+    static_assert(
+        has_host_memory<Storage>,
+        "acco: the storage lacks `static constexpr bool host_memory`: whether the trainer's thread may read its buffers");
     static_assert(has_clear<Storage>, "acco: the storage lacks `static clear(queue&, T*, count)`");
     static_assert(has_copy<Storage>, "acco: the storage lacks `static copy(queue&, T const* from, T* to, count)`");
     static_assert(has_visit_on_host<Storage>, "acco: the storage lacks `static visit_on_host(queue&, T const*, count, visitor)`");
@@ -238,6 +254,12 @@ consteval bool check_storage() {
     static_assert(has_clear_if<Storage>, "acco: the storage lacks `static clear_if(queue&, bool const* wanted, T*, count)`");
     static_assert(has_sum_of_squares<Storage>,
                   "acco: the storage lacks `static sum_of_squares(queue&, sharded<sum_type const>, double*)`");
+    static_assert(has_squares_of_blocks<Storage>,
+                  "acco: the storage lacks `static squares_of_blocks(queue&, sum_type const*, update_block const*, first block, "
+                  "last block, double* results)`");
+    static_assert(has_average<Storage>,
+                  "acco: the storage lacks `static average(queue&, bool const* wanted, master_type const*, master_type*, count, "
+                  "double keep)`");
     static_assert(has_convert<Storage>, "acco: the storage lacks `static convert(queue&, From const*, To*, count)`");
     static_assert(has_add<Storage>, "acco: the storage lacks `static add(queue&, From const*, To*, count)`");
     static_assert(

@@ -60,8 +60,12 @@ TEST_CASE("elastic pace accumulates for as long as the script holds the transfer
                            return std::size_t{e.operation == acco::collective::all_gather && e.rank == 1 ? 5U : 0U};
                          }});
   world.run([](acco::mock_backend const& rank) {
-    acco::optimizer training{acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 30}}, acco::sgd{},
-                             acco::host_storage<float>{}, rank, 4};
+    acco::optimizer training{acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 30}},
+                             acco::sgd{},
+                             acco::host_storage<float>{},
+                             rank,
+                             4,
+                             acco::options{.check_habits = acco::habit_checks::off}};
     training.initialize(std::vector<float>(4, 1.0F));
     std::size_t most = 0;
     for (int m = 0; m < 60; ++m) {

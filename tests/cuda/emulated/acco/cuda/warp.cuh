@@ -17,4 +17,11 @@ std::int32_t warp_maximum(unsigned, Of&& of) {
   return largest;
 }
 
+template <class Of>
+double warp_sum(unsigned, Of&& of) {
+  double sum = 0;
+  for (unsigned lane = 0; lane < warp_lanes; ++lane) sum += of(lane);
+  return sum;
+}
+
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Habits of trainers that break a training without an error, found by looking at a few numbers: gradients that are cleared or
+// stay zero, parameters that are written to.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/trainable_runs.hpp"
+#include "acco/number/finite.hpp"
+#include "acco/options.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+
+namespace ACCO_ENGINE_NAMESPACE {
+
+/// Whether engines of files that are compiled like this one look for them.
+[[nodiscard]] constexpr bool checks_habits(habit_checks chosen) noexcept {
+#if defined(NDEBUG)
+  return chosen == habit_checks::on;
+#else
+  return chosen != habit_checks::off;
+#endif
+}
+
+}  // namespace ACCO_ENGINE_NAMESPACE
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Looks at up to 64 spots of the parameters and of the gradients whenever a micro-batch ends. In host memory; elsewhere it looks
+/// at nothing. Members are called by the trainer's thread; what they throw is `usage_error`.
+///
+/// A cleared accumulator is told from one that was added to in two stages. Content v, then x: where somebody cleared, x is the
+/// new gradient d, else v + d. Since d is unknown this can only be suspected: |x - v| is large beside |x|, or |x| has not grown.
+/// Then marks, eight times the largest |v| and of both signs, are added at up to eight spots while the trainer computes, and
+/// taken away again: x near the marks says that all is well, x near 0 that it is not. A training that raises no suspicion keeps
+/// its bits; a suspicion that turns out wrong costs eight gradients some of their last digits, and makes the next one rarer.
+/// Gradients of two bytes have no digits to spare: they are not marked.
+///
+/// That gradients are missing is no rank's own decision: others may have them. What a rank lacks travels with the counts.
+template <class Storage>
+class habit_watch {
+ public:
+  using accumulator_type = gradient_accumulator<Storage>;
+  using gradient_type = typename Storage::gradient_type;
+
+  static constexpr std::size_t silent_parts = 10;  ///< parts of steps in which a tensor may lack a gradient
+
+  habit_watch(parameter_layout const& layout, accumulator_type const& accumulator, bool on)
+      : layout_(layout), accumulator_(accumulator), on_(on && Storage::host_memory) {
+    if (!on_) return;
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      update_group const& group = layout.groups()[layout[k].group];
+      if (!group.frozen && !group.leave_without_gradient && layout[k].size != 0) unseen_.push_back(k);
+    }
+    const std::size_t elements = layout.trainable_size();
+    count_ = std::min(std::clamp(elements / 32, std::size_t{16}, most), elements);
+    draw();
+  }
+
+  /// Parameters have come into use.
+  void shown() {
+    if (!on_) return;
+    const std::size_t elements = layout_.trainable_size();
+    for (std::size_t k = 0; k < count_; ++k) {
+      const std::size_t at = accumulator_.offset_of(somewhere(k, elements));
+      parameters_[k] = {at, number(*accumulator_.parameter_at(at))};
+    }
+  }
+  /// A micro-batch of this weight has ended.
+  void micro_batch(double weight, error_place const& where) {
+    if (!on_) return;
+    check_parameters(where);
+    std::array<double, most> seen;
+    for (std::size_t k = 0; k < count_; ++k) seen[k] = number(*accumulator_.gradient_at(gradients_[k].at));
+    check_idle(where);
+    check_spoiled(where);
+    if (probes_ != 0) end_probe(seen, where);
+    if (weight <= 0) return;
+    std::erase_if(unseen_, [&](std::size_t k) { return has_gradient(layout_[k]); });
+    compare(seen);
+  }
+  /// A part of a step is complete, and about to leave.
+  void part(double weight) noexcept { parts_ += on_ && weight > 0 ? 1U : 0U; }
+  /// The first tensor, from 1, that this rank has added nothing to for long; 0: none.
+  [[nodiscard]] double first_unseen() const noexcept {
+    return parts_ < silent_parts || unseen_.empty() ? 0 : static_cast<double>(unseen_.front() + 1);
+  }
+  /// All ranks have the same one.
+  [[noreturn]] void raise_unseen(error_place const& where) const {
+    throw usage_error(
+        where,
+        text("tensor '", layout_[unseen_.front()].name, "' has had no gradient in ", parts_, " parts of steps, on any rank"),
+        text("Add to its part of gradients(), freeze it, set update_group::leave_without_gradient, or "
+             "options::check_habits = habit_checks::off"));
+  }
+  /// The trainer goes on, with what the accumulator has now, which is something unless it was emptied.
+  void rest(bool has_content) {
+    if (!on_) return;
+    if (!has_content) draw();
+    for (std::size_t k = 0; k < count_; ++k)
+      gradients_[k].value = has_content ? number(*accumulator_.gradient_at(gradients_[k].at)) : 0;
+    if (gradient_type const* const idle = accumulator_.idle_gradients()) {
+      for (std::size_t k = 0; k < count_; ++k) idle_[k] = number(idle[gradients_[k].at]);
+      watches_idle_ = true;
+    }
+    content_ = has_content ? content_ + 1 : 0;
+    if (marks && suspicious_ && has_content) begin_probe();
+  }
+  /// The accumulator is about to be looked at by others, in the midst of a part.
+  void settle() {
+    if (!on_ || probes_ == 0) return;
+    for (std::size_t k = 0; k < probes_; ++k) take_away(k);
+    probes_ = 0;
+  }
+
+ private:
+  static constexpr std::size_t most = 64, most_probes = 8, enough_verdicts = 12;
+  static constexpr bool marks = sizeof(gradient_type) >= 4;
+  struct spot {
+    std::size_t at = 0;  // in the order of the layout
+    double value = 0;
+  };
+  template <class Number>
+  [[nodiscard]] static double number(Number const& value) noexcept {
+    return static_cast<double>(value);
+  }
+  [[nodiscard]] static bool same(double a, double b) noexcept {
+    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+  }
+
+  /// An element of the k-th of `count_` equal stretches.
+  [[nodiscard]] std::size_t somewhere(std::size_t k, std::size_t elements) noexcept {
+    random_ ^= random_ << 13U;
+    random_ ^= random_ >> 7U;
+    random_ ^= random_ << 17U;
+    const std::size_t begin = elements / count_ * k, end = k + 1 == count_ ? elements : elements / count_ * (k + 1);
+    return begin + static_cast<std::size_t>(random_ % (end - begin));
+  }
+
+  void draw() noexcept {
+    for (std::size_t k = 0; k < count_; ++k) gradients_[k].at = accumulator_.offset_of(somewhere(k, layout_.trainable_size()));
+    watches_idle_ = false;
+  }
+  void check_parameters(error_place const& where) const {
+    for (std::size_t k = 0; k < count_; ++k) {
+      spot const& each = parameters_[k];
+      if (same(number(*accumulator_.parameter_at(each.at)), each.value)) continue;
+      auto const tensor = layout_.at_offset(each.at);
+      throw usage_error(where,
+                        text("the parameters were written to since they came into use, tensor '", tensor.name, "' at element ",
+                             each.at - tensor.offset, " among them: the next commit would undo it"),
+                        text("Hand weights of your own over by set_parameters, after finish. Or a gradient span of before the "
+                             "last report is in use: ask again after each report, or set options::stable_addresses"));
+    }
+  }
+  /// Gradients in flight are nobody's.
+  void check_idle(error_place const& where) const {
+    gradient_type const* const idle = watches_idle_ ? accumulator_.idle_gradients() : nullptr;
+    for (std::size_t k = 0; k < count_ && idle != nullptr; ++k) {
+      if (same(number(idle[gradients_[k].at]), idle_[k])) continue;
+      throw usage_error(where, text("gradients were added to a span of before the last report"),
+                        text("For gradients(), ask again after each report, or set options::stable_addresses"));
+    }
+  }
+  [[nodiscard]] bool has_gradient(parameter_layout::tensor const& tensor) const {
+    gradient_type const* const from = accumulator_.gradient_at(tensor.offset);
+    return std::any_of(from, from + tensor.size, [](gradient_type const& g) { return number(g) != 0; });
+  }
+  /// What was computed from retired parameters is NaN with all bits set.
+  void check_spoiled(error_place const& where) const {
+    using bits = typename number_bits<gradient_type>::type;
+    constexpr auto sign = static_cast<bits>(bits{1} << (sizeof(bits) * 8 - 1));
+    for (std::size_t k = 0; k < count_; ++k) {
+      if (static_cast<bits>(std::bit_cast<bits>(*accumulator_.gradient_at(gradients_[k].at)) | sign) !=
+          static_cast<bits>(~bits{0}))
+        continue;
+      throw usage_error(where, text("gradients were computed from parameters of before the last report"),
+                        text("For parameters(), ask again after each report, or set options::stable_addresses"));
+    }
+  }
+
+  void compare(std::array<double, most> const& seen) {
+    double changed = 0, size = 0, before = 0;
+    for (std::size_t k = 0; k < count_; ++k) {
+      const double was = gradients_[k].value, now = seen[k];
+      before += was * was;
+      changed += (now - was) * (now - was);
+      size += now * now;
+    }
+    if (before == 0 || changed == 0) return;
+    suspicion_ += ((changed < size ? changed / size : 1) - suspicion_) / 8;
+    if (content_ == 1) stands_still_ += ((size < 1.4 * before ? 1 : 0) - stands_still_) / 8;  // two that agree make four times
+    if (suspicion_ < 0.75 && stands_still_ < 0.75) {
+      ignored_ = 0;
+    } else if (++ignored_ >= ignore_) {
+      suspicious_ = true;
+    }
+  }
+
+  void begin_probe() {
+    double largest = 0;
+    for (std::size_t k = 0; k < count_; ++k) largest = std::max(largest, std::abs(gradients_[k].value));
+    if (!(largest > 1e-30 && largest < 1e30)) return;
+    probes_ = 0;
+    for (std::size_t k = 0; k < count_ && probes_ < most_probes; ++k) {
+      const double value = gradients_[k].value;
+      if (std::abs(value) < largest / 4) continue;  // the mark would take too many of its digits
+      gradient_type& there = *accumulator_.gradient_at(gradients_[k].at);
+      there = gradient_type(static_cast<real>(value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * largest));
+      probed_[probes_++] = {k, number(there)};
+    }
+    suspicious_ = false;
+    flip_ = 1 - flip_;
+  }
+  void end_probe(std::array<double, most>& seen, error_place const& where) {
+    bool cleared = true;
+    for (std::size_t k = 0; k < probes_; ++k) {
+      const double marked = probed_[k].value, now = seen[probed_[k].at];
+      cleared = cleared && std::abs(now - marked) > std::abs(now) && std::abs(now) < std::abs(marked);
+    }
+    if (!cleared) {
+      for (std::size_t k = 0; k < probes_; ++k) seen[probed_[k].at] = take_away(k);
+      ignore_ *= 2;
+      ignored_ = 0;
+      suspicion_ = 0.5;
+      stands_still_ = 0;
+      verdicts_ = 0;
+    } else {
+      verdicts_ += probes_;
+    }
+    probes_ = 0;
+    if (!cleared) return;
+    if (verdicts_ < enough_verdicts) {
+      suspicious_ = true;  // once more, to be sure
+      return;
+    }
+    throw usage_error(
+        where, text("gradients() were cleared, or written over, between micro-batches that are to be added up"),
+        text("Remove zero_grad from the loop and add with +=: acco clears the gradients itself, and keeps those of a "
+             "coarse estimate. Where this is wrong, options::check_habits = habit_checks::off"));
+  }
+  double take_away(std::size_t k) {
+    spot const& marked = gradients_[probed_[k].at];
+    gradient_type& there = *accumulator_.gradient_at(marked.at);
+    there = gradient_type(static_cast<real>(number(there) - (probed_[k].value - marked.value)));
+    return number(there);
+  }
+  using real = std::conditional_t<std::is_same_v<gradient_type, double>, double, float>;
+
+  parameter_layout const& layout_;
+  accumulator_type const& accumulator_;
+  bool on_;
+  std::size_t count_ = 0;  // of spots
+  std::array<spot, most> parameters_{}, gradients_{};
+  std::array<double, most> idle_{};
+  std::uint64_t random_ = 0x9e3779b97f4a7c15ULL;
+  std::vector<std::size_t> unseen_;  // tensors that have had no gradient
+  std::size_t parts_ = 0;
+  std::size_t content_ = 0;  // micro-batches in the accumulator, as far as this knows; 0: it is empty
+  bool suspicious_ = false, watches_idle_ = false;
+  double suspicion_ = 0.5;                  // a mean of |x - v|^2 / |x|^2, which is 1/2 where all is well and gradients are noise
+  double stands_still_ = 0;                 // how often, of late, |x|^2 was below 1.4 |v|^2 with one micro-batch in v
+  std::size_t ignored_ = 0, ignore_ = 1;    // suspicions in a row, and how many make a probe
+  std::array<spot, most_probes> probed_{};  // which of gradients_, and what was written there
+  std::size_t probes_ = 0, verdicts_ = 0, flip_ = 0;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The squares of the reduced gradients, of everything together or region by region, and what a round decides by them.
+#pragma once
+
+#include <cstddef>
+
+#include "acco/layout/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/update_regions.hpp"
+#include "acco/options.hpp"
+#include "acco/round/decision.hpp"
+#include "acco/round/sharded_state.hpp"
+#include "acco/storage/update_table.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Owns the few numbers of it. Where regions are measured, one number travels for each; otherwise one in all.
+template <class Storage>
+class round_norms {
+ public:
+  using queue = typename Storage::queue;
+  using sum_type = typename Storage::sum_type;
+
+  round_norms(parameter_layout const& layout, norm_detail detail) : regions_(layout, detail), groups_(layout.groups().size()) {}
+
+  [[nodiscard]] update_regions const& regions() const noexcept { return regions_; }
+  template <class Rule>
+  void allocate(Storage const& storage, queue& q, sharded_state<Storage, Rule> const& state, std::size_t buckets) {
+    squares_ = {storage, regions_.measured() ? state.block_count() : buckets};
+    decided_ = {storage, regions_.size()};
+    table_ = {storage, regions_.size()};
+    for (std::size_t r = 0; r < regions_.size(); ++r) table_[r] = regions_[r];
+    table_.upload(q);
+    if (!regions_.measured()) return;
+    sums_ = {storage, 2 * regions_.size()};
+    of_groups_ = {storage, groups_};
+  }
+
+  /// Enqueues the squares of this rank's share of a bucket of its reduced slice.
+  template <class Rule>
+  void measure(queue& q, sharded_state<Storage, Rule>& state, std::size_t bucket, sum_type* slice, std::size_t offset) {
+    if (regions_.measured()) {
+      state.squares_of_blocks(q, bucket, slice, squares_.there());
+    } else {
+      Storage::sum_of_squares(q, sharded<sum_type const>({slice + offset, state.real(bucket)}), squares_.there(bucket));
+    }
+  }
+  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision.
+  template <class Rule, class AllReduce>
+  void decide(queue& q, sharded_state<Storage, Rule>& state, round_numbers* n, std::size_t buckets, options const& chosen,
+              double loss_scale, AllReduce&& all_reduce) {
+    double* all = nullptr;
+    if (regions_.measured()) {
+      double* const mine = sums_.there();
+      all = mine + regions_.size();
+      Storage::run(q, add_region_squares{mine, regions_.size(), squares_.there(), state.blocks(), state.block_count()});
+      all_reduce(mine, all, regions_.size());
+    } else {
+      Storage::run(q, add_squares{n, squares_.there(), buckets});
+      all_reduce(&n->squares_mine, &n->squares_all, 1);
+    }
+    Storage::run(q, decide_step{n, loss_scale, chosen.clip_norm, chosen.raises(), table_.there(), regions_.size(), all,
+                                of_groups_.there(), decided_.there()});
+  }
+  /// What was decided, by region, for works that come later.
+  [[nodiscard]] region_update const* decided() noexcept { return decided_.there(); }
+
+  void download(queue& q) {
+    if (regions_.measured()) sums_.download(q);
+  }
+  /// After a download, where regions are measured: the squares of the summed gradients of one of them, over all ranks.
+  [[nodiscard]] double squares(std::size_t region) const noexcept { return sums_[regions_.size() + region]; }
+
+ private:
+  update_regions regions_;
+  std::size_t groups_;
+  typename Storage::template numbers<double> squares_;       // of each bucket; of each block, where regions are measured
+  typename Storage::template numbers<update_region> table_;  // the regions, where works find them
+  typename Storage::template numbers<region_update> decided_;
+  typename Storage::template numbers<double> sums_, of_groups_;  // by region, this rank's, then all ranks'; for the decision
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

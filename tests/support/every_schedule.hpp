@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// All schedules, with paces of several lengths and estimates in full and in few bits.
+#pragma once
+
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+/// Calls visit(schedule) for every schedule.
+template <class Visitor>
+void every_schedule(Visitor&& visit) {
+  const auto with = [&](char const* name, auto schedule) {
+    const std::string schedule_name = name;
+    CAPTURE(schedule_name);
+    visit(schedule);
+  };
+  using acco::fixed_pace;
+  with("synchronous", acco::synchronous{.pace = fixed_pace{2}});
+  with("delayed", acco::delayed{.pace = fixed_pace{3}});
+  with("weight_prediction", acco::weight_prediction{.pace = fixed_pace{2}});
+  with("two_phase", acco::two_phase{});
+  with("two_phase, 2 micro-batches", acco::two_phase{.pace = fixed_pace{2}});
+  with("two_phase, coarse", acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = fixed_pace{2}});
+}
