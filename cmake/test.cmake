@@ -6,7 +6,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 if(NOT PRESET)
   set(PRESET test)
 endif()
-if(PRESET MATCHES clang) # names its compiler
+if(PRESET MATCHES "clang|asan") # name their compiler
   set(compiler_package clang-19=clang++-19)
   set(chosen_compiler)
 endif()

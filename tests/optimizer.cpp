@@ -21,7 +21,7 @@ using conformance::add_parameters_as_gradients;
 
 /// Plain gradient descent without a slot.
 struct stateless {
-  static constexpr std::size_t slot_count = 0;
+  [[maybe_unused]] static constexpr std::size_t slot_count = 0;
   struct constants {};
   [[nodiscard]] constants prepare(acco::update_step const&, acco::update_group const&) const { return {}; }
   template <class Real>

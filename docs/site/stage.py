@@ -71,6 +71,15 @@ class Stage:
         self.put(name, f"---\norphan: true\n---\n# {path}\n\n```{{literalinclude}} {source}\n:language: {language}\n```\n")
         return name
 
+    def folder_page(self, path):  # a page that lists what the repository keeps in a folder
+        name = f"files/{path}/index.md"
+        entries = []
+        for file in sorted(file for file in (self.root / path).rglob("*") if file.is_file() and not file.name.startswith(".")):
+            below = file.relative_to(self.root).as_posix()
+            entries.append(f"- [{file.relative_to(self.root / path).as_posix()}]({os.path.relpath(self.file_page(below), os.path.dirname(name))})")
+        self.put(name, f"---\norphan: true\n---\n# {path}/\n\n" + "\n".join(entries) + "\n")
+        return name
+
     def page(self, page, extra=""):
         here = os.path.dirname(page)
 
@@ -80,9 +89,12 @@ class Stage:
                 return match.group(0)
             path = os.path.normpath(os.path.join(here, target))
             file = self.root / path
-            if not file.is_file() or file.suffix == ".svg":
+            if file.is_dir():
+                new = self.folder_page(path)
+            elif not file.is_file() or file.suffix == ".svg":
                 return match.group(0)  # a picture; or nowhere: Sphinx will say so
-            new = staged_name(path) if path in self.pages else self.file_page(path)
+            else:
+                new = staged_name(path) if path in self.pages else self.file_page(path)
             return f"{match.group(1)}{os.path.relpath(new, here or '.')}{match.group(3) or ''}{match.group(4)}"
 
         parts = re.split(r"(^```.*?^```$)", (self.root / page).read_text(encoding="utf-8"), flags=re.M | re.S)

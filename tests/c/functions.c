@@ -337,7 +337,7 @@ static void optimizers(void) {
   float const* parameters = NULL;
   float* gradients = NULL;
   float start[parameter_count], room[parameter_count];
-  for (int i = 0; i < parameter_count; ++i) start[i] = (float)i / parameter_count;
+  for (int i = 0; i < parameter_count; ++i) start[i] = (float)i / (float)parameter_count;
   size_t count = 0;
   double number = 0;
   uint64_t digest = 0, steps = 99;
