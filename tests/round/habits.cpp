@@ -160,6 +160,39 @@ TEST_CASE("parameters that the trainer writes to are found, with the tensor and 
   });
 }
 
+TEST_CASE("weights that are written between the last report and finish are found there; who rests may write and hand them over") {
+  if (skipped_as_race()) return;
+  every_schedule([](auto schedule) {
+    for (const bool writes : {true, false}) {
+      std::vector<float> p(count, 0.5F), g(count, 0.0F);
+      acco::optimizer training{
+          schedule, acco::adamw{.learning_rate = 0.01}, acco::host_storage<float>{}, acco::solo_backend{}, count, checked};
+      training.adopt(p, g);
+      const auto train = [&] {
+        for (std::size_t m = 0; m < 6; ++m) {
+          problem::add_sample<float, float>(m, p, g);
+          training.accumulated(1);
+        }
+      };
+      train();
+      if (writes) {
+        std::fill(p.begin(), p.end(), 9.0F);
+        CHECK_THROWS_WITH_AS(training.finish(), doctest::Contains("the parameters were written to since they came into use"),
+                             acco::usage_error);
+        continue;
+      }
+      training.finish();
+      training.finish();
+      std::fill(p.begin(), p.end(), 0.25F);
+      training.set_parameters(p);
+      train();
+      training.finish();
+      CHECK(p[0] != 0.25F);
+      CHECK(std::abs(p[0] - 0.25F) < 0.2F);
+    }
+  });
+}
+
 TEST_CASE("gradients that stay zero on all ranks are found, from the start and later") {
   acco::options chosen = checked;
   chosen.empty_limit = 20;

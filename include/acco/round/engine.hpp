@@ -168,7 +168,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     throw_put_off();
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
-    habits_.settle();
+    habits_.settle({backend().rank(), static_cast<std::int64_t>(next_round_), "finish"});
     if (in_flight_) land();
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
     for (;;) {

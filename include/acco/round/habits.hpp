@@ -113,9 +113,10 @@ class habit_watch {
     content_ = has_content ? content_ + 1 : 0;
     if (marks && suspicious_ && has_content) begin_probe();
   }
-  /// The accumulator is about to be looked at by others, in the midst of a part.
-  void settle() {
-    if (!on_ || probes_ == 0) return;
+  /// The training is about to come to rest, in the midst of a part perhaps: what was written to the parameters would be gone.
+  void settle(error_place const& where) {
+    if (!on_) return;
+    check_parameters(where);
     for (std::size_t k = 0; k < probes_; ++k) take_away(k);
     probes_ = 0;
   }
