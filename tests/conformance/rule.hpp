@@ -3,6 +3,7 @@
 // writes no state.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -33,7 +34,8 @@ void rule_matches_textbook(Rule const& rule, double tolerance) {
     std::vector<masters> slot(slots, masters(count, Master(0)));
     typename Memory::template array<Sum> gradient(count);
     typename Memory::template array<Parameter> out(count);
-    std::vector<double> p(count), s(2 * count, 0.0);
+    std::vector<double> p(count);
+    std::vector<std::array<double, slots>> s(count, std::array<double, slots>{});
     for (std::size_t i = 0; i < count; ++i) {
       master[i] = static_cast<Master>(2 * problem::unit(i) - 1);
       p[i] = static_cast<double>(master[i]);
@@ -65,21 +67,19 @@ void rule_matches_textbook(Rule const& rule, double tolerance) {
         Memory::template apply<Rule, acco::update::commit_and_predict>(now, next, scale, a, out.data(), count);
         ahead = m;
         for (std::size_t i = 0; i < count; ++i) {
-          double q = p[i], state[2] = {s[2 * i], s[2 * i + 1]};
-          reference::update(rule, q, static_cast<double>(gradient[i]) * scale, state, static_cast<double>(t), first);
-          reference::update(rule, q, static_cast<double>(gradient[i]) * scale, state, static_cast<double>(t + 1), second);
+          double q = p[i];
+          auto state = s[i];
+          reference::update(rule, q, static_cast<double>(gradient[i]) * scale, state.data(), static_cast<double>(t), first);
+          reference::update(rule, q, static_cast<double>(gradient[i]) * scale, state.data(), static_cast<double>(t + 1), second);
           CHECK(std::abs(static_cast<double>(out[i]) - q) <= tolerance * 2 + (sizeof(Parameter) == 2 ? 8e-3 * std::abs(q) : 0));
         }
       }
       Memory::template apply<Rule, acco::update::commit>(now, next, scale, arguments, out.data(), count);
       CHECK(ahead == master);
       for (std::size_t i = 0; i < count; ++i) {
-        double state[2] = {s[2 * i], s[2 * i + 1]};
-        reference::update(rule, p[i], static_cast<double>(gradient[i]) * scale, state, static_cast<double>(t), first);
-        s[2 * i] = state[0];
-        s[2 * i + 1] = state[1];
+        reference::update(rule, p[i], static_cast<double>(gradient[i]) * scale, s[i].data(), static_cast<double>(t), first);
         CHECK(std::abs(static_cast<double>(master[i]) - p[i]) <= tolerance);
-        CHECK(std::abs(static_cast<double>(slot[0][i]) - s[2 * i]) <= tolerance * 4);
+        for (std::size_t k = 0; k < slots; ++k) CHECK(std::abs(static_cast<double>(slot[k][i]) - s[i][k]) <= tolerance * 4);
         CHECK(static_cast<double>(predicted[i]) == static_cast<double>(out[i]));
         CHECK(static_cast<double>(out[i]) ==
               static_cast<double>(Parameter(static_cast<std::conditional_t<sizeof(Parameter) == 8, double, float>>(master[i]))));

@@ -82,7 +82,8 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
   }
   outcome out;
   vector theta = problem::initial(count);  // committed
-  std::vector<double> state(2 * count, 0.0);
+  constexpr std::size_t slots_each = Rule::slot_count;
+  std::vector<double> state(slots_each * count, 0.0);
   std::vector<std::size_t> used(static_cast<std::size_t>(s.ranks), 0);
 
   // Computes at `at` what all ranks put into a part of `length` micro-batches.
@@ -122,7 +123,7 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
       if (base[i].frozen) continue;
       hyper h = base[i];
       h.learning_rate *= s.learning_rate(samples);
-      update(rule, p[i], sum[i] / weight * clip, &slots[2 * i], static_cast<double>(t), h);
+      update(rule, p[i], sum[i] / weight * clip, slots.data() + slots_each * i, static_cast<double>(t), h);
     }
     return p;
   };
