@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <optional>
@@ -104,11 +105,15 @@ acco_status guarded(Action&& action) noexcept {
   }
 }
 
-[[noreturn]] void refuse(char const* what, int value, char const* known) {
-  throw acco::usage_error({}, acco::text(what, " is ", value), acco::text("It must be one of ", known));
-}
-void demand_one_of(char const* what, int value, int count, char const* known) {
-  if (value < 0 || value >= count) refuse(what, value, known);
+/// Throws unless `value` is the number of one of the names, from 0: each list stands once, and what it lacks is refused.
+template <std::size_t count>
+void demand_one_of(char const* what, int value, char const* const (&known)[count], int but = -1) {
+  if (value >= 0 && value < static_cast<int>(count) && value != but) return;
+  acco::text all;
+  for (int i = 0; i < static_cast<int>(count); ++i) {
+    if (i != but) all.append(all.view().empty() ? "" : ", ").append(std::string_view(known[i]));
+  }
+  throw acco::usage_error({}, acco::text(what, " is ", value), acco::text("It must be one of ", all.view()));
 }
 /// An array of the caller's; NULL where it is empty is none.
 template <class T>
@@ -124,25 +129,43 @@ void demand_room(void const* to, std::size_t size, char const* what) {
 
 // Defaults: those of C++.
 
-acco_rule usual_rule(int kind) {
-  demand_one_of("acco_rule.kind", kind, 3, "ACCO_ADAMW, ACCO_SGD, ACCO_LION");
+/// What a rule of C++ has, as far as C has it.
+template <class Rule>
+acco_rule usual_of() {
+  const Rule its{};
   acco_rule rule{};
+  rule.learning_rate = its.learning_rate;
+  rule.weight_decay = its.weight_decay;
+  if constexpr (requires { its.beta1; }) rule.beta1 = its.beta1, rule.beta2 = its.beta2;
+  if constexpr (requires { its.epsilon; }) rule.epsilon = its.epsilon;
+  if constexpr (requires { its.momentum; }) rule.momentum = its.momentum, rule.nesterov = its.nesterov ? 1 : 0;
+  return rule;
+}
+struct rule_kind {
+  char const* name;
+  acco_rule (*usual)();
+  decltype(&make_adamw) make;
+};
+constexpr char const* rule_constants[] = {"ACCO_ADAMW", "ACCO_SGD", "ACCO_LION"};
+constexpr rule_kind rule_kinds[] = {  // by acco_rule.kind
+    {acco::adamw::name, usual_of<acco::adamw>, make_adamw},
+    {acco::sgd::name, usual_of<acco::sgd>, make_sgd},
+    {acco::lion::name, usual_of<acco::lion>, make_lion}};
+static_assert(std::size(rule_kinds) == std::size(rule_constants));
+
+acco_rule usual_rule(int kind) {
+  demand_one_of("acco_rule.kind", kind, rule_constants);
+  acco_rule rule = rule_kinds[kind].usual();
   rule.kind = kind;
-  const auto take = [&](auto const& its) {
-    rule.learning_rate = its.learning_rate;
-    rule.weight_decay = its.weight_decay;
-    if constexpr (requires { its.beta1; }) rule.beta1 = its.beta1, rule.beta2 = its.beta2;
-    if constexpr (requires { its.epsilon; }) rule.epsilon = its.epsilon;
-    if constexpr (requires { its.momentum; }) rule.momentum = its.momentum, rule.nesterov = its.nesterov ? 1 : 0;
-  };
-  if (kind == ACCO_ADAMW) take(acco::adamw{});
-  if (kind == ACCO_SGD) take(acco::sgd{});
-  if (kind == ACCO_LION) take(acco::lion{});
   return rule;
 }
 
+constexpr char const* schedule_constants[] = {"ACCO_SYNCHRONOUS", "ACCO_DELAYED", "ACCO_WEIGHT_PREDICTION", "ACCO_TWO_PHASE"};
+constexpr char const* pace_constants[] = {"ACCO_FIXED_PACE", "ACCO_ELASTIC_PACE", "ACCO_AUTO_PACE"};
+constexpr char const* encoding_constants[] = {"ACCO_FULL", "ACCO_BFLOAT16", "ACCO_INT8", "ACCO_INT4", "ACCO_INT8_INT4"};
+
 acco_schedule usual_schedule(int kind) {
-  demand_one_of("acco_schedule.kind", kind, 4, "ACCO_SYNCHRONOUS, ACCO_DELAYED, ACCO_WEIGHT_PREDICTION, ACCO_TWO_PHASE");
+  demand_one_of("acco_schedule.kind", kind, schedule_constants);
   acco_schedule schedule{};
   schedule.kind = kind;
   schedule.first = acco::fixed_pace{}.first;
@@ -169,10 +192,15 @@ constexpr named_schedule schedules[] = {
     {"two_phase+coded", ACCO_TWO_PHASE, ACCO_INT4, ACCO_INT8_INT4},
 };
 
+constexpr char const* learning_rate_constants[] = {"ACCO_CONSTANT",
+                                                   "ACCO_WARMUP_COSINE",
+                                                   "ACCO_WARMUP_LINEAR",
+                                                   "ACCO_WARMUP_STABLE_DECAY",
+                                                   "ACCO_WARMUP_COSINE_RESTARTS",
+                                                   "ACCO_LEARNING_RATE_FUNCTION"};
+
 acco_learning_rate usual_learning_rate(int kind) {
-  demand_one_of("acco_learning_rate.kind", kind, 6,
-                "ACCO_CONSTANT, ACCO_WARMUP_COSINE, ACCO_WARMUP_LINEAR, ACCO_WARMUP_STABLE_DECAY, ACCO_WARMUP_COSINE_RESTARTS, "
-                "ACCO_LEARNING_RATE_FUNCTION");
+  demand_one_of("acco_learning_rate.kind", kind, learning_rate_constants);
   acco_learning_rate rate{};
   rate.kind = kind;
   rate.tokens_per_sample = 1;
@@ -180,6 +208,9 @@ acco_learning_rate usual_learning_rate(int kind) {
   rate.step = acco::warmup_cosine{}.step;
   rate.stretch = acco::warmup_cosine_restarts{}.stretch;
   if (kind == ACCO_WARMUP_COSINE) rate.final_factor = acco::warmup_cosine{}.final_factor;
+  if (kind == ACCO_WARMUP_LINEAR) rate.final_factor = acco::warmup_linear{}.final_factor;
+  if (kind == ACCO_WARMUP_STABLE_DECAY) rate.final_factor = acco::warmup_stable_decay{}.final_factor;
+  if (kind == ACCO_WARMUP_COSINE_RESTARTS) rate.final_factor = acco::warmup_cosine_restarts{}.final_factor;
   return rate;
 }
 
@@ -230,7 +261,7 @@ struct callers_rate {
 acco::learning_rate_function learning_rate_of(acco_learning_rate const* given) {
   const int kind = demand(given, "acco_options.learning_rate").kind;
   const acco_learning_rate r = read(given, usual_learning_rate(kind), "acco_options.learning_rate", "acco_learning_rate_init");
-  demand_one_of("acco_learning_rate.unit", r.unit, 3, "ACCO_IN_SAMPLES, ACCO_IN_STEPS, ACCO_IN_TOKENS");
+  demand_one_of("acco_learning_rate.unit", r.unit, {"ACCO_IN_SAMPLES", "ACCO_IN_STEPS", "ACCO_IN_TOKENS"});
   const auto in_unit = [&](auto const& schedule) -> acco::learning_rate_function {
     if (r.unit == ACCO_IN_STEPS) return acco::in_steps{schedule};
     if (r.unit == ACCO_IN_TOKENS) return acco::in_tokens{schedule, r.tokens_per_sample};
@@ -246,7 +277,9 @@ acco::learning_rate_function learning_rate_of(acco_learning_rate const* given) {
     case ACCO_WARMUP_COSINE_RESTARTS:
       return in_unit(acco::warmup_cosine_restarts{r.warmup, r.period, r.stretch, r.final_factor, r.step});
     case ACCO_LEARNING_RATE_FUNCTION: demand(r.function, "acco_learning_rate.function"); return callers_rate{r.function, r.user};
-    default: return in_unit(acco::constant{r.factor});
+    case ACCO_CONSTANT: return in_unit(acco::constant{r.factor});
+    default:
+      throw acco::usage_error({}, acco::text("acco_learning_rate.kind is ", r.kind), acco::text("This library makes none of it"));
   }
 }
 
@@ -263,10 +296,10 @@ acco::options options_of(acco_options const* given) {
   options.empty_limit = o.empty_limit;
   options.bucket_elements = o.bucket_elements;
   options.average_decay = o.average_decay;
-  demand_one_of("acco_options.norms", o.norms, 3, "ACCO_NORMS_TOTAL, ACCO_NORMS_OF_GROUPS, ACCO_NORMS_OF_TENSORS");
+  demand_one_of("acco_options.norms", o.norms, {"ACCO_NORMS_TOTAL", "ACCO_NORMS_OF_GROUPS", "ACCO_NORMS_OF_TENSORS"});
   constexpr acco::norm_detail norms[] = {acco::norm_detail::total, acco::norm_detail::groups, acco::norm_detail::tensors};
   options.norms = norms[o.norms];
-  demand_one_of("acco_options.check_habits", o.check_habits, 3, "ACCO_CHECK_BY_BUILD, ACCO_CHECK_ON, ACCO_CHECK_OFF");
+  demand_one_of("acco_options.check_habits", o.check_habits, {"ACCO_CHECK_BY_BUILD", "ACCO_CHECK_ON", "ACCO_CHECK_OFF"});
   constexpr acco::habit_checks checks[] = {acco::habit_checks::in_debug_builds, acco::habit_checks::on, acco::habit_checks::off};
   options.check_habits = checks[o.check_habits];
   return options;
@@ -275,10 +308,9 @@ acco::options options_of(acco_options const* given) {
 acco_schedule checked_schedule(acco_schedule const* given) {
   const acco_schedule s = read(given, usual_schedule(ACCO_SYNCHRONOUS), "acco_schedule", "acco_schedule_init");
   (void)usual_schedule(s.kind);
-  demand_one_of("acco_schedule.pace", s.pace, 3, "ACCO_FIXED_PACE, ACCO_ELASTIC_PACE, ACCO_AUTO_PACE");
-  demand_one_of("acco_schedule.estimate", s.estimate, 4, "ACCO_FULL, ACCO_BFLOAT16, ACCO_INT8, ACCO_INT4");
-  if (s.commit == ACCO_INT4 || s.commit < 0 || s.commit > ACCO_INT8_INT4)
-    refuse("acco_schedule.commit", s.commit, "ACCO_FULL, ACCO_BFLOAT16, ACCO_INT8, ACCO_INT8_INT4");
+  demand_one_of("acco_schedule.pace", s.pace, pace_constants);
+  demand_one_of("acco_schedule.estimate", s.estimate, encoding_constants, ACCO_INT8_INT4);
+  demand_one_of("acco_schedule.commit", s.commit, encoding_constants, ACCO_INT4);
   if (s.kind != ACCO_TWO_PHASE && s.estimate != ACCO_FULL) {
     throw acco::usage_error({}, acco::text("acco_schedule.estimate is set, and this kind of schedule has no estimates"),
                             acco::text("Leave it at ACCO_FULL, or choose ACCO_TWO_PHASE"));
@@ -440,7 +472,8 @@ namespace {
     demand(world, "acco_world_mpi: world");
     acco_mpi_options chosen = usual_mpi_options();
     if (options != nullptr) chosen = read(options, chosen, "acco_mpi_options", "acco_mpi_options_init");
-    demand_one_of("acco_mpi_options.progress", chosen.progress, 3, "ACCO_MPI_HELPER_THREAD, ACCO_MPI_POLL, ACCO_MPI_NO_PROGRESS");
+    demand_one_of("acco_mpi_options.progress", chosen.progress,
+                  {"ACCO_MPI_HELPER_THREAD", "ACCO_MPI_POLL", "ACCO_MPI_NO_PROGRESS"});
     acco::demand_positive("acco_mpi_options.deadline", chosen.deadline);
 #ifdef ACCO_C_MPI
     give(world, make_mpi(communicator, chosen));
@@ -625,12 +658,12 @@ acco_status acco_init_rule_from_name(acco_rule* rule, size_t size, char const* n
   return guarded([&] {
     demand_room(rule, size, "acco_rule");
     const std::string_view wanted(&demand(name, "acco_rule_from_name: name"));
-    int kind = 0;
-    for (char const* known : {acco::adamw::name, acco::sgd::name, acco::lion::name}) {
-      if (wanted == known) return write(rule, size, usual_rule(kind));
-      ++kind;
+    acco::text all;
+    for (std::size_t kind = 0; kind < std::size(rule_kinds); ++kind) {
+      if (wanted == rule_kinds[kind].name) return write(rule, size, usual_rule(static_cast<int>(kind)));
+      all.append(kind == 0 ? "" : ", ").append(std::string_view(rule_kinds[kind].name));
     }
-    throw acco::usage_error({}, acco::text("no rule is called '", wanted, "'"), acco::text("The rules are adamw, sgd, lion"));
+    throw acco::usage_error({}, acco::text("no rule is called '", wanted, "'"), acco::text("The rules are ", all.view()));
   });
 }
 acco_status acco_init_schedule(acco_schedule* schedule, size_t size, int kind) {
@@ -681,8 +714,7 @@ acco_status acco_optimizer_create(acco_world const* world, acco_layout const* la
     const acco_rule r = read(rule, usual_rule(demand(rule, "acco_rule").kind), "acco_rule", "acco_rule_init");
     const acco_schedule s = checked_schedule(schedule);
     const acco::options chosen = options_of(options);
-    const auto make = r.kind == ACCO_SGD ? make_sgd : r.kind == ACCO_LION ? make_lion : make_adamw;
-    *optimizer = new acco_optimizer{make(r, s, over, tensors, chosen)};
+    *optimizer = new acco_optimizer{rule_kinds[r.kind].make(r, s, over, tensors, chosen)};
   });
 }
 void acco_optimizer_destroy(acco_optimizer* optimizer) { delete optimizer; }
@@ -761,7 +793,7 @@ acco_status acco_step(acco_optimizer* optimizer, acco_micro_batch_function micro
 acco_status acco_finish(acco_optimizer* optimizer, int unfinished) {
   return guarded([&] {
     auto& training = training_of(optimizer, "acco_finish: optimizer");
-    demand_one_of("acco_finish: unfinished", unfinished, 2, "ACCO_DROP_UNFINISHED, ACCO_COMMIT_UNFINISHED");
+    demand_one_of("acco_finish: unfinished", unfinished, {"ACCO_DROP_UNFINISHED", "ACCO_COMMIT_UNFINISHED"});
     training.finish(unfinished == ACCO_COMMIT_UNFINISHED ? acco::unfinished::commit : acco::unfinished::drop);
   });
 }

@@ -9,6 +9,7 @@
 #include <acco/encoding/bfloat16_wire.hpp>
 #include <acco/encoding/block_integer.hpp>
 #include <acco/encoding/encoding.hpp>
+#include <acco/error.hpp>
 #include <acco/optimizer.hpp>
 #include <acco/schedule/auto_pace.hpp>
 #include <acco/schedule/delayed.hpp>
@@ -33,6 +34,11 @@ struct fixed_or_elastic {
   [[nodiscard]] constexpr unsigned maximum(acco::step_part part) const noexcept { return at_most != 0 ? at_most : minimum(part); }
 };
 
+/// A number that has a name and no type yet.
+[[noreturn]] inline void unknown(char const* what, int value) {
+  throw acco::usage_error({}, acco::text(what, " is ", value), acco::text("This library has no engine for it"));
+}
+
 /// The optimizer of a schedule whose numbers name what exists.
 template <class Rule>
 acco::any_optimizer<float> make(Rule const& rule, acco_schedule const& s, std::shared_ptr<carrier> const& over,
@@ -56,13 +62,15 @@ acco::any_optimizer<float> make(Rule const& rule, acco_schedule const& s, std::s
       case ACCO_SYNCHRONOUS: return with(acco::synchronous<wire>{commit, fixed});
       case ACCO_DELAYED: return with(acco::delayed<fixed_or_elastic, wire>{commit, pace});
       case ACCO_WEIGHT_PREDICTION: return with(acco::weight_prediction<fixed_or_elastic, wire>{commit, pace});
-      default: break;
+      case ACCO_TWO_PHASE: break;
+      default: unknown("acco_schedule.kind", s.kind);
     }
     switch (s.estimate) {
       case ACCO_BFLOAT16: return estimates(acco::bfloat16_wire{});
       case ACCO_INT8: return estimates(acco::block_int8<>{});
       case ACCO_INT4: return estimates(acco::block_int4<>{});
-      default: return estimates(acco::full{});
+      case ACCO_FULL: return estimates(acco::full{});
+      default: unknown("acco_schedule.estimate", s.estimate);
     }
   };
   const auto both = [&](auto const& encoding) {
@@ -73,7 +81,8 @@ acco::any_optimizer<float> make(Rule const& rule, acco_schedule const& s, std::s
     case ACCO_BFLOAT16: return commits(both(acco::bfloat16_wire{}));
     case ACCO_INT8: return commits(both(acco::block_int8<>{}));
     case ACCO_INT8_INT4: return commits(acco::coded<acco::block_int8<>, acco::block_int4<>>{{}, {}, s.commit_exact_every});
-    default: return commits(acco::full{});
+    case ACCO_FULL: return commits(acco::full{});
+    default: unknown("acco_schedule.commit", s.commit);
   }
 }
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# CPack runs this over what has been installed, before it is packed: Debian wants its own files beside the documentation.
+# CPack runs this over what has been installed, before it is packed, whatever the kind of package: Debian wants its own files beside the documentation.
+if(NOT CPACK_GENERATOR STREQUAL "DEB")
+  return()
+endif()
 set(doc ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/share/doc/${CPACK_DEBIAN_PACKAGE_NAME})
 file(REMOVE_RECURSE ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/share/doc)
 file(MAKE_DIRECTORY ${doc})

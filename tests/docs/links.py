@@ -28,7 +28,7 @@ def main(root):
     for page in (page for page in pages if page.exists()):
         text = without_code(page.read_text(encoding="utf-8"))
         for number, line in enumerate(text.split("\n"), 1):
-            for first, second in LINK.findall(re.sub(r"`[^`]*`", "", line) if "](" not in line else line):
+            for first, second in LINK.findall(line):
                 target = first or second
                 if "://" in target or target.startswith("mailto:"):
                     continue
@@ -40,9 +40,9 @@ def main(root):
                     wrong.append(f"{where}: {path} does not exist")
                 elif anchor and anchor not in anchors(file.read_text(encoding="utf-8")):
                     wrong.append(f"{where}: {path or page.name} has no heading #{anchor}")
-    for folder in ("include", "cmake", "tests", "bench", "examples"):
+    for folder in ("include", "c", "cmake", "tests", "bench", "examples", "packaging"):
         for file in (root / folder).rglob("*"):
-            if file.suffix in (".hpp", ".cpp", ".cuh", ".cu", ".cmake", ".py", ".txt") and Path(__file__).parent not in file.parents:
+            if file.suffix in (".hpp", ".cpp", ".cuh", ".cu", ".h", ".c", ".cmake", ".py", ".txt") and Path(__file__).parent not in file.parents:
                 for named in re.findall(r"(?<![\w/])docs/[\w/]+\.md\b", file.read_text(encoding="utf-8", errors="replace")):
                     count += 1
                     if not (root / named).exists():
