@@ -119,12 +119,23 @@ void demand_one_of(char const* what, int value, char const* const (&known)[count
 template <class T>
 std::span<T> array(T* data, std::size_t count, char const* what) {
   if (count != 0) demand(data, what);
+  if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / sizeof(T)) {
+    throw acco::usage_error({}, acco::text(what, " has ", count, " elements"),
+                            acco::text("No array has as many: a negative number becomes a huge one"));
+  }
   return {data, count};
 }
 /// Throws where memory that a new struct would be written to cannot hold its size.
 void demand_room(void const* to, std::size_t size, char const* what) {
   demand(static_cast<unsigned char const*>(to), what);
   (void)checked_size(size, what, "the init function of its own type");
+}
+
+/// The kind of a struct that has been initialised.
+template <class T>
+int kind_of(T const* given, char const* what, char const* init) {
+  (void)checked_size(demand(given, what).struct_size, what, init);
+  return given->kind;
 }
 
 // Defaults: those of C++.
@@ -259,7 +270,7 @@ struct callers_rate {
 };
 
 acco::learning_rate_function learning_rate_of(acco_learning_rate const* given) {
-  const int kind = demand(given, "acco_options.learning_rate").kind;
+  const int kind = kind_of(given, "acco_options.learning_rate", "acco_learning_rate_init");
   const acco_learning_rate r = read(given, usual_learning_rate(kind), "acco_options.learning_rate", "acco_learning_rate_init");
   demand_one_of("acco_learning_rate.unit", r.unit, {"ACCO_IN_SAMPLES", "ACCO_IN_STEPS", "ACCO_IN_TOKENS"});
   const auto in_unit = [&](auto const& schedule) -> acco::learning_rate_function {
@@ -322,6 +333,12 @@ acco_schedule checked_schedule(acco_schedule const* given) {
   if (s.kind == ACCO_SYNCHRONOUS && s.pace != ACCO_FIXED_PACE) {
     throw acco::usage_error({}, acco::text("ACCO_SYNCHRONOUS takes ACCO_FIXED_PACE only"),
                             acco::text("Its computation waits for every round, so a rank has nothing to wait with"));
+  }
+  constexpr unsigned most = 1U << 24U;
+  if (s.first > most || s.second > most || (s.pace == ACCO_ELASTIC_PACE && s.at_most > most)) {
+    throw acco::usage_error(
+        {}, acco::text("acco_schedule asks for ", s.first, " and ", s.second, " micro-batches a part, at most ", s.at_most),
+        acco::text("Ask for ", most, " at most: a negative number becomes a huge one"));
   }
   if (s.pace == ACCO_ELASTIC_PACE && (s.at_most < s.first || s.first == 0)) {
     throw acco::usage_error({}, acco::text("ACCO_ELASTIC_PACE asks for ", s.first, " to ", s.at_most, " micro-batches a round"),
@@ -711,7 +728,7 @@ acco_status acco_optimizer_create(acco_world const* world, acco_layout const* la
     auto const& over = carrier_of_world(world, "acco_optimizer_create: world");
     acco::parameter_layout const& tensors = demand(layout, "acco_optimizer_create: layout").layout;
     demand(optimizer, "acco_optimizer_create: optimizer");
-    const acco_rule r = read(rule, usual_rule(demand(rule, "acco_rule").kind), "acco_rule", "acco_rule_init");
+    const acco_rule r = read(rule, usual_rule(kind_of(rule, "acco_rule", "acco_rule_init")), "acco_rule", "acco_rule_init");
     const acco_schedule s = checked_schedule(schedule);
     const acco::options chosen = options_of(options);
     *optimizer = new acco_optimizer{rule_kinds[r.kind].make(r, s, over, tensors, chosen)};

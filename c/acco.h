@@ -17,7 +17,8 @@
 //
 // Every function but the destroying and the asking ones (acco_last_error and its kin) returns a status: ACCO_OK, or what went
 // wrong, and then acco_last_error() has the words. No exception leaves a function, and none ends the process. A NULL where
-// something is needed is ACCO_ERROR_USAGE; what a function was to write is then left as it was.
+// something is needed is ACCO_ERROR_USAGE; what a function was to write is then left as it was. Callbacks return: they do not
+// leave by longjmp, pthread_exit or a cancelled thread.
 //
 // Structs begin with `struct_size`, which their init function writes together with the defaults: call it before anything else. A
 // library that is newer than the header a program was compiled with takes the members that program does not know as their
@@ -95,7 +96,7 @@ typedef acco_status (*acco_rank_function)(acco_world* world, void* user);
 
 /// Runs function(world, user) on `ranks` threads, each with its own world, and returns when all have ended. One that returns
 /// anything but ACCO_OK ends the waits of all others with ACCO_ERROR_PEER; the status and the words of the one that failed first,
-/// and was no such consequence, become this call's. The worlds live as long as the call; do not destroy them. Errors:
+/// and was no such consequence, become this call's. A rank's world lives until its function returns; do not destroy it. Errors:
 /// ACCO_ERROR_USAGE (`ranks` below 1, `function` NULL), or what a rank returned.
 ACCO_API acco_status acco_run_threads(int ranks, acco_rank_function function, void* user);
 
@@ -175,8 +176,8 @@ typedef struct acco_group {
   double beta1, beta2;         ///< adamw, lion
   double epsilon;              ///< adamw
   double momentum;             ///< sgd
-  int frozen;                  ///< never updated: no state, no traffic; 0
   double clip_norm;  ///< largest norm of the group's own mean gradient, instead of acco_options' for all; ACCO_OF_RULE: none
+  int frozen;        ///< never updated: no state, no traffic; 0
   int leave_without_gradient;  ///< 1: a tensor whose gradient is zero on every rank is left alone in that step; 0
 } acco_group;
 ACCO_API acco_status acco_init_group(acco_group* group, size_t size);
@@ -198,14 +199,15 @@ static inline acco_status acco_tensor_init(acco_tensor* tensor) { return acco_in
 
 /// An empty layout; group 0, which takes everything from the rule, exists.
 ACCO_API acco_status acco_layout_create(acco_layout** layout);
-/// One nameless stretch of `parameter_count` elements.
+/// One tensor, "parameters", of `parameter_count` elements and without a shape.
 ACCO_API acco_status acco_layout_create_flat(size_t parameter_count, acco_layout** layout);
 /// Registers a group; *number is what acco_layout_add takes.
 ACCO_API acco_status acco_layout_add_group(acco_layout* layout, acco_group const* group, size_t* number);
 /// Appends a tensor of shape[0] x ... x shape[dimensions - 1] elements (0 dimensions: one element, and `shape` may be NULL).
 /// Names, at most 128 bytes, are used once; at most 8 dimensions.
 ACCO_API acco_status acco_layout_add(acco_layout* layout, char const* name, size_t const* shape, size_t dimensions, size_t group);
-/// Tensors of fewer than two dimensions, added before or after, are not decayed. Not for a layout made from a count.
+/// Tensors of fewer than two dimensions, added before or after, are not decayed, unless their group has a weight_decay of its
+/// own. Not for a layout made from a count.
 ACCO_API acco_status acco_layout_no_decay_for_vectors(acco_layout* layout);
 /// Elements of all tensors; of those that are not frozen; tensors.
 ACCO_API acco_status acco_layout_size(acco_layout const* layout, size_t* elements);

@@ -11,8 +11,13 @@
 namespace acco_c {
 
 void initialize_mpi() {
-  int initialized = 0, level = 0;
+  int initialized = 0, finalized = 0, level = 0;
   MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (finalized != 0) {
+    throw acco::usage_error({}, acco::text("acco_mpi_initialize: MPI has been finalized"),
+                            acco::text("MPI lives once a process: initialize and finalize it once"));
+  }
   if (initialized == 0) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
 }
 
@@ -39,9 +44,10 @@ std::shared_ptr<carrier> make_mpi(int const* fortran_communicator, acco_mpi_opti
   chosen.deadline = options.deadline;
   MPI_Comm group = MPI_COMM_WORLD;
   if (fortran_communicator != nullptr) {
-    int initialized = 0;
+    int initialized = 0, finalized = 0;
     MPI_Initialized(&initialized);
-    if (initialized != 0) group = MPI_Comm_f2c(static_cast<MPI_Fint>(*fortran_communicator));
+    MPI_Finalized(&finalized);
+    if (initialized != 0 && finalized == 0) group = MPI_Comm_f2c(static_cast<MPI_Fint>(*fortran_communicator));
     if (group == MPI_COMM_NULL) {
       throw acco::usage_error({}, acco::text("acco_world_mpi_of: the communicator is MPI_COMM_NULL"),
                               acco::text("Pass MPI_Comm_c2f(communicator), in Fortran its handle"));

@@ -34,7 +34,8 @@ acco_status run_threads(int ranks, acco_rank_function function, void* user) {
       const acco_status status = function(&world, user);
       if (status == ACCO_OK) return;
       failure ended = last_failure();
-      if (ended.status != status) {  // no call's, but its own
+      if (ended.rank < 0) ended.rank = mine.rank();  // a callback's own number, say
+      if (ended.status != status) {                  // no call's, but its own
         ended = failure{};
         ended.status = status;
         ended.rank = mine.rank();

@@ -108,8 +108,8 @@ class any_optimizer {
                              layout().size()),
                         text("Pass room for every parameter, frozen ones included"));
     }
-    if (overlap(parameters.data(), parameters.size_bytes(), gradients.data(), gradients.size_bytes()))
-      fail_overlap(text("the two arrays"));
+    claim(parameters.data(), parameters.size_bytes(), text("the arrays"), text("the two arrays"));
+    claim(gradients.data(), gradients.size_bytes(), text("the arrays"), text("the two arrays"));
     guarded([&] { engine_->adopt(parameters, gradients); });
     state_ = state::running;
   }
@@ -134,16 +134,10 @@ class any_optimizer {
       }
     }
     for (std::size_t k = 0; k < tensors.size(); ++k) {
-      const std::size_t p = layout()[k].size * sizeof(Parameter), g = layout()[k].size * sizeof(Gradient);
-      bool shared = overlap(tensors[k].parameters, p, tensors[k].gradients, g);
-      for (std::size_t j = 0; j < k && !shared; ++j) {
-        const std::size_t q = layout()[j].size * sizeof(Parameter), h = layout()[j].size * sizeof(Gradient);
-        shared = overlap(tensors[k].parameters, p, tensors[j].parameters, q) ||
-                 overlap(tensors[k].gradients, g, tensors[j].gradients, h) ||
-                 overlap(tensors[k].parameters, p, tensors[j].gradients, h) ||
-                 overlap(tensors[k].gradients, g, tensors[j].parameters, q);
-      }
-      if (shared) fail_overlap(text("tensor '", layout()[k].name, "' and another"));
+      auto const tensor = layout()[k];
+      const text name("tensor '", tensor.name, "'"), two("tensor '", tensor.name, "' and another");
+      claim(tensors[k].parameters, tensor.size * sizeof(Parameter), name, two);
+      claim(tensors[k].gradients, tensor.size * sizeof(Gradient), name, two);
     }
     guarded([&] { engine_->adopt(tensors); });
     state_ = state::running;
@@ -202,7 +196,8 @@ class any_optimizer {
 
   /// One step of the training: calls `micro_batch(parameters(), gradients())`, or `micro_batch()`, and `accumulated`, until a
   /// step is committed, and returns the report of the round that did so; `step_loss` is the loss of that whole step. What the
-  /// callable returns is the micro-batch's weight, or a `micro_batch_sums`; it adds gradients as `gradients()` says. Between two
+  /// callable returns is a `micro_batch_sums`, or the micro-batch's weight alone, a whole number (a loss is no weight: what
+  /// returns a float does not compile); it adds gradients as `gradients()` says. Between two
   /// steps stand evaluation and saving: at a report with `committed`, which all but those of weight_prediction are.
   ///
   /// How many micro-batches a call runs is the pace's and the schedule's business. The first call runs those of one part more
@@ -210,16 +205,32 @@ class any_optimizer {
   /// callable throws leaves step() before `accumulated` is called.
   template <class MicroBatch>
   round_report step(MicroBatch&& micro_batch) {
-    for (;;) {
-      demand_running("step");
-      const micro_batch_sums sums = sums_of([&]() -> decltype(auto) {
-        if constexpr (requires { micro_batch(parameters(), gradients()); }) {
+    constexpr bool takes_spans = std::is_invocable_v<MicroBatch&, std::span<Parameter const>, std::span<Gradient>>;
+    if constexpr (!takes_spans && !std::is_invocable_v<MicroBatch&>) {
+      static_assert(takes_spans,
+                    "acco: step() calls micro_batch(std::span<Parameter const> parameters, std::span<Gradient> gradients), or "
+                    "micro_batch(): what it was given takes neither");
+    } else {
+      const auto call = [&]() -> decltype(auto) {
+        if constexpr (takes_spans) {
           return micro_batch(parameters(), gradients());
         } else {
           return micro_batch();
         }
-      }());
-      if (auto const report = accumulated(sums.weight, sums.loss_sum); report && commits(report->plan)) return *report;
+      };
+      using brought = std::remove_cvref_t<decltype(call())>;
+      if constexpr (std::is_convertible_v<brought, micro_batch_sums> || weighs<brought>) {
+        for (;;) {
+          demand_running("step");
+          const micro_batch_sums sums = sums_of(call());
+          if (auto const report = accumulated(sums.weight, sums.loss_sum); report && commits(report->plan)) return *report;
+        }
+      } else {
+        static_assert(
+            weighs<brought>,
+            "acco: a micro-batch of step() returns acco::micro_batch_sums{.weight = samples, .loss_sum = sum_of_losses}, "
+            "or its weight alone, a whole number; a floating-point number might be a loss");
+      }
     }
   }
 
@@ -297,8 +308,10 @@ class any_optimizer {
   enum class state { constructed, running, failed };
 
   static micro_batch_sums sums_of(micro_batch_sums const& sums) noexcept { return sums; }
+  template <class Number>
+  static constexpr bool weighs = std::is_integral_v<Number> && !std::is_same_v<Number, bool>;
   template <class Weight>
-    requires std::is_arithmetic_v<Weight>
+    requires weighs<Weight>
   static micro_batch_sums sums_of(Weight weight) noexcept {
     return {.weight = static_cast<double>(weight)};
   }
@@ -314,15 +327,17 @@ class any_optimizer {
   [[noreturn]] void fail_use(text const& what, char const* advice) const {
     throw usage_error(engine().place(), what, text(advice));
   }
-  /// Whether two stretches of bytes have one in common.
-  [[nodiscard]] static bool overlap(void const* a, std::size_t a_bytes, void const* b, std::size_t b_bytes) noexcept {
-    if (a == nullptr || b == nullptr) return false;
-    auto const from_a = reinterpret_cast<std::uintptr_t>(a), from_b = reinterpret_cast<std::uintptr_t>(b);
-    return from_a < from_b + b_bytes && from_b < from_a + a_bytes;
-  }
-  [[noreturn]] void fail_overlap(text const& what) const {
-    fail_use(text("adopt: ", what.view(), " share memory"),
-             "Give each tensor its own; tied weights are one tensor, adopted once");
+  /// No byte of a stretch to adopt may belong to another, be it of this optimizer or of one that trains beside it.
+  void claim(void const* memory, std::size_t bytes, text const& name, text const& two) {
+    switch (engine_->claim(memory, bytes)) {
+      case memory_shared_with::nobody: break;
+      case memory_shared_with::itself:
+        fail_use(text("adopt: ", two.view(), " share memory"),
+                 "Give each tensor its own; tied weights are one tensor, adopted once");
+      case memory_shared_with::another:
+        fail_use(text("adopt: another optimizer of this process works in the memory of ", name.view()),
+                 "Give every rank a model of its own, threads too; or end the other optimizer first");
+    }
   }
   [[noreturn]] void fail_apart(char const* what) const {
     fail_use(text(what, "(): the tensors were adopted one by one, and are no whole array"), "Ask tensor(name)");

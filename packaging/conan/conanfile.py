@@ -44,6 +44,7 @@ class Acco(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["ACCO_BUILD_TESTS"] = False
         toolchain.cache_variables["ACCO_BUILD_EXAMPLES"] = False
+        toolchain.cache_variables["ACCO_BUILD_C"] = False  # compiled: no part of a package of headers
         toolchain.generate()
 
     def package(self):

@@ -149,6 +149,21 @@ void use() {
   acco::host_queue queue;
   queue.enqueue([owned = std::vector<int>(1)] {});
 #endif
+#if defined(MICRO_BATCH_THAT_RETURNS_A_LOSS)  // expect: acco: a micro-batch of step() returns acco::micro_batch_sums{.weight =
+                                              // samples
+  acco::any_optimizer<float> handle;
+  handle.step([](auto, auto) { return 0.5F; });
+#endif
+#if defined(MICRO_BATCH_THAT_RETURNS_NOTHING)  // expect: acco: a micro-batch of step() returns acco::micro_batch_sums{.weight =
+                                               // samples
+  acco::any_optimizer<float> handle;
+  handle.step([] {});
+#endif
+#if defined(MICRO_BATCH_OF_POINTERS)  // expect: acco: step() calls micro_batch(std::span<Parameter const> parameters,
+                                      // std::span<Gradient>
+  acco::any_optimizer<float> handle;
+  handle.step([](float const*, float*) { return 1; });
+#endif
 #if defined(DISTRIBUTIONS_DO_NOT_CONVERT)  // expect: conver
   float data[1] = {};
   acco::sharded<float> wrong = acco::partial<float>(data);

@@ -291,6 +291,48 @@ TEST_CASE("memory that cannot be meant is refused; gradients of frozen tensors i
   CHECK_NOTHROW(list.adopt(tensors{{p.data(), g.data()}, {p.data() + 217, g.data() + 217}, {p.data() + 270, g.data() + 270}}));
 }
 
+TEST_CASE(
+    "ranks that are threads cannot adopt one model, nor two optimizers; when the first has ended its memory is free again") {
+  std::vector<float> p(40, 1.0F), g(40), free_p(40), free_g(40);
+  CHECK_THROWS_WITH_AS(acco::threads_backend::run(2,
+                                                  [&](acco::threads_backend const& world) {
+                                                    acco::optimizer training{acco::two_phase{}, acco::sgd{},
+                                                                             acco::host_storage<float>{}, world, p.size()};
+                                                    training.adopt(p, g);
+                                                  }),
+                       doctest::Contains("adopt: another optimizer of this process works in the memory of the arrays"),
+                       acco::usage_error);
+  const auto make = [](std::size_t count) {
+    return acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, count};
+  };
+  using tensors = std::vector<acco::tensor_memory<float>>;
+  {
+    auto first = make(40);
+    first.adopt(p, g);
+    auto second = make(40);
+    CHECK_THROWS_WITH_AS(second.adopt(free_p, g), doctest::Contains("another optimizer"), acco::usage_error);
+    auto third = make(20);
+    CHECK_THROWS_WITH_AS(third.adopt(tensors{{p.data() + 20, free_g.data()}}),
+                         doctest::Contains("works in the memory of tensor 'parameters'"), acco::usage_error);
+    second.adopt(free_p, free_g);  // what was refused has claimed nothing
+  }
+  auto again = make(40);
+  again.adopt(p, g);
+  const acco::any_optimizer<float> moved = std::move(again);
+  auto late = make(40);
+  CHECK_THROWS_AS(late.adopt(p, g), acco::usage_error);
+}
+
+TEST_CASE("an empty tensor shares memory with nobody; many tensors are looked at in no time") {
+  acco::parameter_layout layout;
+  layout.add("w", {8});
+  layout.add("nothing", {0, 8});
+  acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
+  std::vector<float> p(8), g(8);
+  using tensors = std::vector<acco::tensor_memory<float>>;
+  CHECK_NOTHROW(training.adopt(tensors{{p.data(), g.data()}, {p.data() + 3, p.data() + 3}}));
+}
+
 TEST_CASE("an empty tensor at the end, and nothing to learn for long, with checks") {
   acco::parameter_layout layout;
   layout.add("a", {5}).add("empty", {0});

@@ -160,6 +160,91 @@ TEST_CASE("parameters that the trainer writes to are found, with the tensor and 
   });
 }
 
+TEST_CASE("gradients that are cleared are found where every micro-batch of a step has the same one") {
+  for (const bool overwrites : {false, true}) {
+    acco::optimizer training{acco::synchronous{.pace = acco::fixed_pace{4}},
+                             acco::sgd{.learning_rate = 1e-3},
+                             acco::host_storage<float>{},
+                             acco::solo_backend{},
+                             count,
+                             checked};
+    training.initialize(std::vector<float>(count, 0.5F));
+    const auto train = [&] {
+      for (int step = 0; step < 30; ++step) {
+        training.step([&](auto p, auto g) {
+          for (std::size_t i = 0; i < count; ++i) {
+            const float own = p[i] - 3.0F - static_cast<float>(i % 7);
+            if (overwrites) {
+              g[i] = own;
+            } else {
+              g[i] = 0;
+              g[i] += own;
+            }
+          }
+          return 1;
+        });
+      }
+    };
+    CHECK_THROWS_WITH_AS(train(), doctest::Contains("gradients() were cleared, or written over"), acco::usage_error);
+    CHECK(training.steps() <= 12);
+  }
+  // The same trainer without the habit, and one whose further micro-batches bring nothing, are told nothing.
+  for (const bool sparse : {false, true}) {
+    acco::optimizer training{acco::synchronous{.pace = acco::fixed_pace{4}},
+                             acco::sgd{.learning_rate = 1e-3},
+                             acco::host_storage<float>{},
+                             acco::solo_backend{},
+                             count,
+                             checked};
+    training.initialize(std::vector<float>(count, 0.5F));
+    std::vector<float> plain(count, 0.5F);
+    for (int step = 0; step < 200; ++step) {
+      int micro_batch = 0;
+      training.step([&](auto p, auto g) {
+        for (std::size_t i = 0; i < count && !(sparse && micro_batch > 0); ++i) g[i] += p[i] - 3.0F - static_cast<float>(i % 7);
+        ++micro_batch;
+        return 1;
+      });
+      for (std::size_t i = 0; i < count; ++i)
+        plain[i] -= 1e-3F * (plain[i] - 3.0F - static_cast<float>(i % 7)) / (sparse ? 4.0F : 1.0F);
+    }
+    double worst = 0;
+    for (std::size_t i = 0; i < count; ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(training.parameters()[i] - plain[i])));
+    CHECK(worst < 1e-3);  // marks leave rounding only
+  }
+}
+
+TEST_CASE("a learning rate that stays 0 is found, on every rank alike") {
+  acco::options chosen = checked;
+  chosen.empty_limit = 12;
+  chosen.learning_rate = acco::warmup_linear{.warmup = 5, .total = 200};  // meant in steps
+  std::vector<std::string> found(2);
+  CHECK_THROWS_AS(
+      acco::threads_backend::run(2,
+                                 [&](acco::threads_backend const& world) {
+                                   acco::optimizer training{
+                                       acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, count, chosen};
+                                   training.initialize(std::vector<float>(count, 0.5F));
+                                   try {
+                                     for (int step = 0; step < 30; ++step) {
+                                       training.step([](auto, auto g) {
+                                         for (float& each : g) each += 1;
+                                         return 8192;
+                                       });
+                                     }
+                                   } catch (acco::usage_error const& e) {
+                                     found[static_cast<std::size_t>(world.rank())] = e.what();
+                                     throw;
+                                   }
+                                 }),
+      acco::usage_error);
+  for (std::string const& each : found) {
+    CHECK(each.find("the learning rate has been 0 in 13 steps in a row") != std::string::npos);
+    CHECK(each.find("acco::in_steps") != std::string::npos);
+  }
+}
+
 TEST_CASE("weights that are written between the last report and finish are found there; who rests may write and hand them over") {
   if (skipped_as_race()) return;
   every_schedule([](auto schedule) {

@@ -172,7 +172,7 @@ TEST_CASE("step() takes callables without arguments, and those that return a wei
     CHECK(report.step_weight == 8);
     CHECK(report.step_loss == 0);
     CHECK(training.parameters()[1] == -1);
-    CHECK_THROWS_AS(training.step([]() -> double { throw std::out_of_range("no more data"); }), std::out_of_range);
+    CHECK_THROWS_AS(training.step([]() -> int { throw std::out_of_range("no more data"); }), std::out_of_range);
     CHECK(training.step([] { return std::size_t{3}; }).step == 2);  // the training goes on
     training.finish();
   });

@@ -14,7 +14,7 @@ namespace {
 /// Gradient descent with decoupled decay.
 struct descent {
   double learning_rate = 0.05, weight_decay = 0;
-  static constexpr char const* name = "descent";
+  [[maybe_unused]] static constexpr char const* name = "descent";
   static constexpr std::size_t slot_count = 0;
   struct constants {
     double rate, keep;
@@ -34,7 +34,7 @@ static_assert(acco::update_rule<descent>);
 /// decay: its third slot is the largest v so far.
 struct amsgrad {
   double learning_rate = 0.01, beta1 = 0.9, beta2 = 0.9, epsilon = 1e-2, weight_decay = 0;
-  static constexpr char const* name = "amsgrad";
+  [[maybe_unused]] static constexpr char const* name = "amsgrad";
   static constexpr std::size_t slot_count = 3;
   struct constants {
     double rate, keep, beta1, beta2, epsilon;

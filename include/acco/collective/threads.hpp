@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -149,27 +150,35 @@ class threads_backend {
     const std::vector<threads_backend> handles = world(ranks);
     std::mutex mutex;
     std::exception_ptr cause, consequence;
+    const auto trains = [&](threads_backend const& handle) {
+      const auto record = [&](std::exception_ptr& where, char const* what) {
+        const std::lock_guard lock(mutex);
+        if (!where) where = std::current_exception();
+        handle.world_->fail(handle.rank_, what);
+      };
+      try {
+        function(handle);
+        handle.world_->leave(handle.rank_);
+      } catch (peer_error const& e) {
+        record(consequence, e.what());
+      } catch (std::exception const& e) {
+        record(cause, e.what());
+      } catch (...) {
+        record(cause, "an exception that is not a std::exception");
+      }
+    };
     {
       std::vector<std::jthread> threads;
       threads.reserve(handles.size());
-      for (threads_backend const& handle : handles) {
-        threads.emplace_back([&, handle] {
-          const auto record = [&](std::exception_ptr& where, char const* what) {
-            const std::lock_guard lock(mutex);
-            if (!where) where = std::current_exception();
-            handle.world_->fail(handle.rank_, what);
-          };
-          try {
-            function(handle);
-            handle.world_->leave(handle.rank_);
-          } catch (peer_error const& e) {
-            record(consequence, e.what());
-          } catch (std::exception const& e) {
-            record(cause, e.what());
-          } catch (...) {
-            record(cause, "an exception that is not a std::exception");
-          }
-        });
+      try {
+        for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
+      } catch (std::system_error const& e) {  // those that were started are not to wait for the others
+        const auto first = static_cast<int>(threads.size());
+        const text reason("its thread cannot be started: ", std::string_view(e.what()));
+        const std::lock_guard lock(mutex);
+        cause = std::make_exception_ptr(usage_error({.rank = first, .round = -1, .phase = "start-up"}, reason,
+                                                    text("Use fewer ranks: this system has no room for ", ranks, " threads")));
+        for (int rank = first; rank < ranks; ++rank) handles.front().world_->fail(rank, reason.view());
       }
     }
     if (cause) std::rethrow_exception(cause);
@@ -178,7 +187,9 @@ class threads_backend {
 
   /// The handles of a new world, for programs that start their threads themselves.
   [[nodiscard]] static std::vector<threads_backend> world(int ranks) {
-    if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
+    constexpr int most = 65536;
+    if (ranks < 1 || ranks > most)
+      throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use 1 to ", most, " ranks"));
     const auto all = std::make_shared<threads_world>(ranks);
     std::vector<threads_backend> handles;
     handles.reserve(static_cast<std::size_t>(ranks));

@@ -75,6 +75,11 @@ class parameter_layout {
       throw usage_error({}, text("tensor name '", name, "' is ", name.empty() ? "empty" : "used twice"),
                         text("Give every tensor its own name"));
     }
+    if (name.size() > longest_name || shape.size() > most_dimensions) {
+      throw usage_error({},
+                        text("tensor '", name, "' has ", shape.size(), " dimensions and a name of ", name.size(), " characters"),
+                        text("At most ", most_dimensions, " dimensions and ", longest_name, " characters are possible"));
+    }
     std::size_t elements = 1;
     for (const std::size_t extent : shape) {
       if (__builtin_mul_overflow(elements, extent, &elements)) elements = ~std::size_t{0};
@@ -83,11 +88,6 @@ class parameter_layout {
     if (__builtin_add_overflow(size_, elements, &end) || end > most_elements) {
       throw usage_error({}, text("tensor '", name, "' makes the layout larger than the address space"),
                         text("Check its shape: a negative number becomes a huge one"));
-    }
-    if (name.size() > longest_name || shape.size() > most_dimensions) {
-      throw usage_error({},
-                        text("tensor '", name, "' has ", shape.size(), " dimensions and a name of ", name.size(), " characters"),
-                        text("At most ", most_dimensions, " dimensions and ", longest_name, " characters are possible"));
     }
     entry& added = entries_.emplace_back();
     for (const char c : name) added.name[added.name_size++] = c;

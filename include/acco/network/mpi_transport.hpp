@@ -242,11 +242,13 @@ class mpi_transport {
   }
   /// Throws where MPI has not been initialized.
   static int thread_level() {
-    int initialized = 0, level = MPI_THREAD_SINGLE;
+    int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialized);
-    if (initialized == 0) {
-      throw usage_error({}, text("mpi_backend was made before MPI was initialized"),
-                        text("Call MPI_Init_thread first, or use acco::mpi_backend::run"));
+    MPI_Finalized(&finalized);
+    if (initialized == 0 || finalized != 0) {
+      throw usage_error(
+          {}, text("mpi_backend was made ", initialized == 0 ? "before MPI was initialized" : "after MPI had been finalized"),
+          text("MPI lives once a process: make it after MPI_Init_thread and before MPI_Finalize, or use acco::mpi_backend::run"));
     }
     MPI_Query_thread(&level);
     return level;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <new>
@@ -18,6 +19,7 @@
 
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
+#include "acco/round/adopted_memory.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
@@ -66,7 +68,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
   ~round_engine() override {
-    membership_.end(in_flight_);
+    if (membership_.end(in_flight_) && checks_habits_ && (in_flight_ || micro_batches_ != 0)) {
+      std::fprintf(stderr,
+                   "acco: rank %d: an optimizer was destroyed without finish(): its last micro-batches are not in the weights.\n",
+                   backend().rank());
+    }
     queue().stop();
   }
 
@@ -102,6 +108,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     works_.state().begin_averages(queue());
     queue().wait();
   }
+  [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes) override { return adopted_.claim(memory, bytes); }
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
     accumulator_.adopt(parameters, gradients);
     initialize(parameters);
@@ -460,12 +467,20 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     for (double& each : norms_) each = weight > 0 ? gradient_norm(each, weight) : 0;
   }
 
-  /// Throws, on every rank alike, where gradients are missing on all of them.
+  /// Throws, on every rank alike, where gradients are missing on all of them, or nothing is learned from them.
   void look_for_gradients(round_plan const& plan) {
     round_numbers const& n = works_.numbers();
     if (commits(plan) && n.step_weight > 0 && !n.skip) {
       silent_steps_ = n.squares_all == 0 ? silent_steps_ + 1 : 0;
       had_gradients_ = had_gradients_ || n.squares_all != 0;
+      idle_steps_ = rate_ == 0 ? idle_steps_ + 1 : 0;
+    }
+    if (idle_steps_ > options_.empty_limit) {
+      membership_.together([&] {
+        throw usage_error(queue().place, text("the learning rate has been 0 in ", idle_steps_, " steps in a row"),
+                          text("Shapes count samples: where warm-up and total are meant in steps, write acco::in_steps{...}. "
+                               "Where this is meant, options::check_habits = habit_checks::off"));
+      });
     }
     const double unseen = n.all.unseen, ranks = backend().size();
     const bool same = unseen > 0 && ranks * n.all.unseen_squared == unseen * unseen;
@@ -516,6 +531,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   options options_;
   bool waits_;  // whether the computation waits for rounds
   partition shares_;
+  adopted_memory adopted_;  // the trainer's arrays that the accumulator works in
   gradient_accumulator<Storage> accumulator_;
   bool checks_habits_;
   habit_watch<Storage> habits_;
@@ -533,7 +549,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   std::uint64_t steps_ = 0;      // updates committed
   double samples_ = 0;           // weight committed
   round_counts step_;            // of the rounds of the step so far, over all ranks
-  std::size_t skipped_in_a_row_ = 0, empty_in_a_row_ = 0, silent_steps_ = 0;
+  std::size_t skipped_in_a_row_ = 0, empty_in_a_row_ = 0, silent_steps_ = 0, idle_steps_ = 0;
   bool had_gradients_ = false;
   double seconds_of_[2] = {};  // of the last estimate and commit
   round_totals sums_;

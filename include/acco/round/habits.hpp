@@ -195,8 +195,9 @@ class habit_watch {
       changed += (now - was) * (now - was);
       size += now * now;
     }
-    if (before == 0 || changed == 0) return;
-    suspicion_ += ((changed < size ? changed / size : 1) - suspicion_) / 8;
+    if (before == 0) return;
+    const bool other = changed > 0 && changed < size;  // else it brought nothing, or what was there has gone
+    suspicion_ += ((other ? changed / size : 1) - suspicion_) / 8;
     if (content_ == 1) stands_still_ += ((size < 1.4 * before ? 1 : 0) - stands_still_) / 8;  // two that agree make four times
     if (suspicion_ < 0.75 && stands_still_ < 0.75) {
       ignored_ = 0;

@@ -29,6 +29,9 @@ struct tensor_spans {
   std::span<Gradient> gradients;
 };
 
+/// Whose memory a stretch that is to be adopted overlaps.
+enum class memory_shared_with { nobody, itself, another };
+
 /// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order of calls
 /// and the sizes of spans have been checked.
 template <class Parameter, class Gradient>
@@ -40,6 +43,8 @@ class training_engine {
   virtual ~training_engine() = default;
 
   virtual void initialize(std::span<Parameter const> values) = 0;
+  /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, nothing has been claimed.
+  [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes) = 0;
   virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) = 0;
   virtual void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) = 0;
   virtual void set_parameters(std::span<Parameter const> values) = 0;

@@ -134,10 +134,14 @@ struct warmup_cosine_restarts {
     if (stretch == 1) {
       since = std::fmod(since, length);
     } else {
-      while (since >= length) {
-        since -= length;
-        length *= stretch;
-      }
+      // k whole periods take length (stretch^k - 1) / (stretch - 1); the logarithm may miss k by one.
+      const double growth = stretch - 1, log_stretch = std::log1p(growth);
+      const auto begin_of = [&](double k) { return period * std::expm1(k * log_stretch) / growth; };
+      double k = std::floor(std::log1p(since / period * growth) / log_stretch);
+      if (k > 0 && begin_of(k) > since) --k;
+      if (begin_of(k + 1) <= since) ++k;
+      since -= begin_of(k);
+      length *= std::exp(k * log_stretch);
     }
     return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * since / length));
   }

@@ -3,7 +3,7 @@
 set(VCPKG_BUILD_TYPE release) # headers: one build tree is enough
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
 
-vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DACCO_BUILD_TESTS=OFF -DACCO_BUILD_EXAMPLES=OFF)
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DACCO_BUILD_TESTS=OFF -DACCO_BUILD_EXAMPLES=OFF -DACCO_BUILD_C=OFF)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH share/cmake/acco)
 file(MAKE_DIRECTORY "${CURRENT_PACKAGES_DIR}/lib/pkgconfig")
