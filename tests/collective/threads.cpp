@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ctime>
+#include <fstream>
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <acco/collective/threads.hpp>
 
@@ -38,6 +43,51 @@ TEST_CASE("a rank that waits sleeps: it uses no processor time") {
     queue.wait();
     if (world.rank() == 0) CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.15);
   });
+}
+
+TEST_CASE("a thread that cannot be started ends the ranks that were") {
+#if defined(ACCO_SANITIZED) || !defined(__GLIBC__)
+  MESSAGE("skipped: the address space is filled with stacks, which sanitizers do not bear");
+#else
+  pthread_attr_t before, huge;
+  REQUIRE(pthread_getattr_default_np(&before) == 0);
+  REQUIRE(pthread_attr_init(&huge) == 0);
+  constexpr std::size_t stack = std::size_t{1} << 30U;  // of which the limit below has room for a few
+  REQUIRE(pthread_attr_setstacksize(&huge, stack) == 0);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  REQUIRE(pages != 0);
+  rlimit room;
+  REQUIRE(getrlimit(RLIMIT_AS, &room) == 0);
+  const rlimit little{pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + 5 * stack, room.rlim_max};
+  constexpr int ranks = 16;
+  std::vector<std::string> heard(ranks);
+  REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  REQUIRE(setrlimit(RLIMIT_AS, &little) == 0);
+  std::string what;
+  int rank = -1;
+  try {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // meanwhile the room is used up; a queue needs threads, too
+      setrlimit(RLIMIT_AS, &room);
+      pthread_setattr_default_np(&before);
+      try {
+        (void)world.split(0, 0, 60);
+      } catch (acco::error const& e) {
+        heard[static_cast<std::size_t>(world.rank())] = e.what();
+        throw;
+      }
+    });
+  } catch (acco::usage_error const& e) {
+    what = e.what();
+    rank = e.rank();
+  }
+  CHECK(what.find("its thread cannot be started: ") != std::string::npos);
+  CHECK(what.find("Use fewer ranks") != std::string::npos);
+  REQUIRE(rank > 0);
+  for (int r = 0; r < rank; ++r)
+    CHECK(heard[static_cast<std::size_t>(r)].find("its thread cannot be started") != std::string::npos);
+#endif
 }
 
 TEST_CASE("ranks that call different things are told so") {

@@ -174,11 +174,15 @@ class threads_backend {
         for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
       } catch (std::system_error const& e) {  // those that were started are not to wait for the others
         const auto first = static_cast<int>(threads.size());
-        const text reason("its thread cannot be started: ", std::string_view(e.what()));
         const std::lock_guard lock(mutex);
-        cause = std::make_exception_ptr(usage_error({.rank = first, .round = -1, .phase = "start-up"}, reason,
-                                                    text("Use fewer ranks: this system has no room for ", ranks, " threads")));
-        for (int rank = first; rank < ranks; ++rank) handles.front().world_->fail(rank, reason.view());
+        try {
+          throw usage_error({.rank = first, .round = -1, .phase = "start-up"},
+                            text("its thread cannot be started: ", std::string_view(e.what())),
+                            text("Use fewer ranks: this system has no room for ", ranks, " threads"));
+        } catch (usage_error const& failed) {
+          cause = std::current_exception();
+          for (int rank = first; rank < ranks; ++rank) handles.front().world_->fail(rank, failed.what());
+        }
       }
     }
     if (cause) std::rethrow_exception(cause);
