@@ -18,7 +18,7 @@ file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 file(WRITE ${WORK}/fit.f90 "${program}\n")
 separate_arguments(LIBRARIES UNIX_COMMAND "${LIBRARIES}")
-execute_process(COMMAND ${gfortran} -O1 -std=f2018 -Wall -Wextra -Werror -ffree-line-length-none fit.f90 ${LIBRARIES} -o fit WORKING_DIRECTORY ${WORK}
+execute_process(COMMAND ${gfortran} -O1 -std=f2018 -Wall -Wextra -Werror fit.f90 ${LIBRARIES} -o fit WORKING_DIRECTORY ${WORK}
                 RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "gfortran:\n${out}")

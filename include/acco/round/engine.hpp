@@ -418,7 +418,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
     if (n.skip) scaler_.overflowed(n.loss_scale);
     tell_norms();
-    skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
+    if (commits(plan)) skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
     seconds_of_[commits(plan) ? 1 : 0] = works_.times().seconds();
     if (schedule_->measures() && !commits(plan) && n.all.finishing == 0) {
       const auto ranks = static_cast<double>(backend().size());
