@@ -185,6 +185,14 @@ inline void check_maps() {
                  [&] { (void)matrix<Eigen::Matrix<float, 3, 2, Eigen::RowMajor>>(training, "weight"); });
   demand_refused("tensor 'bias' of shape [4] is no vector of 1 x 5",
                  [&] { (void)acco::attach::parameters<Eigen::Matrix<float, 1, 5>>(training, "bias"); });
+  using tight = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, 2, 4>;
+  const tight copy = acco::attach::parameters<tight>(training, "weight");
+  demand(copy.rows() == 2 && copy.cols() == 3 && copy(1, 2) == w(1, 2), "a matrix of sizes up to a maximum");
+  using too_tight = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, 2, 2>;
+  demand_refused("tensor 'weight' of shape [2, 3] is no matrix of up to 2 x up to 2",
+                 [&] { (void)acco::attach::parameters<too_tight>(training, "weight"); });
+  demand_refused("tensor 'bias' of shape [4] is no vector of up to 3 x 1",
+                 [&] { (void)acco::attach::parameters<Eigen::Matrix<float, Eigen::Dynamic, 1, 0, 3, 1>>(training, "bias"); });
   std::vector<float> less(5);
   demand_refused("tensor 'weight' was asked for in an array of 5 elements, the layout has 19",
                  [&] { (void)acco::attach::map<rows>(layout, std::span(less), "weight"); });
@@ -198,6 +206,16 @@ inline void check_maps() {
   demand(matrix<rows>(apart, "weight").gradients.data() == gradients.data(), "adopted tensors");
   demand(acco::attach::parameters<Eigen::VectorXf>(apart, "bias")[0] == 6, "a frozen one");
   demand_refused("tensor 'bias' was adopted without gradients", [&] { (void)matrix<Eigen::VectorXf>(apart, "bias"); });
+
+  using table = Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  auto [t, dt] = matrix<table>(apart, "weight");
+  static_assert(std::is_same_v<decltype(t), Eigen::Map<table const>> && std::is_same_v<decltype(dt), Eigen::Map<table>>);
+  dt += t * t;  // element by element
+  demand(gradients[layout["weight"].offset + 5] == 25, "an array");
+  acco::parameter_layout of_arrays;
+  acco::attach::add(of_arrays, "table", table(2, 3));
+  acco::attach::add(of_arrays, "column", Eigen::ArrayXf(4));
+  demand(of_arrays["table"].shape.size() == 2 && of_arrays["column"].shape.size() == 1, "shapes of arrays");
 }
 
 inline void check_all(symbols const& text) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of a layout as matrices and vectors of Eigen (component `eigen`), by name and without a copy.
+// Tensors of a layout as matrices, vectors and arrays of Eigen (component `eigen`), by name and without a copy.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace ACCO_NAMESPACE::attach {
 
-/// Appends a tensor of a matrix's shape, {rows, columns}, or a vector's, {size}, to the layout: its name must be new. The values
-/// are not looked at. Throws what `parameter_layout::add` throws.
+/// Appends a tensor of a matrix's shape, {rows, columns}, or a vector's, {size}, to the layout: its name must be new. An array is
+/// like a matrix. The values are not looked at. Throws what `parameter_layout::add` throws.
 template <class Matrix>
-parameter_layout& add(parameter_layout& layout, std::string_view name, Eigen::MatrixBase<Matrix> const& like,
+parameter_layout& add(parameter_layout& layout, std::string_view name, Eigen::DenseBase<Matrix> const& like,
                       std::size_t group = 0) {
   const auto rows = static_cast<std::size_t>(like.rows()), columns = static_cast<std::size_t>(like.cols());
   if constexpr (Matrix::IsVectorAtCompileTime) {
@@ -28,14 +28,19 @@ parameter_layout& add(parameter_layout& layout, std::string_view name, Eigen::Ma
   }
 }
 
-/// `Matrix` with other numbers, and as row-major as it was.
+/// `Matrix` with other numbers: an array where it is one, and as row-major as it was.
 template <class Matrix, class Number>
-using with_numbers = Eigen::Matrix<Number, Matrix::RowsAtCompileTime, Matrix::ColsAtCompileTime, Matrix::Options,
-                                   Matrix::MaxRowsAtCompileTime, Matrix::MaxColsAtCompileTime>;
+using with_numbers =
+    std::conditional_t<std::is_base_of_v<Eigen::ArrayBase<Matrix>, Matrix>,
+                       Eigen::Array<Number, Matrix::RowsAtCompileTime, Matrix::ColsAtCompileTime, Matrix::Options,
+                                    Matrix::MaxRowsAtCompileTime, Matrix::MaxColsAtCompileTime>,
+                       Eigen::Matrix<Number, Matrix::RowsAtCompileTime, Matrix::ColsAtCompileTime, Matrix::Options,
+                                     Matrix::MaxRowsAtCompileTime, Matrix::MaxColsAtCompileTime>>;
 
 /// A tensor's elements, which lie at `elements`, as a matrix or vector: a map that is `const` where `Number` is. Valid as long as
-/// they lie there. A tensor of two dimensions is a row-major `Eigen::Matrix`; of one dimension, a vector (column or row); of
-/// none, a vector of one. Fixed sizes are compared, dynamic ones follow the tensor. Throws `usage_error` on another shape.
+/// they lie there. A tensor of two dimensions is a row-major `Eigen::Matrix` or `Eigen::Array`; of one dimension, a vector
+/// (column or row); of none, a vector of one. Fixed sizes are compared, dynamic ones follow the tensor up to their maximum.
+/// Throws `usage_error` on another shape.
 template <class Matrix, class Number>
 [[nodiscard]] auto map(parameter_layout::tensor const& tensor, Number* elements) {
   static_assert(Matrix::IsVectorAtCompileTime || Matrix::IsRowMajor,
@@ -45,6 +50,7 @@ template <class Matrix, class Number>
       std::is_same_v<typename Matrix::Scalar, std::remove_const_t<Number>>,
       "acco: the matrix's numbers are not the optimizer's: a float matrix maps parameters and gradients that are float");
   constexpr int rows_wanted = Matrix::RowsAtCompileTime, columns_wanted = Matrix::ColsAtCompileTime;
+  constexpr int most_rows = Matrix::MaxRowsAtCompileTime, most_columns = Matrix::MaxColsAtCompileTime;
   constexpr bool vector = Matrix::IsVectorAtCompileTime;
   const std::size_t dimensions = tensor.shape.size();
   bool fits = dimensions == 2 || (vector && dimensions < 2);
@@ -53,19 +59,26 @@ template <class Matrix, class Number>
     columns = rows;
     rows = 1;
   }
-  const auto agrees = [](int wanted, std::size_t extent) {
-    return wanted == Eigen::Dynamic || static_cast<std::size_t>(wanted) == extent;
+  const auto agrees = [](int wanted, int most, std::size_t extent) {
+    if (wanted != Eigen::Dynamic) return static_cast<std::size_t>(wanted) == extent;
+    return most == Eigen::Dynamic || static_cast<std::size_t>(most) >= extent;
   };
-  fits = fits && agrees(rows_wanted, rows) && agrees(columns_wanted, columns);
+  fits = fits && agrees(rows_wanted, most_rows, rows) && agrees(columns_wanted, most_columns, columns);
   if (!fits) {
     text shape("[");
     for (std::size_t k = 0; k < dimensions; ++k) shape.append(k == 0 ? "" : ", ").append(tensor.shape[k]);
     shape.append("]");
     text wanted(vector ? "vector of " : "matrix of ");
-    const auto extent_wanted = [&](int extent) { extent == Eigen::Dynamic ? wanted.append("any") : wanted.append(extent); };
-    extent_wanted(rows_wanted);
+    const auto extent_wanted = [&](int extent, int most) {
+      if (most == Eigen::Dynamic) {
+        wanted.append("any");
+      } else {
+        wanted.append(extent == Eigen::Dynamic ? "up to " : "").append(most);
+      }
+    };
+    extent_wanted(rows_wanted, most_rows);
     wanted.append(" x ");
-    extent_wanted(columns_wanted);
+    extent_wanted(columns_wanted, most_columns);
     throw usage_error(
         {}, text("tensor '", tensor.name, "' of shape ", shape, " is no ", wanted),
         text("Ask for a matrix where the layout has two dimensions, for a vector where it has one, and for its sizes"));
