@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -129,9 +130,22 @@ inline void check_schedules(torch::Tensor const& text) {
   }
 }
 
+template <class Schedule>
+acco::any_optimizer<float> alone(acco::parameter_layout const& layout, Schedule const& schedule) {
+  return acco::optimizer{schedule, acco::sgd{.learning_rate = 1}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
+}
 inline acco::any_optimizer<float> alone(acco::parameter_layout const& layout) {
-  return acco::optimizer{acco::synchronous{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 1},
-                         acco::host_storage<float>{}, acco::solo_backend{}, layout};
+  return alone(layout, acco::synchronous{.pace = acco::fixed_pace{1}});
+}
+
+/// Demands that torch refuses the backward of a graph whose weights have changed since.
+inline void demand_out_of_date(torch::Tensor const& loss, std::string const& after) {
+  try {
+    loss.backward();
+  } catch (c10::Error const&) {
+    return;
+  }
+  throw std::runtime_error("check failed: torch refuses a graph of before " + after);
 }
 
 inline void check_layout() {
@@ -183,18 +197,95 @@ inline void check_gradients() {
   auto old = net->weight.square().sum();
   net->weight.sum().backward();
   training.accumulated(acco::attach::micro_batch_means{.weight = 0.5});
-  bool out_of_date = false;
-  try {
-    old.backward();
-  } catch (c10::Error const&) {
-    out_of_date = true;
-  }
-  demand(out_of_date && net->weight[0][1].item().toFloat() == -9, "a graph of before the update is refused by torch");
+  demand_out_of_date(old, "the update");
+  demand(net->weight[0][1].item().toFloat() == -9, "half a sample moves it like a whole one");
   acco::attach::torch_training moved(std::move(training));
   (net->weight.sum() * 1).backward();
   moved.accumulated(acco::attach::micro_batch_means{.weight = 1});
   moved.finish();
   demand(net->weight[0][1].item().toFloat() == -10 && moved.optimizer().steps() == 5, "it may be moved");
+}
+
+/// Gradients of other losses, which lie in `grad()` when a step begins, are nobody's.
+inline void check_foreign_gradients() {
+  line_impl generator, discriminator;
+  acco::attach::torch_training trains_generator(generator, alone(acco::attach::layout_of(generator)));
+  acco::attach::torch_training trains_discriminator(discriminator, alone(acco::attach::layout_of(discriminator)));
+  for (int k = 0; k < 2; ++k) {
+    trains_discriminator.step([&] {
+      (discriminator.weight.sum() * 3).backward();
+      return acco::micro_batch_sums{.weight = 1};
+    });
+    trains_generator.step([&] {  // fills grad() of both
+      (generator.weight * discriminator.weight.square() * 100).sum().backward();
+      return acco::micro_batch_sums{.weight = 1};
+    });
+  }
+  demand(discriminator.weight.grad().defined(), "the generator's loss has reached the discriminator");
+  demand(discriminator.weight[0][1].item().toFloat() == -5, "the discriminator makes two steps along 3");
+  discriminator.zero_grad();  // as a loop without step() must
+  discriminator.weight.sum().backward();
+  trains_discriminator.accumulated(acco::micro_batch_sums{.weight = 1});
+  demand(discriminator.weight[0][1].item().toFloat() == -6, "and a third one along 1");
+
+  line_impl net;
+  acco::attach::torch_training training(net, alone(acco::attach::layout_of(net)));
+  bool fails = true;
+  const auto attempt = [&] {
+    net.weight.sum().backward();
+    if (std::exchange(fails, false)) throw std::domain_error("after backward");
+    return acco::attach::micro_batch_means{.weight = 1};
+  };
+  try {
+    training.step(attempt);
+  } catch (std::domain_error const&) {
+    training.step(attempt);
+  }
+  demand(!fails && net.weight[0][1].item().toFloat() == 0, "an attempt that threw does not count");
+}
+
+/// A mean over no samples is NaN; the gradients of sums are added whatever the weight.
+inline void check_empty_batch() {
+  line_impl net;
+  acco::attach::torch_training training(net, alone(acco::attach::layout_of(net), acco::synchronous{.pace = acco::fixed_pace{2}}));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  net.weight.sum().backward();
+  demand(!training.accumulated(acco::attach::micro_batch_means{.weight = 4, .mean_loss = 2}), "half a step");
+  (net.weight * std::numeric_limits<float>::infinity()).sum().backward();
+  auto report = training.accumulated(acco::attach::micro_batch_means{.weight = 0, .mean_loss = nan});
+  demand(report && report->step_loss == 2 && report->step_weight == 4, "an empty batch leaves the loss as it is");
+  demand(net.weight[0][1].item().toFloat() == 0, "and adds no gradient");
+  demand(!net.weight.grad().defined(), "what it brought is dropped");
+  net.weight.sum().backward();
+  training.accumulated(acco::micro_batch_sums{.weight = 1});
+  (net.weight.sum() * 2).backward();  // a penalty, say
+  training.accumulated(acco::micro_batch_sums{.weight = 0});
+  demand(net.weight[0][1].item().toFloat() == -3, "a sum without weight is added");
+}
+
+/// Torch knows when weights have changed in place.
+inline void check_graphs() {
+  line_impl net;
+  auto old = net.weight.square().sum();
+  acco::attach::torch_training training(net, alone(acco::attach::layout_of(net), acco::delayed{.pace = acco::fixed_pace{1}}));
+  demand_out_of_date(old, "the module was attached");
+  training.step([&] {
+    net.weight.sum().backward();
+    return acco::micro_batch_sums{.weight = 1};
+  });
+  const float before = net.weight[0][1].item().toFloat();
+  old = net.weight.square().sum();
+  training.finish(acco::unfinished::commit);
+  demand(net.weight[0][1].item().toFloat() != before, "finish changes weights");
+  demand_out_of_date(old, "finish");
+  old = net.weight.square().sum();
+  net.weight.sum().backward();
+  demand_refused("set_parameters got 2 parameters, the layout has 5", [&] { training.set_parameters(std::vector<float>(2)); });
+  demand(net.weight.grad().defined(), "what was refused has dropped no gradient");
+  training.set_parameters(std::vector<float>{1, 2, 3, 4, 5});
+  demand(net.weight[0][1].item().toFloat() == 2 && net.other[2].item().toFloat() == 5, "set_parameters changes weights");
+  demand(!net.weight.grad().defined(), "set_parameters drops gradients of before");
+  demand_out_of_date(old, "set_parameters");
 }
 
 /// What the layout freezes is not trained, whether it requires a gradient or not.
@@ -209,10 +300,15 @@ inline void check_frozen() {
   demand(!net.other.grad().defined(), "the gradient of the other is dropped");
 }
 
+struct square_impl : torch::nn::Module {
+  square_impl() : weight(register_parameter("weight", torch::ones({2, 2}))) {}
+  torch::Tensor weight;
+};
+
 /// A fresh module, attached, changed, and asked again.
-template <class Change>
+template <class Module = line_impl, class Change>
 void demand_change_refused(std::string_view words, Change&& change) {
-  auto net = std::make_shared<line_impl>();
+  auto net = std::make_shared<Module>();
   acco::attach::torch_training training(*net, alone(acco::attach::layout_of(*net)));
   net->weight.sum().backward();
   change(*net);
@@ -230,6 +326,11 @@ inline void check_refusals() {
   line_impl views;
   views.register_parameter("view", views.other.detach().slice(0, 1, 3));
   demand_refused("parameters 'other' and 'view' share memory, and are two tensors", [&] { layout_of(views); });
+
+  demand_refused("torch_layout_options::groups[1].holds is empty", [&] {
+    const auto none = [](std::string_view) { return false; };
+    (void)acco::attach::layout_of(line_impl(), {.groups = {{none, {}}, {nullptr, {}}}});
+  });
 
   acco::parameter_layout short_one, strange, flat;
   short_one.add("weight", {1, 2});
@@ -255,6 +356,19 @@ inline void check_refusals() {
     of.to(torch::kFloat32);
     of.weight.mutable_grad() = torch::ones({1, 2});
   });
+  const auto reshaped = [](std::string_view name) {
+    return "parameter '" + std::string(name) + "' has another shape, element type or strides than when the module was attached";
+  };
+  demand_change_refused<square_impl>(reshaped("weight"), [](square_impl& of) { of.weight.set_data(of.weight.data().t()); });
+  demand_change_refused(reshaped("other"), [](line_impl& of) { of.other.set_data(of.other.data().narrow(0, 0, 2)); });
+  demand_change_refused(reshaped("weight"), [](line_impl& of) { of.weight.set_data(of.weight.data().view({2, 1})); });
+  demand_change_refused(reshaped("other"),
+                        [](line_impl& of) { of.other.set_data(of.other.data().view(torch::kFloat16).narrow(0, 0, 3)); });
+  line_impl left;
+  acco::attach::torch_training keeps(left, alone(layout_of(left)));
+  const auto memory = left.weight.storage();
+  left.weight.set_data(torch::ones({1, 2}));
+  demand(memory.use_count() > 1, "memory in which the optimizer works lives on");
   demand_change_refused("parameter 'other' was trained when the module was attached, and is frozen now",
                         [](line_impl& of) { of.other.requires_grad_(false); });
 }
@@ -262,6 +376,9 @@ inline void check_refusals() {
 inline void check_all(torch::Tensor const& text) {
   check_layout();
   check_gradients();
+  check_foreign_gradients();
+  check_empty_batch();
+  check_graphs();
   check_frozen();
   check_refusals();
   check_against_torch(text);

@@ -41,9 +41,10 @@ struct torch_layout_options {
 };
 
 /// What a micro-batch brings whose loss is the mean over its samples, as the losses of torch are by default: its gradients are
-/// multiplied by `weight` when they are collected. Where the loss is a sum over samples: `micro_batch_sums`.
+/// multiplied by `weight` when they are collected. A mean over no samples is undefined, NaN in torch: with a weight of 0 neither
+/// the loss nor the gradients count, whatever they are. Where the loss is a sum over samples: `micro_batch_sums`.
 struct micro_batch_means {
-  double weight = 0;     ///< samples (or tokens) over which the loss is the mean
+  double weight = 0;     ///< samples (or tokens) over which the loss is the mean; 0 where there are none
   double mean_loss = 0;  ///< that loss
 };
 
@@ -97,11 +98,17 @@ struct torch_parameter {
 }
 
 /// The layout of a module's parameters: names and shapes, in the order of `parameters_of`. What does not require a gradient is
-/// frozen. Throws `usage_error` like `parameters_of` and `parameter_layout::add`.
+/// frozen. Throws `usage_error` on a group whose `holds` is empty, and like `parameters_of` and `parameter_layout::add`.
 [[nodiscard]] inline parameter_layout layout_of(::torch::nn::Module const& module, torch_layout_options const& options = {}) {
   parameter_layout layout;
   std::vector<std::size_t> numbers;
-  for (torch_group const& each : options.groups) numbers.push_back(layout.add_group(each.group));
+  for (torch_group const& each : options.groups) {
+    if (!each.holds) {
+      throw usage_error({}, text("torch_layout_options::groups[", numbers.size(), "].holds is empty"),
+                        text("Give it a function of a parameter's name, which tells whether the group has it"));
+    }
+    numbers.push_back(layout.add_group(each.group));
+  }
   std::size_t frozen = 0;
   for (torch_parameter const& each : parameters_of(module)) {
     std::size_t group = 0;
@@ -125,7 +132,7 @@ struct torch_parameter {
 ///   acco::attach::torch_training training{*model, acco::optimizer{schedule, acco::adamw{}, acco::host_storage<float>{}, world,
 ///                                                                 acco::attach::layout_of(*model)}};
 ///   auto report = training.step([&] {
-///     model->zero_grad();                                     // harmless, and not needed
+///     model->zero_grad();                                     // harmless; `step` has done it
 ///     auto loss = torch::nn::functional::cross_entropy(model->forward(inputs), targets);
 ///     loss.backward();
 ///     return acco::attach::micro_batch_means{.weight = 32, .mean_loss = loss.item().toDouble()};
@@ -137,9 +144,17 @@ struct torch_parameter {
 /// keeps over several micro-batches; between `backward` and the end of the micro-batch it would erase that micro-batch, which is
 /// an error where it leaves no gradient at all. A parameter without gradient adds nothing.
 ///
-/// The module keeps its parameters: one that gains or loses some, moves them (`to`, `load`) or freezes them is refused, by name,
-/// when the next micro-batch ends. Buffers (running statistics of norms) are each rank's own. Threads: as in `any_optimizer`;
-/// every rank has a module of its own. Movable; the module is to stay where it is, and to outlive this object.
+/// Whatever lies in `grad()` when a micro-batch ends is taken for that micro-batch's. Torch adds to it in every backward that
+/// reaches the module, those of other losses too: a generator's, which goes through this discriminator, or an attempt that threw.
+/// `step` drops such gradients before each micro-batch; a loop that calls `accumulated` itself calls `zero_grad` before backward.
+///
+/// Weights change in place, in a report, in `finish` and in `set_parameters`; a graph that was kept over one of these is out of
+/// date, and torch refuses its backward.
+///
+/// The module keeps its parameters: one that gains or loses some, moves them (`to`, `load`), gives them another shape or freezes
+/// them is refused, by name, when the next micro-batch ends. Buffers (running statistics of norms) are each rank's own. Threads:
+/// as in `any_optimizer`; every rank has a module of its own. Movable; the module is to stay where it is, and to outlive this
+/// object.
 class torch_training {
  public:
   /// `adopt`s the module's parameters: rank 0's values reach every rank's. Gradients of before are dropped. `training` is one
@@ -168,25 +183,29 @@ class torch_training {
       }
       auto sum = frozen ? ::torch::Tensor() : ::torch::zeros(tensor.sizes(), ::torch::kFloat32);
       memory.push_back({tensor.data_ptr<float>(), frozen ? nullptr : sum.data_ptr<float>()});
-      parameters_.push_back({std::move(found[k].name), tensor, tensor.data_ptr<float>(), tensor.requires_grad(), std::move(sum)});
+      parameters_.push_back({std::move(found[k].name), tensor, tensor.detach(), tensor.requires_grad(), std::move(sum)});
     }
-    for (attached& each : parameters_) each.parameter.mutable_grad().reset();
+    drop_gradients();
     training_.adopt(memory);
+    outdate_graphs();
   }
   torch_training(torch_training&&) = default;
   torch_training& operator=(torch_training&&) = delete;  // what it holds may still be in use
 
-  /// Ends a micro-batch whose `grad()`s are those of the mean of its losses. Throws `usage_error`, before anything is changed, on
-  /// a module that is not what it was, or that has no gradient although the weight is above 0; for the rest like
+  /// Ends a micro-batch whose `grad()`s are those of the mean of its losses. Call `zero_grad` before its backward wherever the
+  /// backward of another loss reaches the module: its gradients would be collected, too. Throws `usage_error`, before anything is
+  /// changed, on a module that is not what it was, or that has no gradient although the weight is above 0; for the rest like
   /// `any_optimizer::accumulated`.
   std::optional<round_report> accumulated(micro_batch_means const& means) {
-    return accumulated({.weight = means.weight, .loss_sum = means.weight * means.mean_loss}, means.weight);
+    const double loss_sum = means.weight == 0 ? 0 : means.weight * means.mean_loss;
+    return accumulated({.weight = means.weight, .loss_sum = loss_sum}, means.weight);
   }
-  /// The same where they are those of the sum of its losses.
+  /// The same where they are those of the sum of its losses. They are added as they are, whatever the weight, as gradients in
+  /// `any_optimizer::gradients` are: the penalty of a micro-batch without samples counts.
   std::optional<round_report> accumulated(micro_batch_sums const& sums) { return accumulated(sums, 1); }
 
-  /// One step: calls `micro_batch()`, which runs a backward and returns `micro_batch_means` or `micro_batch_sums`, and
-  /// `accumulated`, until a step is committed; otherwise like `any_optimizer::step`.
+  /// One step: drops what lies in `grad()`, calls `micro_batch()`, which runs a backward and returns `micro_batch_means` or
+  /// `micro_batch_sums`, and `accumulated`, until a step is committed; otherwise like `any_optimizer::step`.
   template <class MicroBatch>
   round_report step(MicroBatch&& micro_batch) {
     using brought = std::remove_cvref_t<decltype(micro_batch())>;
@@ -195,18 +214,28 @@ class torch_training {
         "acco: a micro-batch of torch_training returns micro_batch_means, where the loss is the mean over its samples, or "
         "micro_batch_sums, where it is their sum");
     for (;;) {
+      drop_gradients();
       if (auto const report = accumulated(micro_batch()); report && commits(report->plan)) return *report;
     }
   }
 
   /// Like `any_optimizer::finish`; gradients that were not accumulated are dropped.
   void finish(unfinished rest = unfinished::drop) {
-    for (attached& each : parameters_) each.parameter.mutable_grad().reset();
+    drop_gradients();
+    outdate_graphs();  // before: an error may come after a commit
     training_.finish(rest);
   }
 
-  /// For everything else: samples, norms, `gather_committed`, `sum_over_ranks`, `set_parameters`. Not for `accumulated` and
-  /// `step`, which would not see the gradients.
+  /// Like `any_optimizer::set_parameters`, of `values` in the order of the layout; gradients that were not accumulated are
+  /// dropped.
+  void set_parameters(std::span<float const> values) {
+    training_.set_parameters(values);
+    drop_gradients();
+    outdate_graphs();
+  }
+
+  /// For everything else: samples, norms, `gather_committed`, `sum_over_ranks`. Not for `accumulated` and `step`, which would not
+  /// see the gradients, nor for `finish` and `set_parameters`, after which torch would take graphs of before for valid.
   [[nodiscard]] any_optimizer<float>& optimizer() noexcept { return training_; }
   [[nodiscard]] any_optimizer<float> const& optimizer() const noexcept { return training_; }
 
@@ -214,10 +243,20 @@ class torch_training {
   struct attached {
     std::string name;
     ::torch::Tensor parameter;
-    float* address;       // of its elements
-    bool requires_grad;   // when it was attached
-    ::torch::Tensor sum;  // of its gradients; undefined where it is frozen
+    ::torch::Tensor memory;  // of its elements when it was attached, and their shape: lives on where the module lets go of it
+    bool requires_grad;      // when it was attached
+    ::torch::Tensor sum;     // of its gradients; undefined where it is frozen
   };
+
+  void drop_gradients() {
+    for (attached& each : parameters_) each.parameter.mutable_grad().reset();
+  }
+  /// Tells torch that weights have changed in place: the backward of a graph of before is to say so.
+  void outdate_graphs() {
+    for (attached& each : parameters_) {
+      if (!each.parameter.is_inference()) each.parameter.unsafeGetTensorImpl()->bump_version();  // no graph saves the others
+    }
+  }
 
   std::optional<round_report> accumulated(micro_batch_sums const& sums, double factor) {
     if (!(is_finite(sums.weight) && sums.weight >= 0)) return training_.accumulated(sums.weight);  // which refuses it
@@ -232,17 +271,15 @@ class torch_training {
     const ::torch::NoGradGuard no_graph;
     for (attached& each : parameters_) {
       ::torch::Tensor& gradient = each.parameter.mutable_grad();
-      if (each.sum.defined() && gradient.defined()) each.sum.add_(gradient, factor);
+      if (factor != 0 && each.sum.defined() && gradient.defined()) each.sum.add_(gradient, factor);  // 0 times infinity is NaN
       gradient.reset();
     }
     auto const report = training_.accumulated(sums.weight, sums.loss_sum);
-    if (report) {  // a graph of before is out of date: its backward is to say so
-      for (attached& each : parameters_) each.parameter.unsafeGetTensorImpl()->bump_version();
-    }
+    if (report) outdate_graphs();
     return report;
   }
 
-  /// Throws unless the module's parameters are those that were attached, where they were.
+  /// Throws unless the module's parameters are those that were attached, where and as they were.
   void check_module() const {
     std::size_t k = 0;
     for (auto const& each : module_->named_parameters()) {
@@ -264,9 +301,15 @@ class torch_training {
                         text(let_it_be));
     }
     for (attached const& each : parameters_) {
-      if (!each.parameter.device().is_cpu() || each.parameter.data_ptr() != each.address) {
+      if (!each.parameter.device().is_cpu() || each.parameter.data_ptr() != each.memory.data_ptr()) {
         throw usage_error({}, text("the memory of parameter '", each.name, "' has moved since the module was attached"),
                           text(let_it_be));
+      }
+      if (each.parameter.scalar_type() != each.memory.scalar_type() || each.parameter.sizes() != each.memory.sizes() ||
+          !each.parameter.is_contiguous()) {
+        throw usage_error(
+            {}, text("parameter '", each.name, "' has another shape, element type or strides than when the module was attached"),
+            text(let_it_be));
       }
       if (each.parameter.requires_grad() != each.requires_grad) {
         throw usage_error({},
@@ -277,8 +320,8 @@ class torch_training {
     }
   }
   static constexpr char const* let_it_be =
-      "Let the module be as it is while it is attached: to, load, register_parameter and requires_grad_ come before. Or finish, "
-      "and attach it to a new optimizer";
+      "Let the module be as it is while it is attached: to, load, set_data, register_parameter and requires_grad_ come before. "
+      "Or finish, and attach it to a new optimizer";
 
   ::torch::nn::Module* module_;
   std::vector<attached> parameters_;
