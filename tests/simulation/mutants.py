@@ -135,8 +135,15 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="seconds for each run")
     parser.add_argument("--compiler", default="c++")
+    parser.add_argument("--fresh", action="store_true", help="build nothing: is each mutant's line still there, once?")
     parser.add_argument("--only", default="", help="mutants whose description contains this")
     arguments = parser.parse_args()
+    if arguments.fresh:
+        stale = [m for m in MUTANTS if (ROOT / "include/acco" / m[1]).read_text().count(m[2]) != 1]
+        for name, where, old, *_ in stale:
+            print(f"stale: '{name}': '{old}' does not stand once in acco/{where}")
+        print(f"{len(MUTANTS)} mutants: {len(stale)} stale")
+        return 1 if stale or not MUTANTS else 0
     chosen = [(k, m) for k, m in enumerate(MUTANTS) if arguments.only in m[0]]
     counts = {"died": 0, "survived": 0, "stale": 0, "equal": 0}
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
