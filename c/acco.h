@@ -293,8 +293,8 @@ typedef struct acco_position {
   uint64_t steps;  ///< updates committed so far
 } acco_position;
 /// A factor, finite and 0 or more, for the rule's learning rate: a function of `at` alone, the same on every rank. Called by
-/// acco_initialize and acco_adopt, and when a round starts, under weight_prediction also on a thread of the library's. To fail it returns NaN, which ends the training with
-/// ACCO_ERROR_USAGE. It makes no calls to the optimizer.
+/// acco_initialize and acco_adopt, and when a round starts, under weight_prediction also on a thread of the library's. To fail it
+/// returns NaN, which ends the training with ACCO_ERROR_USAGE. It makes no calls to the optimizer.
 typedef double (*acco_learning_rate_function)(acco_position const* at, void* user);
 
 enum {

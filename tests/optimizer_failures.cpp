@@ -114,7 +114,9 @@ TEST_CASE("a rank that leaves is named at once, not at the deadline, also where 
       }
     });
   }
-  CHECK(contains(what, "rank 0 failed: it destroyed its optimizer without finish(), with a round in flight"));
+  CHECK(contains(
+      what,
+      "rank 0 failed: it destroyed its optimizer without finish(), which every rank calls at the end, with a round in flight"));
 }
 
 TEST_CASE("all ranks may leave with a round in flight") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -340,4 +341,31 @@ TEST_CASE("one learning rate of many that differs by a few millionths is found")
     };
     CHECK_THROWS_AS(run(), acco::mismatch_error);
   });
+}
+
+TEST_CASE("skip_limit counts steps, whatever rounds they take") {
+  const auto steps_until_the_end = [](auto schedule) {
+    acco::optimizer training{schedule,
+                             acco::sgd{},
+                             acco::host_storage<float>{},
+                             acco::solo_backend{},
+                             8,
+                             acco::options{.on_non_finite = acco::non_finite::skip, .skip_limit = 5}};
+    training.initialize(std::vector<float>(8, 1.0F));
+    int committing = 0;
+    try {
+      for (int m = 0; m < 100; ++m) {
+        training.gradients()[3] = std::numeric_limits<float>::infinity();
+        if (auto const report = training.accumulated(1); report && acco::commits(report->plan)) ++committing;
+      }
+    } catch (acco::non_finite_error const& e) {
+      CHECK(std::string(e.what()).find("6 updates in a row were skipped") != std::string::npos);
+    }
+    return committing;
+  };
+  CHECK(steps_until_the_end(acco::synchronous{}) == 5);
+  CHECK(steps_until_the_end(acco::delayed{}) == 5);
+  CHECK(steps_until_the_end(acco::weight_prediction{}) == 5);
+  CHECK(steps_until_the_end(acco::two_phase{}) == 5);
+  CHECK(steps_until_the_end(acco::two_phase{.estimate = acco::block_int4{}}) == 5);
 }
