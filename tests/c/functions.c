@@ -87,6 +87,32 @@ static void structs(void) {
   REFUSED(acco_rule_from_name("sgd", NULL), "acco_rule is NULL");
   REFUSED(acco_init_rule(&rule, 3, ACCO_ADAMW), "struct_size is 3");
 
+  // Numbers that were negative, structs that nobody has initialised.
+  acco_world* alone = NULL;
+  acco_optimizer* none = NULL;
+  acco_schedule wrong;
+  OK(acco_world_solo(&alone));
+  OK(acco_rule_init(&rule, ACCO_SGD));
+  OK(acco_schedule_init(&wrong, ACCO_TWO_PHASE));
+  wrong.pace = ACCO_AUTO_PACE;
+  wrong.first = 0x80000001U;
+  REFUSED(make_flat(alone, &rule, &wrong, NULL, &none), "a negative number becomes a huge one");
+  OK(acco_schedule_init(&wrong, ACCO_SYNCHRONOUS));
+  wrong.first = (unsigned)-1;
+  REFUSED(make_flat(alone, &rule, &wrong, NULL, &none), "a negative number becomes a huge one");
+  wrong.first = 1;
+  memset(&rule, 0xaa, sizeof rule);
+  REFUSED(make_flat(alone, &rule, &wrong, NULL, &none), "acco_rule was not initialised");
+  acco_options rated;
+  acco_learning_rate unknown;
+  OK(acco_rule_init(&rule, ACCO_SGD));
+  OK(acco_options_init(&rated));
+  memset(&unknown, 0xaa, sizeof unknown);
+  rated.learning_rate = &unknown;
+  REFUSED(make_flat(alone, &rule, &wrong, &rated, &none), "acco_options.learning_rate was not initialised");
+  CHECK(none == NULL);
+  acco_world_destroy(alone);
+
   acco_schedule schedule;
   OK(acco_schedule_init(&schedule, ACCO_TWO_PHASE));
   CHECK(schedule.kind == ACCO_TWO_PHASE && schedule.pace == ACCO_FIXED_PACE && schedule.first == 1 && schedule.second == 0);
@@ -202,6 +228,8 @@ static void layouts(void) {
   REFUSED(acco_layout_add(layout, "bias", vector, 1, 0), "used twice");
   const size_t negative[] = {(size_t)-1};
   REFUSED(acco_layout_add(layout, "c", negative, 1, 0), "address space");
+  REFUSED(acco_layout_add(layout, "c", vector, (size_t)-1, 0), "a negative number becomes a huge one");
+  REFUSED(acco_layout_add(layout, "c", vector, 1000000000, 0), "has 1000000000 dimensions");
   OK(acco_layout_tensor_count(layout, &tensors));
   CHECK(tensors == 4);
   OK(acco_layout_add(layout, "a", vector, 1, 0));
@@ -441,6 +469,7 @@ static void optimizers(void) {
   OK(acco_sum_over_ranks(training, numbers, 2));
   CHECK(numbers[0] == 1 && numbers[1] == 2);
   REFUSED(acco_sum_over_ranks(training, NULL, 2), "is NULL");
+  REFUSED(acco_sum_over_ranks(training, numbers, (size_t)-1), "a negative number becomes a huge one");
   REFUSED(acco_sum_over_ranks(NULL, numbers, 2), "is NULL");
   OK(acco_gather_committed(training, room, parameter_count));
   OK(acco_parameters(training, &parameters, NULL));
@@ -1005,6 +1034,7 @@ static void ranks(void) {
   CHECK(acco_last_error_peer() == 1);
   struct trouble trouble = {0, {0, 0}, NULL};
   FAILS(acco_run_threads(2, gives_up, &trouble), 4321, "rank 1: the function that acco_run_threads was given returned 4321");
+  CHECK(acco_last_error_rank() == 1);
   CHECK(trouble.seen[0] == ACCO_ERROR_PEER && trouble.seen[1] == 4321);
   acco_optimizer_destroy(trouble.left_behind);  // in another thread, after its world
   trouble.stays_away = 1;

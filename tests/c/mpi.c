@@ -80,5 +80,8 @@ int main(int words, char** word) {
   const int fail = words > 1 && strcmp(word[1], "fail") == 0;
   if (fail && rank == 0) sleep(60);  // computes, until the job is ended
   acco_mpi_finalize(done != 0 || fail ? ACCO_ERROR_OTHER : ACCO_OK);
-  return done;
+  REFUSED(acco_mpi_initialize(), "MPI has been finalized");
+  REFUSED(acco_world_mpi(NULL, &world), "after MPI had been finalized");
+  REFUSED(acco_world_mpi_of(0, NULL, &world), "MPI");
+  return checks_done();
 }
