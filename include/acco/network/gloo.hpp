@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
+#include "acco/network/print_end.hpp"
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/rendezvous_backend.hpp"
 #include "acco/network/rendezvous_files.hpp"
@@ -101,14 +101,14 @@ class gloo_backend : public exchange_backend<gloo_transport> {
   /// from_environment, then function(gloo_backend); an exception is printed. Returns the exit code.
   template <class Function>
   static int run(Function&& function, gloo_options const& chosen = {}) {
+    int rank = -1;
     try {
-      function(from_environment(chosen));
+      const gloo_backend world = from_environment(chosen);
+      rank = world.rank();
+      function(world);
       return 0;
-    } catch (std::exception const& e) {
-      std::fprintf(stderr, "%s\n", e.what());
-      return 1;
     } catch (...) {
-      std::fprintf(stderr, "acco: an exception that is no std::exception left the function of gloo_backend::run\n");
+      print_end(rank);
       return 1;
     }
   }

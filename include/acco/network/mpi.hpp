@@ -16,6 +16,7 @@
 #include "acco/network/exchange_backend.hpp"
 #include "acco/network/mpi_options.hpp"
 #include "acco/network/mpi_transport.hpp"  // mpi.h, without its C++ bindings
+#include "acco/network/print_end.hpp"
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -56,16 +57,15 @@ class mpi_backend : public exchange_backend<mpi_transport> {
   /// half a second later, so that the other ranks can say what they saw.
   template <class Function>
   static int run(int& count, char**& words, Function&& function, mpi_options const& chosen = {}) {
-    int level = 0;
+    int level = 0, rank = -1;
     MPI_Init_thread(&count, &words, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     try {
       function(mpi_backend(MPI_COMM_WORLD, chosen));
       MPI_Finalize();
       return 0;
-    } catch (std::exception const& e) {
-      std::fprintf(stderr, "%s\n", e.what());
     } catch (...) {
-      std::fprintf(stderr, "acco: an exception that is no std::exception left the function of mpi_backend::run\n");
+      print_end(rank);
     }
     std::fflush(nullptr);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
