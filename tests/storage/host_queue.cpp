@@ -176,10 +176,10 @@ TEST_CASE("what ends a round, or throws, drops the tasks of both lanes that wait
 }
 
 TEST_CASE("a task that waits without a deadline is given up, and named") {
+  std::atomic<bool> go = false;  // outlives the queue, whose thread may still look at it
   acco::host_queue queue;
   queue.deadline = 0.05;
   queue.place = {.rank = 3, .round = 7, .phase = "commit"};
-  std::atomic<bool> go = false;
   queue.enqueue([&go] { go.wait(false); });
   std::string what;
   try {

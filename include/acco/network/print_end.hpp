@@ -7,7 +7,7 @@
 
 #include "acco/error.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// Prints, on stderr, the exception that is being handled. Those of acco say of themselves which rank they come from.
 inline void print_end(int rank) noexcept {
@@ -24,4 +24,4 @@ inline void print_end(int rank) noexcept {
   }
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainers' own arrays that optimizers of this process work in: none twice.
+// The trainers' own arrays that optimizers of this process work in: none twice. (Files that are compiled for other processors
+// have a list of their own.)
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 #include "acco/round/training_engine.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// What one optimizer has adopted; given back when it ends. Thread-safe: ranks may be threads.
 class adopted_memory {
@@ -77,4 +78,4 @@ class adopted_memory {
   std::vector<std::uintptr_t> mine_;
 };
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
