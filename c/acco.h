@@ -97,7 +97,7 @@ typedef acco_status (*acco_rank_function)(acco_world* world, void* user);
 /// Runs function(world, user) on `ranks` threads, each with its own world, and returns when all have ended. One that returns
 /// anything but ACCO_OK ends the waits of all others with ACCO_ERROR_PEER; the status and the words of the one that failed first,
 /// and was no such consequence, become this call's. A rank's world lives until its function returns; do not destroy it. Errors:
-/// ACCO_ERROR_USAGE (`ranks` below 1, `function` NULL), or what a rank returned.
+/// ACCO_ERROR_USAGE (`ranks` below 1 or above 65536, `function` NULL), or what a rank returned.
 ACCO_API acco_status acco_run_threads(int ranks, acco_rank_function function, void* user);
 
 /// A world of this rank alone.

@@ -32,9 +32,10 @@ foreach(component IN LISTS ACCO_COMPONENTS)
     list(TRANSFORM acco_${component}_more PREPEND include/acco/)
     target_sources(acco_${component} INTERFACE FILE_SET more TYPE HEADERS BASE_DIRS include FILES ${acco_${component}_more})
   endif()
-  # Where nobody has found the dependency, whoever links the component is told so by the name of a target that does not exist.
-  target_link_libraries(acco_${component} INTERFACE acco $<TARGET_NAME_IF_EXISTS:${acco_${component}_needs}>
-                                                    $<$<NOT:$<TARGET_EXISTS:${acco_${component}_needs}>>:acco::${component}_needs_its_dependency_found_first>)
+  target_link_libraries(acco_${component} INTERFACE acco $<TARGET_NAME_IF_EXISTS:${acco_${component}_needs}>)
+  if(component STREQUAL "gloo") # the others may come by a compiler's wrapper or flags: whoever links it is told by the name of a target that does not exist
+    target_link_libraries(acco_gloo INTERFACE $<$<NOT:$<TARGET_EXISTS:gloo>>:acco::gloo_needs_its_dependency_found_first>)
+  endif()
   foreach(other IN LISTS acco_${component}_requires)
     target_link_libraries(acco_${component} INTERFACE acco_${other})
   endforeach()

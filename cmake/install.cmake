@@ -31,10 +31,8 @@ if(ACCO_BUILD_C)
   else()
     set(acco_c_libs "-lacco_c")
   endif()
-  configure_file(cmake/acco-c.pc.in ${PROJECT_BINARY_DIR}/acco-c.pc @ONLY)
-  install(CODE "if(EXISTS \"$<TARGET_FILE:acco_c>\")
-    file(INSTALL \"${PROJECT_BINARY_DIR}/acco-c.pc\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig\")
-  endif()" COMPONENT acco_c)
+  configure_file(cmake/acco-c.pc.in ${PROJECT_BINARY_DIR}/c/acco-c.pc.configured @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/c/acco-c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT acco_c OPTIONAL) # made with the library
 endif()
 
 install(FILES cmake/dependencies.cmake cmake/FindNCCL.cmake DESTINATION ${package_dir})

@@ -108,8 +108,9 @@ class any_optimizer {
                              layout().size()),
                         text("Pass room for every parameter, frozen ones included"));
     }
-    claim(parameters.data(), parameters.size_bytes(), text("the arrays"), text("the two arrays"));
-    claim(gradients.data(), gradients.size_bytes(), text("the arrays"), text("the two arrays"));
+    const text name("the arrays"), two("the two arrays");
+    claim(parameters.data(), parameters.size_bytes(), true, name, two);
+    claim(gradients.data(), gradients.size_bytes(), true, name, two);
     guarded([&] { engine_->adopt(parameters, gradients); });
     state_ = state::running;
   }
@@ -135,9 +136,10 @@ class any_optimizer {
     }
     for (std::size_t k = 0; k < tensors.size(); ++k) {
       auto const tensor = layout()[k];
+      const bool trained = !layout().groups()[tensor.group].frozen;
       const text name("tensor '", tensor.name, "'"), two("tensor '", tensor.name, "' and another");
-      claim(tensors[k].parameters, tensor.size * sizeof(Parameter), name, two);
-      claim(tensors[k].gradients, tensor.size * sizeof(Gradient), name, two);
+      claim(tensors[k].parameters, tensor.size * sizeof(Parameter), trained, name, two);
+      claim(tensors[k].gradients, tensor.size * sizeof(Gradient), trained, name, two);
     }
     guarded([&] { engine_->adopt(tensors); });
     state_ = state::running;
@@ -219,7 +221,7 @@ class any_optimizer {
         }
       };
       using brought = std::remove_cvref_t<decltype(call())>;
-      if constexpr (std::is_convertible_v<brought, micro_batch_sums> || weighs<brought>) {
+      if constexpr (std::is_convertible_v<decltype(call()), micro_batch_sums> || weighs<brought>) {
         for (;;) {
           demand_running("step");
           const micro_batch_sums sums = sums_of(call());
@@ -328,15 +330,16 @@ class any_optimizer {
     throw usage_error(engine().place(), what, text(advice));
   }
   /// No byte of a stretch to adopt may belong to another, be it of this optimizer or of one that trains beside it.
-  void claim(void const* memory, std::size_t bytes, text const& name, text const& two) {
-    switch (engine_->claim(memory, bytes)) {
+  void claim(void const* memory, std::size_t bytes, bool trained, text const& name, text const& two) {
+    const entry inside(*this);
+    switch (engine_->claim(memory, bytes, trained)) {
       case memory_shared_with::nobody: break;
       case memory_shared_with::itself:
         fail_use(text("adopt: ", two.view(), " share memory"),
                  "Give each tensor its own; tied weights are one tensor, adopted once");
       case memory_shared_with::another:
         fail_use(text("adopt: another optimizer of this process works in the memory of ", name.view()),
-                 "Give every rank a model of its own, threads too; or end the other optimizer first");
+                 "Give every rank a model of its own, threads too; or finish the other optimizer first");
     }
   }
   [[noreturn]] void fail_apart(char const* what) const {

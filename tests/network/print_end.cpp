@@ -43,4 +43,6 @@ TEST_CASE("an exception of the trainer's own is printed with its rank; those of 
   CHECK(printed(0, 7) == "acco: rank 0: the trainer threw an exception that is no std::exception\n");
   CHECK(printed(5, acco::usage_error({.rank = 1, .round = 2, .phase = "finish"}, acco::text("it is wrong"),
                                      acco::text("Mend it"))) == "acco: rank 1, round 2, finish: it is wrong. Mend it.\n");
+  CHECK(printed(5, acco::usage_error({}, acco::text("it is wrong"), acco::text("Mend it"))) ==
+        "acco: rank 5: it is wrong. Mend it.\n");
 }

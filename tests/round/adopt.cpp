@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <acco/acco.hpp>
 
@@ -318,9 +321,65 @@ TEST_CASE(
   }
   auto again = make(40);
   again.adopt(p, g);
-  const acco::any_optimizer<float> moved = std::move(again);
+  acco::any_optimizer<float> moved = std::move(again);
   auto late = make(40);
   CHECK_THROWS_AS(late.adopt(p, g), acco::usage_error);
+  moved.accumulated(1);
+  moved.finish();  // gives the arrays back until the next micro-batch
+  CHECK_NOTHROW(late.adopt(p, g));
+  CHECK_THROWS_WITH_AS(moved.accumulated(1),
+                       doctest::Contains("another optimizer of this process has adopted this one's arrays since finish()"),
+                       acco::usage_error);
+  late.accumulated(1);
+  late.finish();
+  auto taking_turns = make(40);
+  taking_turns.adopt(p, g);
+  g[0] = std::numeric_limits<float>::infinity();
+  CHECK_THROWS_AS(({
+                    for (int m = 0; m < 4; ++m) taking_turns.accumulated(1);
+                  }),
+                  acco::non_finite_error);
+  auto after_an_error = make(40);
+  CHECK_NOTHROW(after_an_error.adopt(p, g));
+  after_an_error.finish();
+}
+
+TEST_CASE("two heads on one frozen trunk; a forked process adopts its copy") {
+  std::vector<float> trunk(30, 2.0F), a(10), ga(10), b(10), gb(10);
+  acco::parameter_layout layout;
+  layout.add("trunk", {30}, layout.add_group({.frozen = true}));
+  layout.add("head", {10});
+  const auto make = [&] {
+    return acco::optimizer{acco::synchronous{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
+  };
+  using tensors = std::vector<acco::tensor_memory<float>>;
+  auto one = make(), two = make();
+  one.adopt(tensors{{trunk.data(), nullptr}, {a.data(), ga.data()}});
+  CHECK_NOTHROW(two.adopt(tensors{{trunk.data(), nullptr}, {b.data(), gb.data()}}));
+  ga[0] = gb[0] = 1;
+  one.accumulated(1);
+  two.accumulated(1);
+  CHECK(a[0] == b[0]);
+  CHECK(a[0] != 0);
+  CHECK(trunk[29] == 2.0F);
+#if !defined(__SANITIZE_THREAD__)
+  const pid_t child = fork();
+  if (child == 0) {
+    bool fine = false;
+    try {
+      auto own = make();
+      own.adopt(tensors{{trunk.data(), nullptr}, {a.data(), ga.data()}});
+      own.accumulated(1);
+      own.finish();
+      fine = true;
+    } catch (acco::error const&) {
+    }
+    _exit(fine ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+#endif
 }
 
 TEST_CASE("an empty tensor shares memory with nobody; many tensors are looked at in no time") {

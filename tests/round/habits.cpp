@@ -269,6 +269,7 @@ TEST_CASE("weights that are written between the last report and finish are found
       training.finish();
       training.finish();
       std::fill(p.begin(), p.end(), 0.25F);
+      training.finish();  // at rest: nothing of it would be undone
       training.set_parameters(p);
       train();
       training.finish();

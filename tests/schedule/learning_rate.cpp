@@ -78,6 +78,7 @@ TEST_CASE("cosines that begin again, each longer than the one before") {
     const acco::warmup_cosine_restarts laid{.period = 10, .stretch = stretch, .final_factor = 0.1};
     double begin = 0, length = 10;
     for (int k = 0; k < 40; ++k) {
+      CHECK(laid(begin) == doctest::Approx(1).epsilon(1e-9));  // a restart, however it is rounded
       for (const double share : {0.001, 0.25, 0.5, 0.999})
         CHECK(laid(begin + share * length) == doctest::Approx(0.1 + 0.9 * 0.5 * (1 + std::cos(3.14159265358979 * share))));
       begin += length;
@@ -86,6 +87,9 @@ TEST_CASE("cosines that begin again, each longer than the one before") {
   }
   const acco::warmup_cosine_restarts endless{.period = 1000, .stretch = 1 + 1e-9};
   CHECK(endless(1e12 + 0.5) >= 0);
+  const acco::warmup_cosine_restarts once{.period = 100, .stretch = 1e300};
+  CHECK(once(100) == doctest::Approx(1));
+  CHECK(once(1e10) == doctest::Approx(1));
   const acco::warmup_cosine_restarts longer{.period = 10, .stretch = 2};
   for (const double begin : {0.0, 10.0, 30.0, 70.0, 150.0}) {
     CHECK(longer(begin) == doctest::Approx(1));

@@ -183,7 +183,8 @@ class torch_training {
       }
       auto sum = frozen ? ::torch::Tensor() : ::torch::zeros(tensor.sizes(), ::torch::kFloat32);
       memory.push_back({tensor.data_ptr<float>(), frozen ? nullptr : sum.data_ptr<float>()});
-      parameters_.push_back({std::move(found[k].name), tensor, tensor.detach(), tensor.requires_grad(), std::move(sum)});
+      parameters_.push_back(
+          {std::move(found[k].name), tensor, tensor.data_ptr(), tensor.detach(), tensor.requires_grad(), std::move(sum)});
     }
     drop_gradients();
     training_.adopt(memory);
@@ -221,6 +222,7 @@ class torch_training {
 
   /// Like `any_optimizer::finish`; gradients that were not accumulated are dropped.
   void finish(unfinished rest = unfinished::drop) {
+    check_memory();
     drop_gradients();
     outdate_graphs();  // before: an error may come after a commit
     training_.finish(rest);
@@ -229,6 +231,7 @@ class torch_training {
   /// Like `any_optimizer::set_parameters`, of `values` in the order of the layout; gradients that were not accumulated are
   /// dropped.
   void set_parameters(std::span<float const> values) {
+    check_memory();
     training_.set_parameters(values);
     drop_gradients();
     outdate_graphs();
@@ -243,7 +246,8 @@ class torch_training {
   struct attached {
     std::string name;
     ::torch::Tensor parameter;
-    ::torch::Tensor memory;  // of its elements when it was attached, and their shape: lives on where the module lets go of it
+    void const* address;     // of its elements when it was attached
+    ::torch::Tensor memory;  // the same, and their shape: lives on where the module lets go of it
     bool requires_grad;      // when it was attached
     ::torch::Tensor sum;     // of its gradients; undefined where it is frozen
   };
@@ -301,10 +305,7 @@ class torch_training {
                         text(let_it_be));
     }
     for (attached const& each : parameters_) {
-      if (!each.parameter.device().is_cpu() || each.parameter.data_ptr() != each.memory.data_ptr()) {
-        throw usage_error({}, text("the memory of parameter '", each.name, "' has moved since the module was attached"),
-                          text(let_it_be));
-      }
+      if (!each.parameter.device().is_cpu() || each.parameter.data_ptr() != each.address) fail_moved(each);
       if (each.parameter.scalar_type() != each.memory.scalar_type() || each.parameter.sizes() != each.memory.sizes() ||
           !each.parameter.is_contiguous()) {
         throw usage_error(
@@ -318,6 +319,17 @@ class torch_training {
                           text(let_it_be));
       }
     }
+  }
+  /// Throws where memory that was adopted is gone: torch has allocated it anew (`resize_`). What was replaced lives on in
+  /// `memory`.
+  void check_memory() const {
+    for (attached const& each : parameters_) {
+      if (each.memory.data_ptr() != each.address) fail_moved(each);
+    }
+  }
+  [[noreturn]] static void fail_moved(attached const& each) {
+    throw usage_error({}, text("the memory of parameter '", each.name, "' has moved since the module was attached"),
+                      text(let_it_be));
   }
   static constexpr char const* let_it_be =
       "Let the module be as it is while it is attached: to, load, set_data, register_parameter and requires_grad_ come before. "

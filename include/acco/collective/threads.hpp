@@ -11,7 +11,6 @@
 #include <mutex>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -172,7 +171,7 @@ class threads_backend {
       threads.reserve(handles.size());
       try {
         for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
-      } catch (std::system_error const& e) {  // those that were started are not to wait for the others
+      } catch (std::exception const& e) {  // no thread, or no memory: those that were started are not to wait for the others
         const auto first = static_cast<int>(threads.size());
         const std::lock_guard lock(mutex);
         try {
@@ -180,7 +179,7 @@ class threads_backend {
                             text("its thread cannot be started: ", std::string_view(e.what())),
                             text("Use fewer ranks: this system has no room for ", ranks, " threads"));
         } catch (usage_error const& failed) {
-          cause = std::current_exception();
+          if (!cause) cause = std::current_exception();
           for (int rank = first; rank < ranks; ++rank) handles.front().world_->fail(rank, failed.what());
         }
       }

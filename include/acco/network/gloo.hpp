@@ -103,9 +103,9 @@ class gloo_backend : public exchange_backend<gloo_transport> {
   static int run(Function&& function, gloo_options const& chosen = {}) {
     int rank = -1;
     try {
-      const gloo_backend world = from_environment(chosen);
+      gloo_backend world = from_environment(chosen);
       rank = world.rank();
-      function(world);
+      function(std::move(world));
       return 0;
     } catch (...) {
       print_end(rank);

@@ -4,19 +4,23 @@
 
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "acco/error.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Prints, on stderr, the exception that is being handled. Those of acco say of themselves which rank they come from.
+/// Prints, on stderr, the exception that is being handled, with its rank.
 inline void print_end(int rank) noexcept {
   char place[32] = "";
   if (rank >= 0) std::snprintf(place, sizeof place, "rank %d: ", rank);
   try {
     throw;
   } catch (error const& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+    std::string_view said(e.what());
+    if (constexpr std::string_view name = "acco: "; e.rank() < 0 && said.starts_with(name)) said.remove_prefix(name.size());
+    std::fprintf(stderr, "%s%s%.*s\n", e.rank() < 0 ? "acco: " : "", e.rank() < 0 ? place : "", static_cast<int>(said.size()),
+                 said.data());
   } catch (std::exception const& e) {
     std::fprintf(stderr, "acco: %sthe trainer threw: %s\n", place, e.what());
   } catch (...) {

@@ -1,81 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainers' own arrays that optimizers of this process work in: none twice. (Files that are compiled for other processors
-// have a list of their own.)
+// The trainers' own arrays that optimizers of this process work in: none twice at a time. (Files that are compiled for other
+// processors have a list of their own.)
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <vector>
 
+#include "acco/forks.hpp"
 #include "acco/round/training_engine.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What one optimizer has adopted; given back when it ends. Thread-safe: ranks may be threads.
+/// What one optimizer has adopted. While it trains nobody else may adopt it; it is free between `finish` and the next
+/// micro-batch, after an error, and when the optimizer has ended. One thread at a time; different ones may be in different
+/// threads: ranks are.
 class adopted_memory {
  public:
   adopted_memory() = default;
   adopted_memory(adopted_memory const&) = delete;
   adopted_memory& operator=(adopted_memory const&) = delete;
-  ~adopted_memory() { give_back(); }
+  ~adopted_memory() { rest(); }
 
-  /// Adds a stretch; an empty one is nothing. Where it shares a byte with one that has been claimed, everything of this optimizer
-  /// is given back.
-  [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes) {
+  /// Adds a stretch; an empty one is nothing. Only what is `trained` is taken from other optimizers: these may share what is
+  /// frozen. Where it shares a byte with what this one has, or with what another trains, this one has nothing any more.
+  [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) {
     if (memory == nullptr || bytes == 0) return memory_shared_with::nobody;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory), end = begin + bytes;
-    memory_shared_with found = memory_shared_with::nobody;
-    {
-      process& all = of_process();
-      const std::lock_guard lock(all.mutex);
-      auto const behind = all.stretches.lower_bound(begin);
-      adopted_memory const* with = nullptr;
-      if (behind != all.stretches.end() && behind->first < end) with = behind->second.owner;
-      if (behind != all.stretches.begin()) {
-        if (auto const before = std::prev(behind); before->second.end > begin) with = before->second.owner;
+    memory_shared_with found = memory_shared_with::itself;
+    try {
+      if (!overlaps(mine_, begin, end)) {
+        mine_.emplace(begin, stretch{end, trained});
+        found = !trained || take(begin, end) ? memory_shared_with::nobody : memory_shared_with::another;
+        claimed_ = true;
       }
-      if (with == nullptr) {
-        mine_.push_back(begin);
-        try {
-          all.stretches.emplace_hint(behind, begin, stretch{end, this});
-        } catch (...) {
-          mine_.pop_back();
-          throw;
-        }
-      } else {
-        found = with == this ? memory_shared_with::itself : memory_shared_with::another;
+    } catch (...) {
+      forget();
+      throw;
+    }
+    if (found != memory_shared_with::nobody) forget();
+    return found;
+  }
+  /// Lets others have it, until `resume`.
+  void rest() noexcept {
+    if (!claimed_) return;
+    claimed_ = false;
+    try {
+      process& here = of_process();
+      const std::lock_guard lock(here.mutex);
+      for (auto const& [begin, mine] : mine_) {
+        const auto found = here.all.find(begin);
+        if (mine.trained && found != here.all.end() && found->second.owner == this) here.all.erase(found);
+      }
+    } catch (...) {  // a forked process without memory for a list, which would be empty
+    }
+  }
+  /// Takes it back; false where another optimizer has it now.
+  [[nodiscard]] bool resume() {
+    if (claimed_ || mine_.empty()) return true;
+    claimed_ = true;
+    for (auto const& [begin, mine] : mine_) {
+      if (mine.trained && !take(begin, mine.end)) {
+        rest();
+        return false;
       }
     }
-    if (found != memory_shared_with::nobody) give_back();
-    return found;
+    return true;
   }
 
  private:
   struct stretch {
     std::uintptr_t end;
-    adopted_memory const* owner;
+    bool trained = true;
+    adopted_memory const* owner = nullptr;
   };
+  using stretches = std::map<std::uintptr_t, stretch>;  // by their begin
   struct process {
+    explicit process(unsigned of) : generation(of) {}
+    unsigned generation;  // of forks
     std::mutex mutex;
-    std::map<std::uintptr_t, stretch> stretches;  // by their begin
+    stretches all;
   };
-  /// Never destroyed: optimizers may be static.
-  static process& of_process() {
-    static auto* const one = new process;
-    return *one;
+
+  [[nodiscard]] static bool overlaps(stretches const& all, std::uintptr_t begin, std::uintptr_t end) noexcept {
+    const auto behind = all.lower_bound(begin);
+    if (behind != all.end() && behind->first < end) return true;
+    return behind != all.begin() && std::prev(behind)->second.end > begin;
   }
-  void give_back() noexcept {
-    if (mine_.empty()) return;
-    process& all = of_process();
-    const std::lock_guard lock(all.mutex);
-    for (const std::uintptr_t begin : mine_) all.stretches.erase(begin);
+  [[nodiscard]] bool take(std::uintptr_t begin, std::uintptr_t end) {
+    process& here = of_process();
+    const std::lock_guard lock(here.mutex);
+    if (overlaps(here.all, begin, end)) return false;
+    here.all.emplace(begin, stretch{end, true, this});
+    return true;
+  }
+  void forget() noexcept {
+    rest();
     mine_.clear();
   }
+  /// Never destroyed, because optimizers may be static; a forked process, whose memory is a copy, has one of its own.
+  static process& of_process() {
+    static std::atomic<process*> latest = nullptr;
+    const unsigned generation = forks();
+    process* found = latest.load(std::memory_order_acquire);
+    while (found == nullptr || found->generation != generation) {
+      auto made = std::make_unique<process>(generation);
+      if (latest.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) found = made.release();
+    }
+    return *found;
+  }
 
-  std::vector<std::uintptr_t> mine_;
+  stretches mine_;
+  bool claimed_ = false;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -108,7 +108,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     works_.state().begin_averages(queue());
     queue().wait();
   }
-  [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes) override { return adopted_.claim(memory, bytes); }
+  [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
+    return adopted_.claim(memory, bytes, trained);
+  }
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
     accumulator_.adopt(parameters, gradients);
     initialize(parameters);
@@ -122,6 +124,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   void set_parameters(std::span<parameter_type const> values) override {
     queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), "set_parameters"};
+    take_back_memory();
     take_from_rank_0(values);
     showing_masters_ = showing_committed_ = true;
   }
@@ -148,6 +151,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
   std::optional<round_report> accumulated(double weight, double loss_sum) override {
     throw_put_off();
+    take_back_memory();
     membership_.take_part();
     queue().poll();
     habits_.micro_batch(weight, place());
@@ -175,7 +179,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     throw_put_off();
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
-    habits_.settle({backend().rank(), static_cast<std::int64_t>(next_round_), "finish"});
+    if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(next_round_), "finish"});
     if (in_flight_) land();
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
     for (;;) {
@@ -204,6 +208,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     habits_.shown();
     habits_.rest(false);
     membership_.finish();
+    adopted_.rest();
     queue().clock().begin();
   }
 
@@ -230,10 +235,19 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return digest;
   }
 
-  void leave(std::string_view reason) noexcept override { membership_.leave(reason); }
+  void leave(std::string_view reason) noexcept override {
+    membership_.leave(reason);
+    adopted_.rest();  // nothing is written there any more
+  }
   [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }
 
  private:
+  /// What `finish` has given back to who may adopt it.
+  void take_back_memory() {
+    if (adopted_.resume()) return;
+    throw usage_error(place(), text("another optimizer of this process has adopted this one's arrays since finish()"),
+                      text("Let one of them train at a time: finish the other, or end it"));
+  }
   /// The values of rank 0 become the parameters in use, and the masters, of every rank. Collective; blocks.
   void take_from_rank_0(std::span<parameter_type const> values) {
     auto whole = accumulator_.parameters();
@@ -475,16 +489,17 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       had_gradients_ = had_gradients_ || n.squares_all != 0;
       idle_steps_ = rate_ == 0 ? idle_steps_ + 1 : 0;
     }
-    if (idle_steps_ > options_.empty_limit) {
+    if (idle_steps_ > std::max(options_.empty_limit, habit_watch<Storage>::silent_parts)) {
       membership_.together([&] {
         throw usage_error(queue().place, text("the learning rate has been 0 in ", idle_steps_, " steps in a row"),
                           text("Shapes count samples: where warm-up and total are meant in steps, write acco::in_steps{...}. "
-                               "Where this is meant, options::check_habits = habit_checks::off"));
+                               "Where this is meant, raise options::empty_limit, or set check_habits = habit_checks::off"));
       });
     }
     const double unseen = n.all.unseen, ranks = backend().size();
     const bool same = unseen > 0 && ranks * n.all.unseen_squared == unseen * unseen;
-    if (silent_steps_ < (had_gradients_ ? options_.empty_limit : habit_watch<Storage>::silent_parts) && !(same && had_gradients_))
+    if ((silent_steps_ == 0 || silent_steps_ < (had_gradients_ ? options_.empty_limit : habit_watch<Storage>::silent_parts)) &&
+        !(same && had_gradients_))
       return;
     membership_.together([&] {
       if (same && had_gradients_) habits_.raise_unseen(queue().place);

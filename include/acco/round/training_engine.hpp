@@ -43,8 +43,8 @@ class training_engine {
   virtual ~training_engine() = default;
 
   virtual void initialize(std::span<Parameter const> values) = 0;
-  /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, nothing has been claimed.
-  [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes) = 0;
+  /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, or this throws, nothing is claimed any more.
+  [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) = 0;
   virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) = 0;
   virtual void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) = 0;
   virtual void set_parameters(std::span<Parameter const> values) = 0;

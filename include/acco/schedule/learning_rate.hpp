@@ -134,13 +134,13 @@ struct warmup_cosine_restarts {
     if (stretch == 1) {
       since = std::fmod(since, length);
     } else {
-      // k whole periods take length (stretch^k - 1) / (stretch - 1); the logarithm may miss k by one.
-      const double growth = stretch - 1, log_stretch = std::log1p(growth);
-      const auto begin_of = [&](double k) { return period * std::expm1(k * log_stretch) / growth; };
-      double k = std::floor(std::log1p(since / period * growth) / log_stretch);
+      // k whole periods take length (stretch^k - 1) / (stretch - 1). Where that is as near as rounding, a period begins.
+      const double growth = stretch - 1, log_stretch = std::log(stretch), ratio = since / period * growth;
+      const auto begin_of = [&](double k) { return period * (std::expm1(k * std::log1p(growth)) / growth); };
+      double k = std::floor((is_finite(ratio) ? std::log1p(ratio) : std::log(since / period) + std::log(growth)) / log_stretch);
       if (k > 0 && begin_of(k) > since) --k;
-      if (begin_of(k + 1) <= since) ++k;
-      since -= begin_of(k);
+      if (begin_of(k + 1) <= since * (1 + 1e-12)) ++k;
+      since = std::fmax(0, since - begin_of(k));
       length *= std::exp(k * log_stretch);
     }
     return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * since / length));
