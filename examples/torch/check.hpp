@@ -357,10 +357,8 @@ inline void check_refusals() {
     of.weight.mutable_grad() = torch::ones({1, 2});
   });
   demand_change_refused("the memory of parameter 'weight' has moved",
-                        [](line_impl& of) {  // there and back: its shape is as it was
-                          const torch::NoGradGuard no_graph;
-                          of.weight.resize_({1000, 2});
-                          of.weight.resize_({1, 2});
+                        [](line_impl& of) {  // in its storage: the tensor is as it was
+                          of.weight.data().resize_({1000, 2});
                           of.weight.mutable_grad() = torch::ones({1, 2});
                         });
   const auto reshaped = [](std::string_view name) {
