@@ -224,6 +224,27 @@ class cuda_queue {
     (void)cudaStreamSynchronize(network_.get());
   }
 
+  /// Takes a buffer that its owner gives up while works may still use it; freed when the queue has run out, in the end.
+  void keep(cuda_buffer&& given_up) noexcept {
+    try {
+      kept_.push_back(std::move(given_up));
+    } catch (...) {  // no memory to remember it
+      stop();
+    }
+  }
+
+  /// Waits until nothing that was enqueued, on the trainer's stream too, uses anybody's memory: after a failure, when the backend
+  /// has let the stream run out.
+  void run_out() noexcept {
+    try {
+      if (thread_) thread_->wait();
+    } catch (...) {  // what has been thrown already
+    }
+    if (update_) (void)cudaStreamSynchronize(update_->get());
+    (void)cudaStreamSynchronize(network_.get());
+    (void)cudaStreamSynchronize(computation_);
+  }
+
   /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked for.
   [[nodiscard]] void* scratch(std::size_t bytes, cuda_memory_resource* resource = default_cuda_memory()) {
     if (bytes > scratch_.bytes()) {
@@ -303,6 +324,7 @@ class cuda_queue {
   std::deque<slot> slots_ = std::deque<slot>(4);
   std::size_t tasks_ = 0;
   cuda_buffer scratch_;
+  std::vector<cuda_buffer> kept_;
   std::exception_ptr error_;
   std::atomic<bool> failed_ = false;
   std::optional<host_queue> thread_;  // last: its tasks use everything above

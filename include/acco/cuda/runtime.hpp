@@ -46,6 +46,18 @@ class cuda_stream {
   cudaStream_t stream_ = nullptr;
 };
 
+/// Waits, when a scope is left however that comes, for what a stream still does with the scope's memory.
+class cuda_drained {
+ public:
+  explicit cuda_drained(cudaStream_t stream) noexcept : stream_(stream) {}
+  cuda_drained(cuda_drained const&) = delete;
+  cuda_drained& operator=(cuda_drained const&) = delete;
+  ~cuda_drained() { (void)cudaStreamSynchronize(stream_); }
+
+ private:
+  cudaStream_t stream_;
+};
+
 /// Owns an event; `timed` ones carry the time at which they were passed.
 class cuda_event {
  public:

@@ -23,6 +23,7 @@
 #include "acco/layout/distribution.hpp"
 #include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
+#include "acco/storage/scoped_buffer.hpp"
 #include "acco/storage/storage.hpp"
 #if defined(__CUDACC__)
 #include "acco/cuda/coding.cuh"
@@ -140,6 +141,7 @@ struct cuda_storage {
     queue.wait();
     constexpr std::size_t block = std::size_t{1} << 20U;
     std::vector<T> copy(std::min(block, count));
+    const cuda_drained copied(queue.computation());
     for (std::size_t i = 0; i < count; i += block) {
       const std::size_t n = std::min(block, count - i);
       check_cuda(cudaMemcpyAsync(copy.data(), from + i, n * sizeof(T), cudaMemcpyDeviceToHost, queue.computation()),
@@ -310,7 +312,9 @@ void enqueue_add(cuda_queue& queue, From const* from, To* to, std::size_t count)
 template <class Backend, class T>
 void broadcast_and_wait(cuda_queue& queue, Backend& backend, std::span<T> whole, int root) {
   if (whole.empty()) return;
-  const cuda_buffer there(default_cuda_memory(), queue.computation(), whole.size_bytes());
+  const cuda_drained copied(queue.computation());
+  const scoped_buffer<cuda_queue, cuda_buffer> there(queue,
+                                                     cuda_buffer(default_cuda_memory(), queue.computation(), whole.size_bytes()));
   cuda_storage<float>::copy(queue, whole.data(), there.as<T>(), whole.size());
   queue.after_computation();
   backend.broadcast(queue, replicated<T>({there.as<T>(), whole.size()}), root);
@@ -322,7 +326,9 @@ void broadcast_and_wait(cuda_queue& queue, Backend& backend, std::span<T> whole,
 template <class Backend>
 void all_reduce_and_wait(cuda_queue& queue, Backend& backend, std::span<double const> in, std::span<double> out) {
   if (in.empty()) return;
-  const cuda_buffer there(default_cuda_memory(), queue.computation(), 2 * in.size_bytes());
+  const cuda_drained copied(queue.computation());
+  const scoped_buffer<cuda_queue, cuda_buffer> there(
+      queue, cuda_buffer(default_cuda_memory(), queue.computation(), 2 * in.size_bytes()));
   double* const sums = there.as<double>() + in.size();
   cuda_storage<float>::copy(queue, in.data(), there.as<double>(), in.size());
   queue.after_computation();

@@ -32,6 +32,7 @@
 #include "acco/round/works.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/host_clock.hpp"
+#include "acco/storage/scoped_buffer.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {
 
@@ -117,7 +118,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
     accumulator_.adopt(layout_, tensors);
-    auto const whole = works_.storage().allocate(layout_.size() * sizeof(parameter_type), 0);
+    const scoped_buffer whole(queue(), works_.storage().allocate(layout_.size() * sizeof(parameter_type), 0));
     const std::span<parameter_type> initial(whole.template as<parameter_type>(), layout_.size());
     accumulator_.copy_parameters(queue(), initial);
     initialize(initial);
@@ -237,7 +238,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   void leave(std::string_view reason) noexcept override {
     membership_.leave(reason);
-    adopted_.rest();  // nothing is written there any more
+    if constexpr (requires { queue().run_out(); }) queue().run_out();  // before the caller's arrays go
+    adopted_.rest();                                                   // nothing is written there any more
   }
   [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }
 
@@ -251,9 +253,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// The values of rank 0 become the parameters in use, and the masters, of every rank. Collective; blocks.
   void take_from_rank_0(std::span<parameter_type const> values) {
     auto whole = accumulator_.parameters();
-    typename Storage::buffer gathered;  // where tensors lie apart
-    if (accumulator_.lies_apart()) {
-      gathered = works_.storage().allocate(values.size_bytes(), 0);
+    const bool apart = accumulator_.lies_apart();
+    const scoped_buffer gathered(queue(), apart ? works_.storage().allocate(values.size_bytes(), 0) : typename Storage::buffer());
+    if (apart) {
       whole = {gathered.template as<parameter_type>(), values.size()};
       Storage::copy(queue(), values.data(), whole.data(), values.size());
     } else {
@@ -279,7 +281,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void gather(std::span<parameter_type> out, bool averaged) {
     queue().clock().interrupt();
     settle();
-    auto const whole = works_.storage().allocate(gathered_bytes(), 0);
+    const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
     works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
