@@ -98,7 +98,9 @@ class any_optimizer {
   /// rank: `parameters()` and `gradients()` are these arrays, and never move. The trainer keeps them until the optimizer has
   /// ended, reads the one, adds to the other, and clears neither; what it writes into its parameters is lost (`set_parameters`).
   /// Afterwards they hold what `parameters()` held. Costs a third array and a copy of both each round, like `stable_addresses`.
-  /// Arrays are of the storage's memory: host, or device. Throws what `initialize` throws.
+  /// Arrays are of the storage's memory: host, or device. Nobody else in the process may adopt them while this one trains: after
+  /// `finish`, until the next micro-batch, and after an error others may. Throws `usage_error` on memory that another optimizer
+  /// works in (a model that ranks share), and what `initialize` throws.
   void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) {
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
@@ -115,8 +117,9 @@ class any_optimizer {
     state_ = state::running;
   }
 
-  /// The same where each tensor lies at an address of its own: `tensors` has one entry for each of the layout's, in its order.
-  /// `parameters()` and `gradients()` do not exist then; `tensor(name)` does. Costs a third array under every schedule.
+  /// The same where each tensor lies at an address of its own, frozen ones perhaps in other optimizers' layouts, too: `tensors`
+  /// has one entry for each of the layout's, in its order. `parameters()` and `gradients()` do not exist then; `tensor(name)`
+  /// does. Costs a third array under every schedule.
   void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) {
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
