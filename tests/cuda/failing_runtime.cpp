@@ -91,7 +91,7 @@ void every_call_fails(Schedule schedule, int ranks, long stride) {
       for (std::string const& error : found.errors) {
         any = any || !error.empty();
         named =
-            named || error.find(sticky ? "cuda" : struck) != std::string::npos && error.find(" failed: ") != std::string::npos;
+            named || (error.find(sticky ? "cuda" : struck) != std::string::npos && error.find(" failed: ") != std::string::npos);
       }
       thrown += any ? 1 : 0;
       if (any) {
