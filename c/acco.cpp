@@ -138,6 +138,15 @@ int kind_of(T const* given, char const* what, char const* init) {
   return given->kind;
 }
 
+/// Writes defaults to a struct, of the size that the caller thinks of.
+template <class T, class Usual>
+acco_status init(T* to, std::size_t size, char const* what, Usual&& usual) noexcept {
+  return guarded([&] {
+    demand_room(to, size, what);
+    write(to, size, usual());
+  });
+}
+
 // Defaults: those of C++.
 
 /// What a rule of C++ has, as far as C has it.
@@ -470,16 +479,10 @@ int acco_has(int backend) {
 }
 
 acco_status acco_init_mpi_options(acco_mpi_options* options, size_t size) {
-  return guarded([&] {
-    demand_room(options, size, "acco_mpi_options");
-    write(options, size, usual_mpi_options());
-  });
+  return init(options, size, "acco_mpi_options", [&] { return usual_mpi_options(); });
 }
 acco_status acco_init_gloo_options(acco_gloo_options* options, size_t size) {
-  return guarded([&] {
-    demand_room(options, size, "acco_gloo_options");
-    write(options, size, usual_gloo_options());
-  });
+  return init(options, size, "acco_gloo_options", [&] { return usual_gloo_options(); });
 }
 
 namespace {
@@ -562,10 +565,7 @@ void acco_world_destroy(acco_world* world) {
 // ----------------------------------------------------------------------------------------------------------------- layout
 
 acco_status acco_init_group(acco_group* group, size_t size) {
-  return guarded([&] {
-    demand_room(group, size, "acco_group");
-    write(group, size, usual_group());
-  });
+  return init(group, size, "acco_group", [&] { return usual_group(); });
 }
 acco_status acco_init_output(void* output, size_t size) {
   return guarded([&] {
@@ -666,10 +666,7 @@ void acco_layout_destroy(acco_layout* layout) { delete layout; }
 // --------------------------------------------------------------------------------------------------------- what is chosen
 
 acco_status acco_init_rule(acco_rule* rule, size_t size, int kind) {
-  return guarded([&] {
-    demand_room(rule, size, "acco_rule");
-    write(rule, size, usual_rule(kind));
-  });
+  return init(rule, size, "acco_rule", [&] { return usual_rule(kind); });
 }
 acco_status acco_init_rule_from_name(acco_rule* rule, size_t size, char const* name) {
   return guarded([&] {
@@ -684,10 +681,7 @@ acco_status acco_init_rule_from_name(acco_rule* rule, size_t size, char const* n
   });
 }
 acco_status acco_init_schedule(acco_schedule* schedule, size_t size, int kind) {
-  return guarded([&] {
-    demand_room(schedule, size, "acco_schedule");
-    write(schedule, size, usual_schedule(kind));
-  });
+  return init(schedule, size, "acco_schedule", [&] { return usual_schedule(kind); });
 }
 acco_status acco_init_schedule_from_name(acco_schedule* schedule, size_t size, char const* name) {
   return guarded([&] {
@@ -708,16 +702,10 @@ acco_status acco_init_schedule_from_name(acco_schedule* schedule, size_t size, c
 }
 char const* acco_schedule_name(size_t index) { return index < std::size(schedules) ? schedules[index].name : nullptr; }
 acco_status acco_init_learning_rate(acco_learning_rate* rate, size_t size, int kind) {
-  return guarded([&] {
-    demand_room(rate, size, "acco_learning_rate");
-    write(rate, size, usual_learning_rate(kind));
-  });
+  return init(rate, size, "acco_learning_rate", [&] { return usual_learning_rate(kind); });
 }
 acco_status acco_init_options(acco_options* options, size_t size) {
-  return guarded([&] {
-    demand_room(options, size, "acco_options");
-    write(options, size, usual_options());
-  });
+  return init(options, size, "acco_options", [&] { return usual_options(); });
 }
 
 // -------------------------------------------------------------------------------------------------------------- optimizer

@@ -326,7 +326,13 @@ TEST_CASE(
   CHECK_THROWS_AS(late.adopt(p, g), acco::usage_error);
   moved.accumulated(1);
   moved.finish();  // gives the arrays back until the next micro-batch
+  moved.finish();
   CHECK_NOTHROW(late.adopt(p, g));
+  g[3] = 7;
+  CHECK_THROWS_WITH_AS(moved.finish(),
+                       doctest::Contains("another optimizer of this process has adopted this one's arrays since finish()"),
+                       acco::usage_error);
+  CHECK(g[3] == 7);  // it would have cleared what the other has accumulated
   CHECK_THROWS_WITH_AS(moved.accumulated(1),
                        doctest::Contains("another optimizer of this process has adopted this one's arrays since finish()"),
                        acco::usage_error);

@@ -54,9 +54,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         options_(checked(std::move(chosen), *schedule_, layout_, backend.rank())),
         waits_(schedule_->plan(0).meanwhile == computation::waits),
         shares_(layout_.trainable_size(), backend.size(), bucket_elements(backend.size())),
-        accumulator_(layout_, shares_, waits_, options_.stable_addresses,
-                     checks_habits(options_.check_habits) && Storage::host_memory),
         checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_),
         habits_(layout_, accumulator_, checks_habits_),
         scaler_(options_.loss_scale),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
@@ -178,6 +177,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Collective; blocks.
   void finish(unfinished rest) override {
     throw_put_off();
+    take_back_memory();  // other ranks may still train, and then this one's arrays change
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
     if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(next_round_), "finish"});
@@ -269,7 +269,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                            });
     queue().wait();
     queue().before_computation();
-    if (accumulator_.lies_apart()) {
+    if (apart) {
       accumulator_.set_parameters(queue(), whole);
       queue().after_computation();
       queue().wait();  // before what was gathered goes
@@ -549,8 +549,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   bool waits_;  // whether the computation waits for rounds
   partition shares_;
   adopted_memory adopted_;  // the trainer's arrays that the accumulator works in
-  gradient_accumulator<Storage> accumulator_;
   bool checks_habits_;
+  gradient_accumulator<Storage> accumulator_;
   habit_watch<Storage> habits_;
 
   // The trainer's side.
