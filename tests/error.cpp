@@ -17,6 +17,23 @@ TEST_CASE("a message says where, what and what to do; what is not known is left 
         "acco: rank 1 failed: acco: it broke. Mend it. Look there.");
 }
 
+TEST_CASE("an error of a device that does not say where is given a place, once") {
+  const auto broken = [](acco::error_place where) {
+    return [where] { throw acco::device_error(where, acco::text("it broke"), acco::text("Mend it"), 5); };
+  };
+  const auto here = [] { return acco::error_place{.rank = 3, .round = 7, .phase = "commit"}; };
+  try {
+    acco::with_place(here, broken({}));
+    FAIL("it throws");
+  } catch (acco::device_error const& e) {
+    CHECK(std::string(e.what()) == "acco: rank 3, round 7, commit: it broke. Mend it.");
+    CHECK(e.round() == 7);
+    CHECK(e.peer() == 5);
+  }
+  CHECK_THROWS_WITH(acco::with_place(here, broken({.rank = 1})), "acco: rank 1: it broke. Mend it.");
+  CHECK(acco::with_place(here, [] { return 4; }) == 4);
+}
+
 TEST_CASE("the family can be caught coarse or fine") {
   CHECK_THROWS_AS(throw acco::deadline_error({}, acco::text("x"), acco::text("y")), acco::error);
   CHECK_THROWS_AS(throw acco::usage_error({}, acco::text("x"), acco::text("y")), std::exception);

@@ -1,124 +1,163 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update on a GPU: commit and predict of each rule beside a device-to-device copy that moves as many bytes, in the same run;
-// and the host's time to enqueue a round. Prints a table; `--largest N` sets the largest number of parameters (default 2^28).
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
+// The update on a GPU: each rule's commit and predict beside a device-to-device copy that moves as many bytes, for one group and
+// for 96 x 8 tensors of two groups in turn, of even and of odd sizes, in arrays that begin at a boundary and elsewhere; and sums
+// of squares. One JSON object a line. `--sizes "20 24"`: powers of two; `--seconds S`: ends about then; `--only adamw`: a rule.
+#include <exception>
 #include <string>
 #include <vector>
 
-#include <acco/acco.hpp>
-#include <acco/cuda.hpp>
+#include "arrays.hpp"
 
 namespace {
 
-using acco::check_cuda;
+using bench::arena, bench::arguments, bench::bench_of_kernels, bench::cutter, bench::figure;
 
-/// Median seconds of 15 runs of `work(queue)` on the queue's stream.
-template <class Work>
-double seconds(acco::cuda_queue& queue, Work&& work) {
-  std::vector<double> all;
-  for (int k = 0; k < 18; ++k) {
-    double begin = 0, end = 0;
-    queue.stamp([to = &begin](double now) { *to = now; });
-    work(queue);
-    queue.stamp([to = &end](double now) { *to = now; });
-    queue.wait();
-    if (k >= 3) all.push_back(end - begin);
+/// How an update of so many elements is cut into tensors, and where its arrays begin.
+struct cutting {
+  char const* name;
+  std::size_t tensors, shift;
+  bool odd;
+};
+constexpr cutting one_group{"1", 1, 0, false}, many_groups{"96 x 8", 768, 0, false},
+    many_odd_groups{"96 x 8, odd sizes", 768, 0, true}, one_shifted{"1, arrays from an odd element", 1, 1, true},
+    many_shifted{"96 x 8, odd, from an odd element", 768, 1, true};
+
+/// The blocks of tensors that belong to two groups in turn.
+std::vector<acco::update_block> blocks_of(cutting how, std::size_t count) {
+  std::vector<acco::update_block> blocks;
+  const std::size_t usual = how.tensors == 1 ? count : how.odd ? count / how.tensors | 1U : count / how.tensors / 16 * 16;
+  for (std::size_t tensor = 0, at = 0; at < count; ++tensor) {
+    const std::size_t end = tensor + 1 >= how.tensors ? count : std::min(count, at + std::max<std::size_t>(usual, 1));
+    for (; at < end; at += blocks.back().count) {
+      const auto length = static_cast<std::uint32_t>(std::min(acco::update_block::most, end - at));
+      blocks.push_back({at, length, static_cast<std::uint32_t>(tensor % 2)});
+    }
   }
-  std::nth_element(all.begin(), all.begin() + 7, all.end());
-  return all[7];
+  return blocks;
+}
+acco::cuda_numbers<acco::update_block> upload(acco::cuda_queue& queue, std::vector<acco::update_block> const& blocks) {
+  acco::cuda_numbers<acco::update_block> there(acco::cuda_storage<float>{}, blocks.size());
+  for (std::size_t k = 0; k < blocks.size(); ++k) there[k] = blocks[k];
+  there.upload(queue);
+  queue.wait();
+  return there;
+}
+
+char const* name_of(acco::update kind) {
+  return kind == acco::update::commit ? "commit" : kind == acco::update::predict ? "predict" : "commit_and_predict";
 }
 
 template <class Rule, acco::update kind, class Parameter>
-void measure(char const* name, Rule const& rule, std::size_t count) {
+void measure(bench_of_kernels& all, Rule const& rule, std::size_t count, cutting how) {
   using storage = acco::cuda_storage<Parameter>;
-  const storage memory;
-  acco::cuda_queue queue(nullptr);
-  const auto array = [&](std::size_t bytes) {
-    auto buffer = memory.allocate(bytes, 0);
-    check_cuda(cudaMemset(buffer.template as<char>(), 0, bytes), "cudaMemset");
-    return buffer;
-  };
-  const auto master = array(4 * count), gradient = array(4 * count), out = array(sizeof(Parameter) * count);
-  acco::update_table<Rule, float, float> table{master.template as<float>(), {}, gradient.template as<float>()};
-  std::vector<acco::cuda_buffer> slots;
-  for (auto& slot : table.slots) slot = slots.emplace_back(array(4 * count)).template as<float>();
-  acco::cuda_numbers<acco::rule_constants<Rule>> constants(memory, 1);
-  acco::cuda_numbers<acco::region_update> decided(memory, 1);
-  constants[0] = rule.prepare({.count = 10}, {});
-  decided[0] = {1.0, true};
-  const std::size_t cut = (count + acco::update_block::most - 1) / acco::update_block::most;
-  acco::cuda_numbers<acco::update_block> blocks(memory, cut);
-  for (std::size_t k = 0; k < cut; ++k) {
-    const std::size_t begin = k * acco::update_block::most;
-    blocks[k] = {begin, static_cast<std::uint32_t>(std::min(acco::update_block::most, count - begin)), 0};
+  count += how.odd ? 1 : 0;
+  const auto cut = blocks_of(how, count);
+  const auto blocks = upload(all.queue(), cut);
+  acco::cuda_numbers<acco::rule_constants<Rule>> constants(storage{}, 2);
+  acco::cuda_numbers<acco::region_update> decided(storage{}, 2);
+  for (std::size_t region = 0; region < 2; ++region) {
+    constants[region] = rule.prepare({.count = 10}, {});
+    decided[region] = {1.0, true};
   }
-  constants.upload(queue);
-  decided.upload(queue);
-  blocks.upload(queue);
-  table.now = table.next = constants.there();
-  table.decided = decided.there();
-  table.blocks = blocks.there();
+  constants.upload(all.queue());
+  decided.upload(all.queue());
+  struct arrays {
+    acco::update_table<Rule, float, float> table{};
+    Parameter* out = nullptr;
+  };
+  const auto arrays_of = [&](std::byte* set) {
+    cutter from(set);
+    arrays mine;
+    mine.table.master = from.take<float>(count, how.shift);
+    for (float*& slot : mine.table.slots) slot = from.take<float>(count, how.shift);
+    mine.table.gradient = from.take<float>(count, how.shift);
+    mine.out = from.take<Parameter>(count, how.shift);
+    mine.table.now = mine.table.next = constants.there();
+    mine.table.decided = decided.there();
+    mine.table.blocks = blocks.there();
+    return mine;
+  };
+  constexpr std::size_t slots = Rule::slot_count;
+  const std::size_t set_bytes =
+      (2 + slots) * cutter::bytes_of<float>(count, how.shift) + cutter::bytes_of<Parameter>(count, how.shift);
+  constexpr std::size_t reads = 8 + 4 * slots, writes = sizeof(Parameter) + (kind == acco::update::predict ? 0 : 4 + 4 * slots);
+  figure row("update");
+  row.with("rule", Rule::name).with("kind", name_of(kind)).with("type", bench::type_name<Parameter>()).with("groups", how.name);
+  row.with("odd", how.odd).with("elements", count);
+  all.measure(
+      row, set_bytes, (reads + writes) * count,
+      [&](std::byte* set) {
+        const arrays mine = arrays_of(set);
+        bench::launch(nullptr, count, bench::fill<float>{mine.table.master});
+        bench::launch(nullptr, count, bench::fill<float>{const_cast<float*>(mine.table.gradient)});
+        for (float* slot : mine.table.slots) bench::launch(nullptr, count, bench::set_all<float>{slot, 1e-4F});
+      },
+      [&](std::byte* set) {
+        const arrays mine = arrays_of(set);
+        storage::template apply<Rule, kind>(all.queue(), &mine.table, 0, cut.size(), mine.out);
+      });
+}
 
-  const double update = seconds(
-      queue, [&](acco::cuda_queue& q) { storage::template apply<Rule, kind>(q, &table, 0, cut, out.template as<Parameter>()); });
-  constexpr std::size_t reads = 8 + 4 * Rule::slot_count;
-  constexpr std::size_t writes = sizeof(Parameter) + (kind == acco::update::predict ? 0 : 4 + 4 * Rule::slot_count);
-  const std::size_t half = (reads + writes) * count / 2;
-  const auto from = array(half), to = array(half);
-  const double copy = seconds(queue, [&](acco::cuda_queue& q) {
-    q.issue([&](cudaStream_t stream) {
-      check_cuda(cudaMemcpyAsync(to.template as<char>(), from.template as<char>(), half, cudaMemcpyDeviceToDevice, stream),
-                 "cudaMemcpyAsync");
-    });
+/// The sums of squares that a norm needs: of a slice, and by blocks where groups have norms of their own.
+void measure_squares(bench_of_kernels& all, std::size_t count, cutting how) {
+  using storage = acco::cuda_storage<float>;
+  count += how.odd ? 1 : 0;
+  const auto cut = blocks_of(how, count);
+  const auto blocks = upload(all.queue(), cut);
+  const auto results = storage{}.allocate(cut.size() * sizeof(double), 0);
+  const std::size_t set_bytes = cutter::bytes_of<float>(count, how.shift);
+  const auto prepare = [&](std::byte* set) {
+    bench::launch(nullptr, count, bench::fill<float>{cutter(set).take<float>(count, how.shift)});
+  };
+  const auto row = [&](char const* what) {
+    return figure("squares").with("work", what).with("groups", how.name).with("odd", how.odd).with("elements", count);
+  };
+  all.measure(row("squares_of_blocks"), set_bytes, 4 * count, prepare, [&](std::byte* set) {
+    storage::squares_of_blocks(all.queue(), cutter(set).take<float>(count, how.shift), blocks.there(), 0, cut.size(),
+                               results.as<double>());
   });
-  std::printf("| %s | %s | %zu | %.1f | %.0f | %.0f | %.3f |\n", name, sizeof(Parameter) == 2 ? "bfloat16" : "float", count,
-              1e6 * update, static_cast<double>(2 * half) / update * 1e-9, static_cast<double>(2 * half) / copy * 1e-9,
-              copy / update);
-  std::fflush(stdout);
+  if (how.tensors != 1) return;
+  all.measure(row("sum_of_squares"), set_bytes, 4 * count, prepare, [&](std::byte* set) {
+    storage::sum_of_squares(all.queue(), acco::sharded<float const>({cutter(set).take<float>(count, how.shift), count}),
+                            results.as<double>());
+  });
 }
 
 template <class Parameter>
-void all_rules(std::size_t count) {
-  measure<acco::adamw, acco::update::commit, Parameter>("adamw commit", acco::adamw{}, count);
-  measure<acco::adamw, acco::update::predict, Parameter>("adamw predict", acco::adamw{}, count);
-  measure<acco::sgd, acco::update::commit, Parameter>("sgd commit", acco::sgd{.momentum = 0.9}, count);
-  measure<acco::sgd, acco::update::predict, Parameter>("sgd predict", acco::sgd{.momentum = 0.9}, count);
-  measure<acco::lion, acco::update::commit, Parameter>("lion commit", acco::lion{}, count);
-  measure<acco::lion, acco::update::predict, Parameter>("lion predict", acco::lion{}, count);
+void of_type(bench_of_kernels& all, std::size_t count, std::string const& only) {
+  using acco::update;
+  for (cutting const& how : {one_group, many_odd_groups, many_groups, one_shifted, many_shifted}) {
+    if (only.empty() || only == "adamw") measure<acco::adamw, update::commit, Parameter>(all, acco::adamw{}, count, how);
+  }
+  if (only.empty() || only == "adamw") {
+    for (cutting const& how : {one_group, many_odd_groups}) {
+      measure<acco::adamw, update::predict, Parameter>(all, acco::adamw{}, count, how);
+      measure<acco::adamw, update::commit_and_predict, Parameter>(all, acco::adamw{}, count, how);
+    }
+  }
+  if (only.empty() || only == "sgd")
+    measure<acco::sgd, update::commit, Parameter>(all, acco::sgd{.momentum = 0.9}, count, one_group);
+  if (only.empty() || only == "lion") measure<acco::lion, update::commit, Parameter>(all, acco::lion{}, count, one_group);
 }
 
 }  // namespace
 
 int main(int count, char** words) {
-  std::size_t largest = std::size_t{1} << 28U;
-  for (int k = 1; k + 1 < count; ++k) {
-    if (std::strcmp(words[k], "--largest") == 0) largest = std::strtoull(words[k + 1], nullptr, 10);
+  const arguments chosen(count, words);
+  if (bench::gpus() == 0) return 0;
+  try {
+    bench_of_kernels all(chosen, 29);  // adamw in floats moves 28 bytes an element
+    const std::string only = chosen.text("--only", "");
+    for (const std::size_t size : all.sizes()) {
+      of_type<float>(all, size, only);
+      of_type<acco::bfloat16>(all, size, only);
+      if (!only.empty()) continue;
+      for (cutting const& how : {one_group, many_odd_groups, one_shifted}) measure_squares(all, size, how);
+    }
+    all.tell_what_is_left();
+  } catch (std::exception const& e) {
+    std::printf("failed: %s\n", e.what());
+    return 1;
   }
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::puts("skipped: no GPU");
-    return 0;
-  }
-  std::puts("| rule | out | parameters | us | GB/s | copy, GB/s | of copy |\n|---|---|---|---|---|---|---|");
-  for (std::size_t n = std::size_t{1} << 20U; n <= largest; n *= 16) {
-    all_rules<float>(n);
-    all_rules<acco::bfloat16>(n);
-  }
-  // The host's time to enqueue a round: accumulated() of a small model whose round before is done.
-  acco::optimizer training{acco::delayed{}, acco::adamw{}, acco::cuda_storage<float>{}, acco::solo_backend{}, 1 << 20};
-  training.initialize(std::vector<float>(1 << 20, 1.0F));
-  std::vector<double> times;
-  for (int k = 0; k < 500; ++k) {
-    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    const double begin = acco::steady_seconds();
-    training.accumulated(1);
-    times.push_back(acco::steady_seconds() - begin);
-  }
-  std::nth_element(times.begin(), times.begin() + 250, times.end());
-  std::printf("\nhost time of a boundary (landing one round, enqueuing the next), median of 500: %.1f us\n", 1e6 * times[250]);
   return 0;
 }

@@ -58,8 +58,10 @@ class cuda_model {
       float* const sums = gradients_.as<float>();
       acco::check_cuda(cudaMemsetAsync(sums, 0, 4 * gradients.size(), stream_.get()), "cudaMemsetAsync");
       loss = model_.add_gradients(data, floats(parameters), sums);
-      acco::cuda_kernels::launch<1>(stream_.get(), gradients.size(),
-                                    acco::cuda_kernels::convert_body<float, Parameter, true>{sums, gradients.data()}, nothing);
+      namespace kernels = acco::cuda_kernels;
+      kernels::launch_elements({stream_.get()}, gradients.size(),
+                               kernels::convert_body<float, Parameter, true>{sums, gradients.data()},
+                               kernels::head_of({sums, gradients.data()}));
     }
     if (nvtx_) nvtxRangePop();
     return loss;
@@ -80,16 +82,16 @@ class cuda_model {
 
  private:
   static constexpr bool direct_parameters = std::is_same_v<Parameter, float>;
-  static constexpr std::array<void const*, 0> nothing{};  // no array that has to begin at 16 bytes
   [[nodiscard]] shape shape_of() const { return model_.dimensions(); }
   /// The parameters as floats.
   float const* floats(std::span<Parameter const> parameters) {
     if constexpr (direct_parameters) {
       return parameters.data();
     } else {
-      acco::cuda_kernels::launch<1>(
-          stream_.get(), parameters.size(),
-          acco::cuda_kernels::convert_body<Parameter, float, false>{parameters.data(), parameters_.as<float>()}, nothing);
+      namespace kernels = acco::cuda_kernels;
+      kernels::launch_elements({stream_.get()}, parameters.size(),
+                               kernels::convert_body<Parameter, float, false>{parameters.data(), parameters_.as<float>()},
+                               kernels::head_of({parameters.data(), parameters_.as<float>()}));
       return parameters_.as<float>();
     }
   }

@@ -389,6 +389,10 @@ class any_optimizer {
     const entry inside(*this);
     try {
       return action();
+    } catch (device_error const& e) {  // one from deep inside does not say where
+      const device_error told = e.rank() < 0 ? device_error(here(), e) : e;
+      fail(told.what());
+      throw told;
     } catch (std::exception const& e) {
       fail(e.what());
       throw;
@@ -396,6 +400,10 @@ class any_optimizer {
       fail("an exception that is no std::exception");
       throw;
     }
+  }
+  [[nodiscard]] error_place here() const noexcept {
+    const error_place found = engine_->place();
+    return state_ == state::constructed ? error_place{found.rank, -1, "initialize"} : found;
   }
   void fail(char const* reason) noexcept {
     engine_->leave(reason);

@@ -66,14 +66,15 @@ struct error_place {
 /// unknown).
 class error : public std::exception {
  public:
-  error(error_place where, text const& what, text const& advice, int peer = -1) noexcept
-      : where_(where), peer_(peer), message_("acco: ") {
-    if (where.rank >= 0) message_.append("rank ").append(where.rank);
-    if (where.round >= 0) message_.append(where.rank >= 0 ? ", round " : "round ").append(where.round);
-    if (where.phase != nullptr && *where.phase != '\0') message_.append(", ").append(std::string_view(where.phase));
-    if (where.rank >= 0 || where.round >= 0) message_.append(": ");
+  error(error_place where, text const& what, text const& advice, int peer = -1) noexcept : where_(where), peer_(peer) {
+    begin();
     message_.append(what).append(!what.view().empty() && what.view().back() == '.' ? " " : ". ").append(advice);
     if (advice.view().empty() || advice.view().back() != '.') message_.append(".");
+  }
+  /// The same as one that does not say where.
+  error(error_place where, error const& nowhere) noexcept : where_(where), peer_(nowhere.peer_) {
+    begin();
+    message_.append(nowhere.message_.view().substr(family.size()));
   }
   [[nodiscard]] char const* what() const noexcept override { return message_.c_str(); }
   [[nodiscard]] error_place where() const noexcept { return where_; }
@@ -82,6 +83,15 @@ class error : public std::exception {
   [[nodiscard]] int peer() const noexcept { return peer_; }
 
  private:
+  static constexpr std::string_view family = "acco: ";
+  void begin() noexcept {
+    message_.append(family);
+    if (where_.rank >= 0) message_.append("rank ").append(where_.rank);
+    if (where_.round >= 0) message_.append(where_.rank >= 0 ? ", round " : "round ").append(where_.round);
+    if (where_.phase != nullptr && *where_.phase != '\0') message_.append(", ").append(std::string_view(where_.phase));
+    if (where_.rank >= 0 || where_.round >= 0) message_.append(": ");
+  }
+
   error_place where_;
   int peer_;
   text message_;
@@ -108,6 +118,16 @@ struct deadline_error : error {
 struct device_error : error {
   using error::error;
 };
+/// call(); a `device_error` from deep inside, which does not say where, is thrown with the place that `where()` tells.
+template <class Where, class Call>
+decltype(auto) with_place(Where&& where, Call&& call) {
+  try {
+    return call();
+  } catch (device_error const& e) {
+    if (e.rank() >= 0) throw;
+    throw device_error(where(), e);
+  }
+}
 /// This rank's buffers do not fit into its memory: `memory()` tells their sizes before.
 struct memory_error : error {
   using error::error;

@@ -3,9 +3,11 @@
 // and in which order their collectives come to a GPU. It says nothing about NCCL itself.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -30,7 +32,9 @@ namespace stub = emulated::nccl;
 struct nccl_world {
   template <class T>
   using array = worlds::managed_array<T>;
-  static acco::cuda_queue queue(acco::nccl_backend const& backend) { return acco::cuda_queue(nullptr, backend.watch()); }
+  static acco::cuda_queue queue(acco::nccl_backend const& backend, acco::cuda_issue issue = acco::cuda_issue::thread) {
+    return acco::cuda_queue(nullptr, backend.watch(), 0, issue);
+  }
   using backend = acco::nccl_backend;
 
   static void threads(int ranks, std::function<void(int)> const& function) {
@@ -73,6 +77,13 @@ struct clean_books {
   clean_books() { stub::book().clear(); }
   ~clean_books() { check_books(); }
 };
+
+/// What NCCL does from now on, while ranks train.
+template <class Set>
+void tell(Set&& set) {
+  const std::lock_guard lock(stub::book().mutex);
+  set(stub::book());
+}
 
 void busy(cudaStream_t stream, int milliseconds) {
   stream->enqueue([milliseconds] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); });
@@ -159,7 +170,7 @@ TEST_CASE("after an abort no call reaches NCCL: later calls of the optimizer rep
     trainer<> mine(world);
     mine.step();
     busy(mine.stream.get(), 50);  // the host has to wait, and looks
-    stub::book().fails = true;
+    tell([](stub::books& b) { b.fails = true; });
     CHECK_THROWS_AS(
         [&] {
           for (int m = 0; m < 3; ++m) mine.step();
@@ -167,7 +178,7 @@ TEST_CASE("after an abort no call reaches NCCL: later calls of the optimizer rep
         acco::peer_error);
     CHECK_THROWS_AS(mine.training.finish(), acco::peer_error);
     CHECK_THROWS_AS((void)mine.training.state_digest(), acco::peer_error);
-    stub::book().fails = false;
+    tell([](stub::books& b) { b.fails = false; });
   });
   CHECK(stub::book().aborted == 1);
 }
@@ -318,7 +329,8 @@ TEST_CASE("collectives of several communicators come to the GPU in the order in 
   nccl_world::run(1, [](acco::nccl_backend const& world) {
     const acco::nccl_backend first = world.duplicate(), second = world.duplicate();
     acco::cuda_stream one, other;
-    acco::cuda_queue early(one.get()), late(other.get());
+    const auto issue = acco::cuda_issue::thread;
+    acco::cuda_queue early(one.get(), first.watch(), 0, issue), late(other.get(), second.watch(), 0, issue);
     worlds::managed_array<double> in(1, 1.0), out(2);
     stub::book().log.clear();
     for (int k = 0; k < 3; ++k) {
@@ -334,6 +346,220 @@ TEST_CASE("collectives of several communicators come to the GPU in the order in 
     REQUIRE(ran.size() == 6);
     for (std::size_t k = 0; k < ran.size(); ++k) CHECK(ran[k] == ran[k % 2]);
     CHECK(ran[0] < ran[1]);
+  });
+}
+
+TEST_CASE("the trainer's thread does not wait for NCCL to accept a round's collectives") {
+  const clean_books books;
+  nccl_world::run(1, [](acco::nccl_backend const& world) {
+    acco::cuda_stream stream;
+    const acco::options chosen{.deadline = 5, .bucket_elements = 50};  // twenty buckets
+    acco::optimizer training{acco::two_phase{}, acco::adamw{}, trainer<>::on(stream.get(), nullptr), world, 1000, chosen};
+    training.initialize(std::vector<float>(1000, 1.0F));
+    const auto step = [&] {
+      stream.get()->enqueue([g = training.gradients()] { std::fill(g.begin(), g.end(), 1.0F); });
+      return training.accumulated(1);
+    };
+    for (int m = 0; m < 6; ++m) {
+      tell([](stub::books& b) { b.held = true; });
+      if (m == 0) CHECK_FALSE(step());  // nothing to land: comes back while NCCL holds the round
+      tell([](stub::books& b) { b.held = false; });
+      if (m != 0) CHECK(step());
+    }
+    training.finish();
+  });
+}
+
+TEST_CASE("NCCL does not accept a collective: the deadline; a lost peer, with rank and round") {
+  const clean_books books;
+  for (const bool lost : {false, true}) {
+    nccl_world::run(2, [lost](acco::nccl_backend const& world) {
+      trainer<> mine(world, lost ? 20 : 0.5);
+      if (world.rank() == 0) tell([](stub::books& b) { b.held = true; });
+      std::thread peer;
+      if (lost && world.rank() == 0) {
+        peer = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          tell([](stub::books& b) { b.fails = true; });
+        });
+      }
+      try {
+        for (int m = 0; m < 5; ++m) mine.step();
+        FAIL_CHECK("NCCL holds the round");
+      } catch (acco::error const& e) {
+        CHECK(e.rank() == world.rank());
+        CHECK(e.round() >= 0);
+        const std::string said = e.what();
+        CHECK_MESSAGE(said.find(lost ? "remote process exited" : " within 0.5 s") != std::string::npos, said);
+      }
+      if (peer.joinable()) peer.join();
+    });
+    tell([](stub::books& b) { b.held = b.fails = false; });
+  }
+}
+
+namespace {
+/// NCCL works at each collective for a time of its own.
+void work_at_random() {
+  tell([](stub::books& b) {
+    b.working = [seed = std::uint32_t{7}]() mutable {
+      seed = seed * 1664525U + 1013904223U;
+      return static_cast<double>(seed >> 8U) / (1U << 24U) * 600e-6;
+    };
+  });
+}
+}  // namespace
+
+TEST_CASE("several optimizers on a GPU, whose threads NCCL delays: one order on all ranks") {
+  const clean_books books;
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<std::uint64_t> digests[2];
+    for (const bool delayed : {false, true}) {
+      if (delayed) work_at_random();
+      std::mutex mutex;
+      nccl_world::run(ranks, [&](acco::nccl_backend const& world) {
+        trainer<> one(world);
+        trainer<acco::two_phase<>> other(world);
+        for (int m = 0; m < 12; ++m) {
+          one.step();
+          other.step();
+          if (m % 3 == 0) one.step();
+        }
+        one.training.finish();
+        other.training.finish();
+        const std::uint64_t both = one.training.state_digest() ^ other.training.state_digest();
+        const std::lock_guard lock(mutex);
+        digests[delayed ? 1 : 0].push_back(both);
+      });
+      tell([](stub::books& b) { b.working = nullptr; });
+    }
+    CHECK(digests[0].size() == static_cast<std::size_t>(ranks));
+    std::sort(digests[0].begin(), digests[0].end());
+    std::sort(digests[1].begin(), digests[1].end());
+    CHECK(digests[0] == digests[1]);
+  }
+}
+
+TEST_CASE("of two optimizers on a GPU one fails: the other goes on") {
+  const clean_books books;
+  for (const int ranks : {2, 3}) {
+    work_at_random();
+    nccl_world::run(ranks, [&](acco::nccl_backend const& world) {
+      auto one = std::make_unique<trainer<>>(world, 1);
+      trainer<> other(world, 20);
+      bool lives = true;
+      for (int m = 0; m < 10; ++m) {
+        try {
+          if (one && world.rank() == 1 && m == 4) throw std::runtime_error("no more data");
+          if (lives) one->step();
+        } catch (std::exception const& e) {
+          const bool mine = std::string(e.what()) == "no more data";
+          CHECK_MESSAGE(mine == (world.rank() == 1 && m == 4), e.what());
+          lives = false;
+          one.reset();
+        }
+        other.step();
+      }
+      CHECK_FALSE(lives);
+      other.training.finish();
+    });
+    tell([](stub::books& b) { b.working = nullptr; });
+  }
+}
+
+TEST_CASE("a collective that is not issued leaves its place in the GPU's order to those behind it") {
+  const clean_books books;
+  nccl_world::run(1, [](acco::nccl_backend const& world) {
+    const acco::nccl_backend first = world.duplicate(), second = world.duplicate();
+    worlds::managed_array<double> in(1, 1.0), out(2);
+    const auto sum = [&](acco::nccl_backend const& over, acco::cuda_queue& queue, std::size_t at) {
+      over.all_reduce(queue, acco::partial<double const>(in), acco::replicated<double>({out.data() + at, 1}));
+    };
+    acco::cuda_stream one, other;
+    acco::cuda_queue late(other.get(), second.watch(), 0, acco::cuda_issue::thread);
+    late.deadline = 5;
+    SUBCASE("its queue has failed before, or fails before it") {
+      acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
+      early.issue([](cudaStream_t) { throw std::runtime_error("a launch failed"); });
+      for (int k = 0; k < 2; ++k) {
+        sum(first, early, 0);
+        sum(second, late, 1);
+        CHECK_NOTHROW(late.wait());
+        CHECK_THROWS_WITH(early.wait(), "a launch failed");
+      }
+    }
+    SUBCASE("its queue is destroyed") {
+      std::promise<void> go;
+      std::thread goes;
+      {
+        acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
+        early.issue([&go](cudaStream_t) { go.get_future().wait(); });
+        sum(first, early, 0);
+        sum(second, late, 1);
+        goes = std::thread([&go] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          go.set_value();
+        });
+      }
+      CHECK_NOTHROW(late.wait());
+      goes.join();
+    }
+    SUBCASE("its communicator is aborted") {
+      acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
+      tell([](stub::books& b) { b.held = true; });
+      sum(first, early, 0);
+      sum(second, late, 1);
+      first.abandon("");
+      tell([](stub::books& b) { b.held = false; });
+      CHECK_NOTHROW(late.wait());
+      CHECK_THROWS_AS(early.wait(), acco::peer_error);
+    }
+    SUBCASE("another waits for its turn, and is aborted") {
+      acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
+      late.deadline = 20;
+      tell([](stub::books& b) { b.held = true; });
+      sum(first, early, 0);
+      sum(second, late, 1);
+      const double from = acco::steady_seconds();
+      second.abandon("");
+      CHECK_THROWS_AS(late.wait(), acco::peer_error);
+      CHECK(acco::steady_seconds() - from < 10);  // at once
+      tell([](stub::books& b) { b.held = false; });
+      CHECK_NOTHROW(early.wait());
+    }
+    SUBCASE("another waits for its turn, and its peer is lost") {
+      acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
+      std::promise<void> go;
+      early.issue([&go](cudaStream_t) { go.get_future().wait(); });
+      sum(first, early, 0);
+      sum(second, late, 1);
+      tell([](stub::books& b) { b.fails = true; });
+      CHECK_THROWS_WITH_AS(late.wait(), doctest::Contains("a collective failed: remote process exited"), acco::peer_error);
+      tell([](stub::books& b) { b.fails = false; });
+      go.set_value();
+      CHECK_NOTHROW(early.wait());
+    }
+    SUBCASE("NCCL does not accept it: what the thread found is what the host is told") {
+      late.deadline = 0.1;
+      tell([](stub::books& b) { b.held = true; });
+      sum(second, late, 1);
+      while (!late.idle()) std::this_thread::yield();
+      CHECK_THROWS_WITH_AS(late.watch().look(late.watch().context, late.place, 0, 5),
+                           doctest::Contains("all_reduce did not end within 0.1 s"), acco::deadline_error);
+      CHECK_THROWS_WITH_AS(late.wait(), doctest::Contains("all_reduce did not end within 0.1 s"), acco::deadline_error);
+    }
+    SUBCASE("its turn does not come within the deadline") {
+      acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
+      late.deadline = 0.2;
+      early.issue([](cudaStream_t) { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+      sum(first, early, 0);
+      busy(other.get(), 1500);  // computes: nobody is late, but for the order
+      late.after_computation();
+      sum(second, late, 1);
+      CHECK_THROWS_WITH_AS(late.wait(), doctest::Contains("did not come to this round's collectives within 0.2 s"),
+                           acco::deadline_error);
+      CHECK_NOTHROW(early.wait());
+    }
   });
 }
 
@@ -365,7 +591,7 @@ TEST_CASE("two optimizers share a GPU: trained side by side; a pace that differs
   });
 }
 
-TEST_CASE("debug and traced over NCCL: the same bits; a missing rank, a lone optimizer") {
+TEST_CASE("debug and traced over NCCL: the same bits; a missing rank; beside another optimizer") {
   const clean_books books;
   nccl_world::run(2, [](acco::nccl_backend const& world) {
     const auto train = [](auto backend, double deadline, int steps, int computing) {
@@ -389,8 +615,70 @@ TEST_CASE("debug and traced over NCCL: the same bits; a missing rank, a lone opt
     CHECK_THROWS_AS((void)train(acco::debug(world), 1, world.rank() == 0 ? 3 : 1, 10), acco::error);
 
     trainer<> one(world);
-    CHECK_THROWS_WITH_AS((void)train(acco::debug(world), 20, 2, 10), doctest::Contains("several optimizers use NCCL on one GPU"),
-                         acco::usage_error);
+    one.step();
+    CHECK(train(acco::debug(world), 20, 4, 10) == plain);
     one.training.finish();
+  });
+}
+
+TEST_CASE_TEMPLATE("sums that NCCL leaves in 16 bits: as those of threads over device memory, with buckets and regions", T,
+                   acco::bfloat16, acco::half) {
+  const clean_books books;
+  acco::parameter_layout layout;
+  layout.add("weight", {61, 67}).add("bias", {67}).add("head", {5003});
+  const auto train = [&](auto const& world, acco::norm_detail norms, std::size_t bucket) {
+    acco::cuda_storage<T> storage{.warn = nullptr};
+    acco::options chosen{.clip_norm = 1, .deadline = 20};
+    chosen.bucket_elements = bucket;
+    chosen.norms = norms;
+    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.01}, storage, world, layout, chosen};
+    training.initialize(std::vector<T>(layout.size(), T(1.0F)));
+    std::vector<double> told;
+    for (int m = 0; m < 6; ++m) {
+      emulated::of(nullptr).enqueue([g = training.gradients(), m, rank = world.rank()] {
+        for (std::size_t i = 0; i < g.size(); ++i)  // whole numbers: sums are exact in any order and type
+          g[i] += static_cast<float>(static_cast<int>((i * 7 + static_cast<std::size_t>(m)) % 5) - 2 + rank);
+      });
+      if (auto const& report = training.accumulated(1)) told.push_back(report->gradient_norm);
+    }
+    training.finish();
+    told.push_back(static_cast<double>(training.state_digest() % 1000003));
+    return told;
+  };
+  for (const acco::norm_detail norms : {acco::norm_detail::total, acco::norm_detail::tensors}) {
+    for (const std::size_t bucket : {std::size_t{0}, std::size_t{2048}}) {
+      std::vector<std::vector<double>> nccl(2), threads(2);
+      nccl_world::run(2, [&](auto const& world) { nccl[static_cast<std::size_t>(world.rank())] = train(world, norms, bucket); });
+      acco::threads_backend::run(
+          2, [&](auto world) { threads[static_cast<std::size_t>(world.rank())] = train(world, norms, bucket); });
+      CHECK(nccl == threads);
+      CHECK(nccl[0].size() >= 3);
+      CHECK(nccl[0][0] > 1);
+    }
+  }
+}
+
+TEST_CASE("a micro-batch longer than the deadline makes nobody late, with acco::debug in front of another optimizer either") {
+  const clean_books books;
+  nccl_world::run(2, [](acco::nccl_backend const& world) {
+    const auto both = [&](auto const& first) {
+      acco::cuda_stream stream;
+      acco::cuda_storage<float> storage{.computation = stream.get(), .warn = nullptr};
+      const acco::options chosen{.deadline = 0.4};
+      acco::optimizer one{acco::delayed{}, acco::adamw{}, storage, first, 1000, chosen};
+      one.initialize(std::vector<float>(1000, 1.0F));
+      acco::optimizer two{acco::delayed{}, acco::adamw{}, storage, world, 1000, chosen};
+      two.initialize(std::vector<float>(1000, 1.0F));
+      for (int m = 0; m < 2; ++m) {
+        stream.get()->enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(900)); });
+        one.accumulated(1);
+        two.accumulated(1);
+      }
+      one.finish();
+      two.finish();
+      CHECK(two.steps() == 2);
+    };
+    both(world);
+    both(acco::debug(world));
   });
 }

@@ -42,3 +42,26 @@ TEST_CASE_TEMPLATE("the packed loops do what the arithmetic of one number says, 
     CHECK((scale == 0) == (magnitude < 1e-30F));
   }
 }
+
+TEST_CASE("the quotient without a division is the quotient, for every scale: its eight bits, and every 509th number") {
+  std::size_t wrong = 0;
+  for (int bits = 128; bits < 256; ++bits) {
+    const auto scale = static_cast<float>(bits), inverse = 1.0F / scale;
+    for (std::uint32_t fraction = static_cast<std::uint32_t>(bits) % 509; fraction < 1U << 23U; fraction += 509) {
+      const auto value = std::bit_cast<float>(0x3f800000U | fraction);
+      wrong += acco::integer_code<8>::quotient(value, scale, inverse) == value / scale ? 0U : 1U;
+    }
+  }
+  CHECK(wrong == 0);
+  for (const float scale : {0x1p-107F, 1.9921875F, 0x1.fep120F}) {  // and where codes are: from a quarter of the scale on
+    const float inverse = 1.0F / scale;
+    for (int k = 0; k <= 127 * 64; ++k) {
+      const float value = static_cast<float>(k) / 64 * scale;
+      wrong += acco::integer_code<8>::code_of_quotient(acco::integer_code<8>::quotient(value, scale, inverse)) ==
+                       acco::integer_code<8>::code(value, scale)
+                   ? 0U
+                   : 1U;
+    }
+  }
+  CHECK(wrong == 0);
+}

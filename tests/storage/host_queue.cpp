@@ -47,6 +47,53 @@ TEST_CASE("a task that throws ends the queue: later tasks are dropped, wait() th
   CHECK(ran == 2);
 }
 
+TEST_CASE("a task that will not run is told so, once: after a failure, and when the queue ends") {
+  struct counted {
+    int* ran;
+    int* dropped_;
+    void operator()() const { ++*ran; }
+    void dropped() const noexcept { ++*dropped_; }
+  };
+  int ran = 0, dropped = 0;
+  {
+    acco::host_queue queue;
+    queue.enqueue(counted{&ran, &dropped});
+    queue.enqueue([] { throw std::runtime_error("broken"); });
+    queue.enqueue(counted{&ran, &dropped});
+    CHECK_THROWS_WITH(queue.wait(), "broken");
+    CHECK(ran == 1);
+    CHECK(dropped == 1);
+    queue.enqueue(counted{&ran, &dropped});  // too late
+    CHECK_THROWS_WITH(queue.wait(), "broken");
+    CHECK(dropped == 2);
+    queue.recover();
+    queue.enqueue(counted{&ran, &dropped});
+    queue.wait();
+    CHECK(ran == 2);
+    std::atomic<bool> go = false;
+    queue.enqueue([&go] { go.wait(false); });
+    queue.enqueue(counted{&ran, &dropped});
+    std::thread releases([&go] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // stop() waits for the task that runs
+      go = true;
+      go.notify_one();
+    });
+    queue.stop();
+    releases.join();
+    CHECK(ran == 2);
+    CHECK(dropped == 3);
+    CHECK(queue.idle());
+    queue.enqueue(counted{&ran, &dropped});  // nobody is left to run it
+  }
+  CHECK(ran == 2);
+  CHECK(dropped == 4);
+  {
+    acco::host_queue driven({[](void*) {}, [](void*) {}, nullptr});
+    driven.enqueue(counted{&ran, &dropped});
+  }
+  CHECK(dropped == 5);
+}
+
 TEST_CASE("a pending task is asked again and holds up those behind it") {
   acco::host_queue queue;
   std::vector<int> seen;

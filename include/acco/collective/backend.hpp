@@ -44,9 +44,12 @@ struct backend_traits {
   bool watched = false;
   /// Its operations on device memory wait for the other ranks in the thread that issues them.
   bool meets_on_host = false;
+  /// Issuing one of its operations on device memory takes the host so long that a thread of the queue's own does it, not the
+  /// trainer's.
+  bool issues_slowly = false;
   /// `share(bool same_everywhere)`: told by an optimizer that uses this handle, beside others on its device, whether its rounds
   /// start after as many micro-batches on every rank, until `retire` or `abandon`. Throws `usage_error` where they cannot go
-  /// together.
+  /// together. The order of operations on a device is that of the calls, whichever thread issues them.
   bool shares_device = false;
   /// `bytes_sent()`: what this rank has handed over so far, counted where it is handed over.
   bool counts_bytes = false;

@@ -57,7 +57,7 @@ class meeting_point {
   }
 
   /// Waits until every rank is done reading the others' data: whoever has arrived will depart, whatever fails meanwhile, so that
-  /// no rank frees a buffer that another one reads.
+  /// no rank frees a buffer that another one reads. One that has failed is waited for as long as it takes (`run_out`).
   void depart(error_place where, double deadline) {
     std::unique_lock lock(mutex_);
     const std::uint64_t mine = departures_;
@@ -68,9 +68,32 @@ class meeting_point {
       changed_.notify_all();
       return;
     }
-    if (changed_.wait_until(lock, after(deadline), [&] { return departures_ != mine; })) return;
-    throw deadline_error(where, text("a rank has come to a collective and did not end it within ", deadline, " s"),
-                         text("Its thread was stopped in the middle of a copy: look at it with a debugger"));
+    const auto gone = [&] { return departures_ != mine; };
+    for (auto until = after(deadline); !gone(); until = after(deadline)) {
+      if (running_out_ != 0) {
+        changed_.wait(lock, [&] { return gone() || running_out_ == 0; });
+      } else if (!changed_.wait_until(lock, until, [&] { return gone() || running_out_ != 0; })) {
+        throw deadline_error(where, text("a rank has come to a collective and did not end it within ", deadline, " s"),
+                             text("Its thread was stopped in the middle of a copy: look at it with a debugger"));
+      }
+    }
+  }
+  /// A rank that has arrived has failed: the others hear of it, and wait until what it has begun has run out, which needs none of
+  /// them; then `has_run_out`, in front of its last `depart`.
+  void run_out(int rank, std::string_view reason) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      ++running_out_;
+    }
+    fail(rank, reason);
+    changed_.notify_all();
+  }
+  void has_run_out() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      --running_out_;
+    }
+    changed_.notify_all();
   }
 
   /// Records that a rank failed; wakes everyone. Only the first record counts.
@@ -163,7 +186,7 @@ class meeting_point {
   std::vector<char const*> left_;
   std::vector<std::uint64_t> sent_;
   std::uint64_t generation_ = 0, departures_ = 0;
-  int arrived_ = 0, departed_ = 0;
+  int arrived_ = 0, departed_ = 0, running_out_ = 0;
   int failed_rank_ = -1;
   text reason_;
 };

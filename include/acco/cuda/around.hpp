@@ -101,7 +101,7 @@ struct delay<cuda_queue> {
  private:
   template <class Step>
   static void run(cuda_queue& queue, Step step) {
-    queue.issue([step](cudaStream_t stream) { cuda_kernels::launch_one(stream, step); });
+    queue.issue([step](cudaStream_t stream) { cuda_kernels::launch_one({stream}, step); });
   }
 };
 #endif

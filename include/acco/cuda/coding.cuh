@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of encodings: 32 threads for a block of numbers, four neighbours each at a time. The arithmetic of one number is
-// that of the host (encoding/block_integer.hpp), so both give the same bits.
+// The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what the host
+// makes of it (encoding/block_integer.hpp), so both give the same bits.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
 #include "acco/bfloat16.hpp"
 #include "acco/cuda/kernels.cuh"
+#include "acco/cuda/launch.cuh"
+#include "acco/cuda/tile.cuh"
 #include "acco/cuda/warp.cuh"
 #include "acco/encoding/bfloat16_wire.hpp"
 #include "acco/encoding/block_integer.hpp"
@@ -19,13 +23,23 @@
 
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
-/// Four neighbours.
-struct four {
-  float value[4];
+/// What a lane holds of a block: of the s-th stretch of 128 numbers those from 4 * lane on, at 4 s.
+template <std::size_t Size>
+struct values_of_block {
+  static constexpr std::size_t stretches = (Size + stretch_size - 1) / stretch_size;
+  float value[4 * stretches];
+  /// Where in the block the k-th lies.
+  [[nodiscard]] static __device__ std::size_t index(std::size_t k, unsigned lane) {
+    return k / 4 * stretch_size + 4 * lane + k % 4;
+  }
 };
 
-/// How an encoding works on a device: `encode(to, lane, values)` for the lanes of a warp, where values(i) gives the numbers i to
-/// i + 3 of the block, and `decode(from, i)`, the same four back. Specialise it to bring an encoding of your own.
+template <class Encoding>
+using block_values = values_of_block<Encoding::block_size>;
+
+/// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a warp call
+/// together, with what each of them holds; zeros behind the block's end. Blocks lie one after the other from a multiple of 256
+/// bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to bring an encoding of your own.
 template <class Encoding>
 struct device_encoding {
   static_assert(!std::is_same_v<Encoding, Encoding>,
@@ -35,55 +49,80 @@ struct device_encoding {
 template <int Bits, std::size_t Block>
 struct device_block_integer {
   using arithmetic = integer_code<Bits>;
-  static constexpr unsigned stretch = static_cast<unsigned>(Block * Bits / 8);  // bytes of codes
+  using values = values_of_block<Block>;
+  static constexpr std::size_t stretches = values::stretches;
 
-  template <class Values>
-  static __device__ void encode(std::byte* to, unsigned lane, Values const& values) {
-    const std::int32_t largest = warp_maximum(lane, [&](unsigned which) {
-      std::int32_t most = 0;
-      for (unsigned i = 4 * which; i < Block; i += 4 * warp_lanes) {
-        const four x = values(i);
-        for (float const each : x.value) {
-          const std::int32_t bits = std::bit_cast<std::int32_t>(each) & arithmetic::magnitude_mask;
-          most = most < bits ? bits : most;
-        }
-      }
-      return most;
-    });
-    const std::int32_t scale_bits = arithmetic::scale_bits(largest);
-    const auto scale = std::bit_cast<float>(scale_bits);
-    if (lane == 0) put(to, static_cast<std::uint32_t>(scale_bits));
-    for (unsigned i = 4 * lane; i < stretch; i += 4 * warp_lanes) {
-      std::uint32_t codes = 0;
-      if (arithmetic::has_codes(scale_bits)) {
-        const four low = values(i);
-        four high{};
-        if constexpr (Bits == 4) high = values(i + stretch);
-        for (unsigned k = 0; k < 4; ++k) {
-          auto code = static_cast<std::uint32_t>(arithmetic::code(low.value[k], scale));
-          if constexpr (Bits == 4) code = (code & 15U) | static_cast<std::uint32_t>(arithmetic::code(high.value[k], scale)) << 4U;
-          codes |= (code & 255U) << (8 * k);
-        }
-      }
-      put(to + sizeof(float) + i, codes);
+  static __device__ void encode(std::byte* to, unsigned lane, values const& x) {
+    std::int32_t most = 0;
+    for (float const each : x.value) {
+      const std::int32_t bits = std::bit_cast<std::int32_t>(each) & arithmetic::magnitude_mask;
+      most = most < bits ? bits : most;
+    }
+    const std::int32_t scale_bits = arithmetic::scale_bits(warp_maximum(most));
+    if (lane == 0) put(to, 0, static_cast<std::uint32_t>(scale_bits));
+    const divider by(arithmetic::has_codes(scale_bits) ? scale_bits : 0);
+    if constexpr (Bits == 8) {
+#pragma unroll
+      for (std::size_t s = 0; s < stretches; ++s) put(to, 1 + lane + warp_lanes * s, by.codes(x.value + 4 * s));
+    } else if constexpr (stretches == 1) {  // the second half of the block lies in the other lanes
+      const std::uint32_t low = by.codes(x.value), high = __shfl_down_sync(whole_warp, low, 16);
+      if (lane < 16) put(to, 1 + lane, low | high << 4U);
+    } else {
+#pragma unroll
+      for (std::size_t s = 0; s < stretches / 2; ++s)
+        put(to, 1 + lane + warp_lanes * s, by.codes(x.value + 4 * s) | by.codes(x.value + 4 * (s + stretches / 2)) << 4U);
     }
   }
-  static __device__ four decode(std::byte const* from, unsigned i) {
-    const float scale = std::bit_cast<float>(take(from));
-    const bool high = i >= stretch;  // of four bits: the other half of each byte
-    const std::uint32_t codes = take(from + sizeof(float) + (high ? i - stretch : i));
-    four x;
-    for (unsigned k = 0; k < 4; ++k) {
-      const unsigned up = Bits == 4 ? (high ? 24 - 8 * k : 28 - 8 * k) : 24 - 8 * k;  // the code's highest bit becomes the sign
-      const std::int32_t code = static_cast<std::int32_t>(codes << up) >> (32 - Bits);
-      x.value[k] = arithmetic::value(code, scale);
+  static __device__ void decode(std::byte const* from, unsigned lane, values& x) {
+    const auto scale = std::bit_cast<float>(take(from, 0));
+    if constexpr (Bits == 8) {
+#pragma unroll
+      for (std::size_t s = 0; s < stretches; ++s) numbers(take(from, 1 + lane + warp_lanes * s), 24, scale, x.value + 4 * s);
+    } else if constexpr (stretches == 1) {
+      numbers(take(from, 1 + lane % 16), lane < 16 ? 28 : 24, scale, x.value);
+    } else {
+#pragma unroll
+      for (std::size_t s = 0; s < stretches / 2; ++s) {
+        const std::uint32_t codes = take(from, 1 + lane + warp_lanes * s);
+        numbers(codes, 28, scale, x.value + 4 * s);
+        numbers(codes, 24, scale, x.value + 4 * (s + stretches / 2));
+      }
     }
-    return x;
   }
 
  private:
-  static __device__ void put(std::byte* to, std::uint32_t word) { *reinterpret_cast<std::uint32_t*>(to) = word; }
-  static __device__ std::uint32_t take(std::byte const* from) { return *reinterpret_cast<std::uint32_t const*>(from); }
+  /// Codes of numbers with one scale: as integer_code::code, whose quotient it computes without dividing. With the reciprocal,
+  /// once corrected, that is exact where it matters: above a quarter of the scale, for a scale of eight significant bits
+  /// (tests/encoding/block_integer.cpp tries all).
+  struct divider {
+    float scale, inverse;
+    bool any;
+    explicit __device__ divider(std::int32_t scale_bits)
+        : scale(std::bit_cast<float>(scale_bits)), inverse(1.0F / scale), any(scale_bits != 0) {}
+    [[nodiscard]] __device__ std::uint32_t codes(float const* x) const {
+      std::uint32_t word = 0;
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k) {
+        const std::int32_t code = arithmetic::code_of_quotient(arithmetic::quotient(x[k], scale, inverse));
+        word |= (static_cast<std::uint32_t>(code) & (Bits == 4 ? 15U : 255U)) << (8 * k);
+      }
+      return any ? word : 0;
+    }
+  };
+  /// Of the codes that end `up` bits, minus eight a number, below a word's highest.
+  static __device__ void numbers(std::uint32_t codes, unsigned up, float scale, float* x) {
+#pragma unroll
+    for (unsigned k = 0; k < 4; ++k) {
+      const std::int32_t code = static_cast<std::int32_t>(codes << (up - 8 * k)) >> (32 - Bits);
+      x[k] = arithmetic::value(code, scale);
+    }
+  }
+  static __device__ void put(std::byte* to, std::size_t at, std::uint32_t word) {
+    store<1>(reinterpret_cast<std::uint32_t*>(to) + at, {word});
+  }
+  static __device__ std::uint32_t take(std::byte const* from, std::size_t at) {
+    return load<1>(reinterpret_cast<std::uint32_t const*>(from) + at).value[0];
+  }
 };
 template <std::size_t Block>
 struct device_encoding<block_int8<Block>> : device_block_integer<8, Block> {};
@@ -92,157 +131,248 @@ struct device_encoding<block_int4<Block>> : device_block_integer<4, Block> {};
 
 template <>
 struct device_encoding<bfloat16_wire> {
-  template <class Values>
-  static __device__ void encode(std::byte* to, unsigned lane, Values const& values) {
-    for (unsigned i = 4 * lane; i < bfloat16_wire::block_size; i += 4 * warp_lanes) {
-      const four x = values(i);
-      lanes<bfloat16, 4> narrow;
-      for (unsigned k = 0; k < 4; ++k) narrow.value[k] = bfloat16(x.value[k]);
-      *reinterpret_cast<lanes<bfloat16, 4>*>(to + i * sizeof(bfloat16)) = narrow;
+  using values = block_values<bfloat16_wire>;
+  static __device__ void encode(std::byte* to, unsigned lane, values const& x) {
+    of_pair<bfloat16> narrow;
+#pragma unroll
+    for (unsigned k = 0; k < 8; ++k) narrow.value[k] = bfloat16(x.value[k]);
+    auto* const numbers = reinterpret_cast<bfloat16*>(to);
+    store_pair(numbers, numbers + stretch_size, lane, narrow);
+  }
+  static __device__ void decode(std::byte const* from, unsigned lane, values& x) {
+    auto const* const numbers = reinterpret_cast<bfloat16 const*>(from);
+    const auto narrow = load_pair(numbers, numbers + stretch_size, lane);
+#pragma unroll
+    for (unsigned k = 0; k < 8; ++k) x.value[k] = static_cast<float>(narrow.value[k]);
+  }
+};
+
+/// Whether a block is one stretch, whose numbers move four a lane: 16 bytes, or 8 where they have 16 bits.
+template <class Encoding, class T>
+inline constexpr bool one_stretch = Encoding::block_size == stretch_size && sizeof(T) <= 4;
+
+/// An array, of which a warp takes a block from `first` on, zeros behind `left` numbers.
+template <class T>
+struct array_source {
+  T const *begin, *end;
+
+  /// into(k, number) gets those that are there.
+  template <class Encoding, class Into>
+  __device__ void take(std::size_t first, std::size_t left, unsigned lane, Into&& into) const {
+    using values = block_values<Encoding>;
+    T const* const from = begin + first;
+    const bool full = left >= Encoding::block_size;
+    if constexpr (values::stretches % 2 == 0) {
+      if (full) {
+#pragma unroll
+        for (std::size_t p = 0; p < values::stretches / 2; ++p) {
+          T const* const pair = from + p * tile_size;
+          const auto x = load_pair_anywhere(pair, pair + stretch_size, begin, end, lane);
+#pragma unroll
+          for (std::size_t k = 0; k < 8; ++k) into(8 * p + k, x.value[k]);
+        }
+        return;
+      }
+    } else if constexpr (one_stretch<Encoding, T>) {
+      if (full && reinterpret_cast<std::uintptr_t>(from) % (4 * sizeof(T)) == 0) {
+        const auto x = load<4>(from + 4 * lane);
+#pragma unroll
+        for (std::size_t k = 0; k < 4; ++k) into(k, x.value[k]);
+        return;
+      }
+    }
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * values::stretches; ++k) {
+      const std::size_t i = values::index(k, lane);
+      if (i < left && i < Encoding::block_size) into(k, load<1>(from + i).value[0]);
     }
   }
-  static __device__ four decode(std::byte const* from, unsigned i) {
-    const auto narrow = *reinterpret_cast<lanes<bfloat16, 4> const*>(from + i * sizeof(bfloat16));
-    four x;
-    for (unsigned k = 0; k < 4; ++k) x.value[k] = static_cast<float>(narrow.value[k]);
-    return x;
+};
+
+/// The trainable elements of a view, likewise: its runs lie in device memory. One search a block finds the first; where a block
+/// lies in several runs, it takes from one after the other.
+template <class T>
+struct view_source {
+  trainable_view<T> view;
+
+  template <class Encoding, class Into>
+  __device__ void take(std::size_t first, std::size_t left, unsigned lane, Into&& into) const {
+    using values = block_values<Encoding>;
+    const std::size_t behind = first + (left < Encoding::block_size ? left : Encoding::block_size);
+    std::size_t run = view.run_of(first);
+    const trainable_run here = view.runs[run];
+    if (behind <= here.first + here.count) {
+      T const* const begin = view.begin_of(run);
+      const array_source<T> whole{begin, begin + here.count};
+      whole.template take<Encoding>(first - here.first, left, lane, into);
+      return;
+    }
+    for (; run < view.run_count && view.runs[run].first < behind; ++run) {
+      const trainable_run part = view.runs[run];
+      T const* const begin = view.begin_of(run);
+#pragma unroll
+      for (std::size_t k = 0; k < 4 * values::stretches; ++k) {
+        const std::size_t i = first + values::index(k, lane);
+        if (i >= part.first && i < part.first + part.count && i < behind) into(k, load<1>(begin + (i - part.first)).value[0]);
+      }
+    }
   }
 };
 
-/// Four neighbours of an array, zeros behind its end.
-template <class T>
-__device__ four take_four(T const* from, std::size_t left) {
-  four x{};
-  if (left >= 4 && reinterpret_cast<std::uintptr_t>(from) % (4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) == 0) {
-    const auto in = load<4>(from);
-    for (unsigned k = 0; k < 4; ++k) x.value[k] = static_cast<float>(in.value[k]);
-  } else {
-    for (std::size_t k = 0; k < 4 && k < left; ++k) x.value[k] = static_cast<float>(from[k]);
-  }
-  return x;
-}
-
-/// Neighbours in a trainable_view whose runs lie in device memory: asked for one after the other, upwards.
-template <class T>
-class neighbours {
- public:
-  __device__ neighbours(trainable_view<T> const& view, std::size_t first) : view_(view), run_(view.run_of(first)) {}
-  [[nodiscard]] __device__ T operator[](std::size_t i) {
-    while (i >= view_.runs[run_].first + view_.runs[run_].count) ++run_;
-    return view_.begin_of(run_)[i - view_.runs[run_].first];
-  }
-
- private:
-  trainable_view<T> const& view_;
-  std::size_t run_;
-};
+/// Thread blocks that a multiprocessor has room for: four where a lane holds eight numbers, so 64 registers; one where it holds
+/// more.
+template <class Encoding>
+inline constexpr int resident_blocks = block_values<Encoding>::stretches <= 2 ? 4 : 1;
 
 /// Calls work(block, lane) for the lanes of a warp a block.
 template <class Work>
-__global__ void __launch_bounds__(block_threads) for_blocks(std::size_t blocks, Work work) {
-  const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (thread / warp_lanes < blocks) work(thread / warp_lanes, static_cast<unsigned>(thread % warp_lanes));
+__global__ void __launch_bounds__(block_threads, Work::resident) for_blocks(std::size_t blocks, Work work) {
+  const std::size_t warps = static_cast<std::size_t>(gridDim.x) * block_warps;
+  const unsigned lane = threadIdx.x % warp_lanes;
+  for (std::size_t k = static_cast<std::size_t>(blockIdx.x) * block_warps + threadIdx.x / warp_lanes; k < blocks; k += warps)
+    work(k, lane);
 }
 template <class Work>
-void launch_blocks(cudaStream_t stream, std::size_t blocks, Work const& work) {
+void launch_blocks(on where, std::size_t blocks, Work const& work) {
   if (blocks == 0) return;
-  constexpr std::size_t together = block_threads / warp_lanes;
-  cudaLaunchConfig_t shape{};
-  shape.gridDim = dim3(static_cast<unsigned>((blocks + together - 1) / together));
-  shape.blockDim = dim3(block_threads);
-  shape.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&shape, for_blocks<Work>, blocks, work), "cudaLaunchKernelEx");
+  launch<&for_blocks<Work>>(where, where.blocks((blocks + block_warps - 1) / block_warps), block_threads, blocks, work);
 }
 
-/// Encodes `Source`, of which four(i, left) gives numbers: slices of `count` numbers one after the other.
+/// Encodes slices of `count` numbers, one after the other, that source(first, left, lane) gives; the first has the number
+/// `index`.
 template <class Encoding, class Source>
 struct encode_body {
+  static constexpr int resident = resident_blocks<Encoding>;
   Source source;
-  std::size_t count, blocks;  // of a slice
+  std::size_t index, count, blocks;  // of a slice
   std::byte* to;
   coding::refused bad;
 
   __device__ void operator()(std::size_t block, unsigned lane) const {
     const std::size_t begin = block % blocks * Encoding::block_size;
     const std::size_t first = block / blocks * count + begin;
-    const std::size_t left = count - begin;
-    device_encoding<Encoding>::encode(to + block * Encoding::block_bytes, lane,
-                                      [&](unsigned i) { return i < left ? source(first + i, left - i) : four{}; });
-    for (unsigned i = 4 * lane; i < Encoding::block_size && i < left; i += 4 * warp_lanes) {
-      const four x = source(first + i, left - i);
-      for (unsigned k = 0; k < 4; ++k) {
-        if (is_finite(x.value[k])) continue;
-        atomicAdd(bad.found, 1ULL);
-        atomicMin(bad.first, static_cast<unsigned long long>(source.index + first + i + k));
-      }
-    }
+    const block_values<Encoding> x = source(first, count - begin, lane);
+    not_finite mine;
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * x.stretches; ++k) mine.look(x.value[k], index + first + x.index(k, lane));
+    mine.note(bad.found, bad.first);
+    device_encoding<Encoding>::encode(to + block * Encoding::block_bytes, lane, x);
   }
 };
-template <class T>
-struct values_source {
-  T const* from;
-  std::size_t index = 0;
-  __device__ four operator()(std::size_t i, std::size_t left) const { return take_four(from + i, left); }
+template <class Encoding, class T>
+struct values_to_encode {
+  array_source<T> from;
+  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+    block_values<Encoding> x{};
+    from.template take<Encoding>(first, left, lane, [&x](std::size_t k, T number) { x.value[k] = static_cast<float>(number); });
+    return x;
+  }
 };
-template <class T>
-struct difference_source {
-  T const* values;
-  trainable_view<T> reference;
+/// values[i] - reference[index + i].
+template <class Encoding, class T>
+struct difference_to_encode {
+  array_source<T> values;
+  view_source<T> reference;
   std::size_t index;
-  __device__ four operator()(std::size_t i, std::size_t left) const {
+  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
     using total = elementwise::wider<T, T>;
-    neighbours<T> held(reference, index + i);
-    four x{};
-    for (std::size_t k = 0; k < 4 && k < left; ++k)
-      x.value[k] = static_cast<float>(static_cast<total>(values[i + k]) - static_cast<total>(held[index + i + k]));
+    total difference[4 * block_values<Encoding>::stretches] = {};
+    values.template take<Encoding>(first, left, lane,
+                                   [&](std::size_t k, T number) { difference[k] = static_cast<total>(number); });
+    reference.template take<Encoding>(index + first, left, lane,
+                                      [&](std::size_t k, T number) { difference[k] -= static_cast<total>(number); });
+    block_values<Encoding> x{};
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * x.stretches; ++k) x.value[k] = static_cast<float>(difference[k]);
     return x;
   }
 };
 
+/// Writes what a lane holds of a block to `to` on, `left` numbers: combine(k, what is there or nothing) gives the k-th.
+template <class Encoding, bool reads, class T, class Combine>
+__device__ void write_block(T* to, std::size_t left, unsigned lane, Combine&& combine) {
+  using values = block_values<Encoding>;
+  const bool full = left >= Encoding::block_size;
+  if constexpr (values::stretches % 2 == 0) {
+    if (full && tile::straight(to)) {
+#pragma unroll
+      for (std::size_t p = 0; p < values::stretches / 2; ++p) {
+        T* const pair = to + p * tile_size;
+        of_pair<T> x{};
+        if constexpr (reads) x = load_pair(static_cast<T const*>(pair), static_cast<T const*>(pair) + stretch_size, lane);
+#pragma unroll
+        for (std::size_t k = 0; k < 8; ++k) x.value[k] = combine(8 * p + k, x.value[k]);
+        store_pair(pair, pair + stretch_size, lane, x);
+      }
+      return;
+    }
+  } else if constexpr (one_stretch<Encoding, T>) {
+    if (full && reinterpret_cast<std::uintptr_t>(to) % (4 * sizeof(T)) == 0) {
+      lanes<T, 4> x{};
+      if constexpr (reads) x = load<4>(static_cast<T const*>(to) + 4 * lane);
+#pragma unroll
+      for (std::size_t k = 0; k < 4; ++k) x.value[k] = combine(k, x.value[k]);
+      store<4>(to + 4 * lane, x);
+      return;
+    }
+  }
+#pragma unroll
+  for (std::size_t k = 0; k < 4 * values::stretches; ++k) {
+    const std::size_t i = values::index(k, lane);
+    if (i >= left || i >= Encoding::block_size) continue;
+    T before{};
+    if constexpr (reads) before = load<1>(static_cast<T const*>(to) + i).value[0];
+    store<1>(to + i, {combine(k, before)});
+  }
+}
+
 /// out = (or +=) the sum of encoded slices, in their order.
-template <class Encoding, class To>
+template <class Encoding, bool add, class To>
 struct decode_sum_body {
+  static constexpr int resident = resident_blocks<Encoding>;
   std::byte const* from;
   std::size_t stride;
   int sources;
   To* out;
   std::size_t count;
-  bool add;
   __device__ void operator()(std::size_t block, unsigned lane) const {
-    const std::size_t begin = block * Encoding::block_size;
-    for (unsigned i = 4 * lane; i < Encoding::block_size && begin + i < count; i += 4 * warp_lanes) {
-      four sums = device_encoding<Encoding>::decode(from + block * Encoding::block_bytes, i);
-      for (int source = 1; source < sources; ++source) {
-        const four x = device_encoding<Encoding>::decode(
-            from + static_cast<std::size_t>(source) * stride + block * Encoding::block_bytes, i);
-        for (unsigned k = 0; k < 4; ++k) sums.value[k] += x.value[k];
-      }
-      for (std::size_t k = 0; k < 4 && begin + i + k < count; ++k) {
-        To& to = out[begin + i + k];
-        to = add ? static_cast<To>(to + static_cast<To>(sums.value[k])) : static_cast<To>(sums.value[k]);
-      }
+    std::byte const* at = from + block * Encoding::block_bytes;
+    block_values<Encoding> sums{};
+    device_encoding<Encoding>::decode(at, lane, sums);
+    for (int source = 1; source < sources; ++source) {
+      block_values<Encoding> x{};
+      device_encoding<Encoding>::decode(at += stride, lane, x);
+#pragma unroll
+      for (std::size_t k = 0; k < 4 * x.stretches; ++k) sums.value[k] += x.value[k];
     }
+    const std::size_t begin = block * Encoding::block_size;
+    write_block<Encoding, add>(out + begin, count - begin, lane, [&](std::size_t k, To before) {
+      return add ? static_cast<To>(before + static_cast<To>(sums.value[k])) : static_cast<To>(sums.value[k]);
+    });
   }
 };
 
-/// out[i] = reference[i] + the decoded difference, in slices.
+/// out[i] = reference[index + i] + the decoded difference, in slices.
 template <class Encoding, class T>
 struct decode_onto_body {
+  static constexpr int resident = resident_blocks<Encoding>;
   std::byte const* from;
-  trainable_view<T> reference;
+  view_source<T> reference;
   std::size_t index, slice, blocks, total;
   T* out;
   __device__ void operator()(std::size_t block, unsigned lane) const {
     using number = elementwise::wider<T, T>;
     const std::size_t begin = block % blocks * Encoding::block_size;
     const std::size_t first = block / blocks * slice + begin;
-    for (unsigned i = 4 * lane; i < Encoding::block_size && begin + i < slice; i += 4 * warp_lanes) {
-      const four x = device_encoding<Encoding>::decode(from + block * Encoding::block_bytes, i);
-      if (first + i >= total) continue;
-      neighbours<T> held(reference, index + first + i);
-      for (std::size_t k = 0; k < 4 && begin + i + k < slice && first + i + k < total; ++k)
-        out[first + i + k] = static_cast<T>(static_cast<number>(held[index + first + i + k]) + static_cast<number>(x.value[k]));
-    }
+    if (first >= total) return;
+    const std::size_t left = slice - begin < total - first ? slice - begin : total - first;
+    block_values<Encoding> change{};
+    device_encoding<Encoding>::decode(from + block * Encoding::block_bytes, lane, change);
+    T sums[4 * block_values<Encoding>::stretches] = {};
+    reference.template take<Encoding>(index + first, left, lane, [&](std::size_t k, T held) {
+      sums[k] = static_cast<T>(static_cast<number>(held) + static_cast<number>(change.value[k]));
+    });
+    write_block<Encoding, false>(out + first, left, lane, [&](std::size_t k, T) { return sums[k]; });
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of CUDA storage: the loops of storage/elementwise.hpp, with threads for packs. What is computed per element is the
-// same code (rules, decisions, conversions); here is only how memory is passed: 16 bytes an access, once.
+// The kernels of CUDA storage: the loops of storage/elementwise.hpp, with warps for packs. What is computed per element is the
+// same code (rules, decisions, conversions); here is only how memory is passed: tiles (cuda/tile.cuh), each value once.
 #pragma once
 
 #include <algorithm>
@@ -9,187 +9,204 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <cub/device/device_reduce.cuh>
 #include <cuda_runtime.h>
 
-#include "acco/cuda/queue.hpp"
-#include "acco/cuda/runtime.hpp"
+#include "acco/cuda/launch.cuh"
+#include "acco/cuda/tile.cuh"
 #include "acco/cuda/warp.cuh"
+#include "acco/number/finite.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/update_table.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
-inline constexpr unsigned block_threads = 256;
 inline constexpr std::size_t most_ranks = 64;  ///< that meet in one process
-
-/// `Lanes` neighbours, moved by accesses of 16 bytes where they are that long.
-template <class T, std::size_t Lanes>
-struct alignas(sizeof(T) * Lanes < 16 ? sizeof(T) * Lanes : 16) lanes {
-  T value[Lanes];
-};
-/// How many neighbours a thread takes, so that the narrowest of the types fills 16 bytes.
-template <class... T>
-inline constexpr std::size_t lanes_of = 16 / std::min({sizeof(T)...});
-
-/// Calls body(first element, Lanes or 1 as a constant) so that every element of `count` is visited once.
-template <std::size_t Lanes, class Body>
-__global__ void __launch_bounds__(block_threads) for_lanes(std::size_t count, Body body) {
-  const std::size_t i = (static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * Lanes;
-  if (i + Lanes <= count) {
-    body(i, std::integral_constant<std::size_t, Lanes>{});
-  } else {
-    for (std::size_t k = i; k < count; ++k) body(k, std::integral_constant<std::size_t, 1>{});
-  }
-}
-/// Launches it with `Lanes` neighbours a thread where all arrays begin at a multiple of 16 bytes, else one by one.
-template <std::size_t Lanes, class Body, std::size_t Arrays>
-void launch(cudaStream_t stream, std::size_t count, Body const& body, std::array<void const*, Arrays> const& arrays) {
-  if (count == 0) return;
-  const auto go = [&](auto width) {
-    constexpr std::size_t n = decltype(width)::value;
-    cudaLaunchConfig_t shape{};
-    shape.gridDim = dim3(static_cast<unsigned>(((count + n - 1) / n + block_threads - 1) / block_threads));
-    shape.blockDim = dim3(block_threads);
-    shape.stream = stream;
-    check_cuda(cudaLaunchKernelEx(&shape, for_lanes<n, Body>, count, body), "cudaLaunchKernelEx");
-  };
-  bool straight = true;
-  for (void const* each : arrays) straight = straight && reinterpret_cast<std::uintptr_t>(each) % 16 == 0;
-  straight ? go(std::integral_constant<std::size_t, Lanes>{}) : go(std::integral_constant<std::size_t, 1>{});
-}
-
-/// Calls body(first element, Lanes or 1 as a constant, region) for the elements of a block of the table, one thread block each:
-/// neighbours of `Lanes` from the first multiple of `Lanes` on.
-template <std::size_t Lanes, class Body>
-__global__ void __launch_bounds__(block_threads) for_table(update_block const* blocks, Body body) {
-  const update_block mine = blocks[blockIdx.x];
-  const std::size_t begin = mine.begin, end = begin + mine.count;
-  const std::size_t aligned = (begin + Lanes - 1) / Lanes * Lanes;
-  const std::size_t head = aligned < end ? aligned : end;
-  const std::size_t tail = head + (end - head) / Lanes * Lanes;
-  constexpr std::integral_constant<std::size_t, 1> one;
-  for (std::size_t i = begin + threadIdx.x; i < head; i += blockDim.x) body(i, one, mine.region);
-  for (std::size_t i = head + threadIdx.x * Lanes; i < tail; i += blockDim.x * Lanes)
-    body(i, std::integral_constant<std::size_t, Lanes>{}, mine.region);
-  for (std::size_t i = tail + threadIdx.x; i < end; i += blockDim.x) body(i, one, mine.region);
-}
-template <std::size_t Lanes, class Body, std::size_t Arrays>
-void launch_table(cudaStream_t stream, update_block const* blocks, std::size_t count, Body const& body,
-                  std::array<void const*, Arrays> const& arrays) {
-  if (count == 0) return;
-  const auto go = [&](auto width) {
-    cudaLaunchConfig_t shape{};
-    shape.gridDim = dim3(static_cast<unsigned>(count));
-    shape.blockDim = dim3(block_threads);
-    shape.stream = stream;
-    check_cuda(cudaLaunchKernelEx(&shape, for_table<decltype(width)::value, Body>, blocks, body), "cudaLaunchKernelEx");
-  };
-  bool straight = true;
-  for (void const* each : arrays) straight = straight && reinterpret_cast<std::uintptr_t>(each) % 16 == 0;
-  straight ? go(std::integral_constant<std::size_t, Lanes>{}) : go(std::integral_constant<std::size_t, 1>{});
-}
-
-template <std::size_t Lanes, class T>
-__device__ lanes<T, Lanes> load(T const* from) {
-  return *reinterpret_cast<lanes<T, Lanes> const*>(from);
-}
-template <std::size_t Lanes, class T>
-__device__ void store(T* to, lanes<T, Lanes> const& values) {
-  *reinterpret_cast<lanes<T, Lanes>*>(to) = values;
-}
-
-/// One thread: a step of a round.
-template <class Step>
-__global__ void one_step(Step step) {
-  (void)step();
-}
-template <class Step>
-void launch_one(cudaStream_t stream, Step const& step) {
-  cudaLaunchConfig_t shape{};
-  shape.gridDim = dim3(1);
-  shape.blockDim = dim3(1);
-  shape.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&shape, one_step<Step>, step), "cudaLaunchKernelEx");
-}
 
 template <class From, class To, bool add>
 struct convert_body {
   From const* from;
   To* to;
-  template <class N>
-  __device__ void operator()(std::size_t i, N) const {
+  template <class At>
+  __device__ void operator()(At at) const {
     using total = elementwise::wider<From, To>;
-    constexpr std::size_t n = N::value;
-    const auto in = load<n>(from + i);
-    lanes<To, n> out{};
-    if constexpr (add) out = load<n>(static_cast<To const*>(to) + i);
-    for (std::size_t k = 0; k < n; ++k) {
+    const auto in = at.load(from);
+    lanes<To, At::count> out{};
+    if constexpr (add) out = at.load(static_cast<To const*>(to));
+#pragma unroll
+    for (std::size_t k = 0; k < At::count; ++k) {
       total x = static_cast<total>(in.value[k]);
       if constexpr (add) x = static_cast<total>(out.value[k]) + x;
       out.value[k] = static_cast<To>(x);
     }
-    store<n>(to + i, out);
+    at.store(to, out);
   }
 };
 
 /// Works that are seldom wanted: few threads look at the flag, and walk through the array where it is set.
-template <class Body>
-__global__ void __launch_bounds__(block_threads) for_all_if(bool const* wanted, std::size_t count, Body body) {
+inline std::size_t seldom(std::size_t count) { return std::min<std::size_t>(count / (block_warps * tile_size) + 1, 1024); }
+
+template <class T>
+__global__ void __launch_bounds__(block_threads) clear_where_wanted(bool const* wanted, std::size_t count, unsigned head, T* to) {
   if (!*wanted) return;
-  const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) body(i);
-}
-template <class Body>
-void launch_if(cudaStream_t stream, bool const* wanted, std::size_t count, Body const& body) {
-  if (count == 0) return;
-  cudaLaunchConfig_t shape{};
-  shape.gridDim = dim3(static_cast<unsigned>(std::min((count + block_threads - 1) / block_threads, std::size_t{1024})));
-  shape.blockDim = dim3(block_threads);
-  shape.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&shape, for_all_if<Body>, wanted, count, body), "cudaLaunchKernelEx");
+  const tiling cut(0, count, head);
+  const std::size_t threads = static_cast<std::size_t>(gridDim.x) * block_threads;
+  const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * block_threads + threadIdx.x;
+  for (std::size_t k = thread / warp_lanes; k < cut.tiles; k += threads / warp_lanes)
+    whole_tile{cut.first + k * tile_size, threadIdx.x % warp_lanes}.store(to, of_pair<T>{});
+  for (std::size_t k = thread; k < cut.left(); k += threads) cut.left(k).store(to, lanes<T, 1>{});
 }
 
 template <class T>
-struct clear_body {
-  T* to;
-  __device__ void operator()(std::size_t i) const { to[i] = T(0.0F); }
-};
+void launch_clear(on where, bool const* wanted, T* to, std::size_t count) {
+  launch<&clear_where_wanted<T>>(where, where.blocks(seldom(count)), block_threads, wanted, count, head_of({to}), to);
+}
 
-template <class T>
-struct find_body {
-  T const* from;
-  unsigned long long *found, *first;
-  __device__ void operator()(std::size_t i) const {
-    if (is_finite(from[i])) return;
-    atomicAdd(found, 1ULL);
-    atomicMin(first, static_cast<unsigned long long>(i));
+/// How many numbers are not finite, and the first of them: a lane's, then, together, all lanes'.
+struct not_finite {
+  unsigned long long found = 0, first = ~0ULL;
+
+  template <class T>
+  __device__ void look(T x, unsigned long long index) {
+    if (is_finite(x)) return;
+    ++found;
+    first = index < first ? index : first;
+  }
+  /// All lanes of a warp: one of them notes it.
+  __device__ void note(unsigned long long* all, unsigned long long* first_of_all) const {
+    if (__ballot_sync(whole_warp, found != 0) == 0) return;
+    const unsigned long long together = warp_sum(found), earliest = warp_minimum(first);
+    if (threadIdx.x % warp_lanes != 0) return;
+    atomicAdd(all, together);
+    atomicMin(first_of_all, earliest);
   }
 };
-
-/// One warp a block of the table: the sum of its squares.
 template <class T>
-__global__ void __launch_bounds__(warp_lanes) squares_of_table(update_block const* blocks, T const* slice, double* results) {
-  const update_block mine = blocks[blockIdx.x];
-  const double sum = warp_sum(threadIdx.x, [&](unsigned lane) {
+__global__ void __launch_bounds__(block_threads)
+    find_where_wanted(bool const* wanted, std::size_t count, unsigned head, T const* from, unsigned long long* found,
+                      unsigned long long* first) {
+  if (!*wanted) return;
+  const tiling cut(0, count, head);
+  const std::size_t threads = static_cast<std::size_t>(gridDim.x) * block_threads;
+  const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * block_threads + threadIdx.x;
+  not_finite mine;
+  const auto look = [&](auto at) {
+    const auto x = at.load(from);
+    for (unsigned k = 0; k < at.count; ++k) mine.look(x.value[k], at.index(k));
+  };
+  for (std::size_t k = thread / warp_lanes; k < cut.tiles; k += threads / warp_lanes)
+    look(whole_tile{cut.first + k * tile_size, threadIdx.x % warp_lanes});
+  for (std::size_t k = thread; k < cut.left(); k += threads) look(cut.left(k));
+  mine.note(found, first);
+}
+
+template <class T>
+void launch_find(on where, bool const* wanted, T const* from, std::size_t count, unsigned long long* found,
+                 unsigned long long* first) {
+  launch<&find_where_wanted<T>>(where, where.blocks(seldom(count)), block_threads, wanted, count, head_of({from}), from, found,
+                                first);
+}
+
+/// The elements of block k of the table, or, without a table, of the k-th 4096 of `count`.
+__device__ inline update_block block_of(update_block const* blocks, std::size_t k, std::size_t count) {
+  if (blocks != nullptr) return blocks[k];
+  const std::size_t begin = k * update_block::most;
+  return {begin, static_cast<std::uint32_t>(count - begin < update_block::most ? count - begin : update_block::most), 0};
+}
+
+/// A warp a block: the sum of the squares that step.finish(at, step.load(at)) gives. Several loads are on their way at a time.
+template <class Step>
+__global__ void __launch_bounds__(block_threads) squares_by_block(update_block const* table, std::size_t blocks,
+                                                                  std::size_t count, unsigned head, Step step, double* results) {
+  const unsigned lane = threadIdx.x % warp_lanes;
+  const std::size_t warps = static_cast<std::size_t>(gridDim.x) * block_warps;
+  for (std::size_t b = static_cast<std::size_t>(blockIdx.x) * block_warps + threadIdx.x / warp_lanes; b < blocks; b += warps) {
+    const update_block mine = block_of(table, b, count);
+    const tiling cut(mine.begin, mine.begin + mine.count, head);
     double squares = 0;
-    for (std::size_t i = lane; i < mine.count; i += warp_lanes) {
-      const auto x = static_cast<double>(slice[mine.begin + i]);
-      squares += x * x;
+    const auto tile = [&](std::size_t k) { return whole_tile{cut.first + k * tile_size, lane}; };
+    std::size_t k = 0;
+    for (constexpr std::size_t ahead = 4; k + ahead <= cut.tiles; k += ahead) {
+      decltype(step.load(tile(0))) loaded[ahead];
+#pragma unroll
+      for (std::size_t j = 0; j < ahead; ++j) loaded[j] = step.load(tile(k + j));
+#pragma unroll
+      for (std::size_t j = 0; j < ahead; ++j) squares += step.finish(tile(k + j), loaded[j]);
     }
-    return squares;
-  });
-  if (threadIdx.x == 0) results[blockIdx.x] = sum;
+    for (; k < cut.tiles; ++k) squares += step.finish(tile(k), step.load(tile(k)));
+    for (k = lane; k < cut.left(); k += warp_lanes) squares += step.finish(cut.left(k), step.load(cut.left(k)));
+    squares = warp_sum(squares);
+    if (lane == 0) results[b] = squares;
+  }
 }
 template <class T>
-void launch_squares(cudaStream_t stream, update_block const* blocks, std::size_t count, T const* slice, double* results) {
-  if (count == 0) return;
-  cudaLaunchConfig_t shape{};
-  shape.gridDim = dim3(static_cast<unsigned>(count));
-  shape.blockDim = dim3(warp_lanes);
-  shape.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&shape, squares_of_table<T>, blocks, slice, results), "cudaLaunchKernelEx");
+struct square_step {
+  T const* slice;
+  template <class At>
+  __device__ auto load(At at) const {
+    return at.load(slice);
+  }
+  template <class At>
+  __device__ double finish(At, lanes<T, At::count> const& in) const {
+    double squares = 0;
+    for (T const& each : in.value) squares += static_cast<double>(each) * static_cast<double>(each);
+    return squares;
+  }
+};
+/// The same of sums that are converted, or added, on the way.
+template <class From, class To, bool add>
+struct take_step {
+  From const* from;
+  To* to;
+  template <class At>
+  __device__ auto load(At at) const {
+    lanes<To, At::count> x{};
+    if constexpr (add) x = at.load(static_cast<To const*>(to));
+    const auto in = at.load(from);
+    for (std::size_t k = 0; k < At::count; ++k)
+      x.value[k] = add ? x.value[k] + static_cast<To>(in.value[k]) : static_cast<To>(in.value[k]);
+    return x;
+  }
+  template <class At>
+  __device__ double finish(At at, lanes<To, At::count> const& x) const {
+    at.store(to, x);
+    return square_step<To>{to}.finish(at, x);
+  }
+};
+template <class Step>
+void launch_squares(on where, update_block const* table, std::size_t blocks, std::size_t count, Step const& step, double* results,
+                    std::initializer_list<array_place> arrays) {
+  if (blocks == 0) return;
+  launch<&squares_by_block<Step>>(where, where.blocks((blocks + block_warps - 1) / block_warps), block_threads, table, blocks,
+                                  count, head_of(arrays), step, results);
+}
+
+/// A thread block a region: sums[r] = the sum of the squares of its blocks; without a table, of all.
+template <unsigned Warps>
+__global__ void __launch_bounds__(Warps* warp_lanes)
+    add_squares_by_region(double* sums, std::size_t regions, double const* of_blocks, update_block const* table,
+                          std::size_t blocks) {
+  __shared__ double of_warps[Warps];
+  for (std::size_t region = blockIdx.x; region < regions; region += gridDim.x) {
+    double sum = 0;
+    for (std::size_t k = threadIdx.x; k < blocks; k += Warps * warp_lanes) {
+      if (table == nullptr || table[k].region == region) sum += of_blocks[k];
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      double all = 0;
+      for (double const each : of_warps) all += each;
+      sums[region] = all;
+    }
+    __syncthreads();  // the next region's sums come to the same place
+  }
+}
+inline void launch_add_squares(on where, double* sums, std::size_t regions, double const* of_blocks, update_block const* table,
+                               std::size_t blocks) {
+  launch<&add_squares_by_region<block_warps>>(where, where.blocks(regions), block_threads, sums, regions, of_blocks, table,
+                                              blocks);
 }
 
 template <class Master>
@@ -198,55 +215,77 @@ struct average_body {
   Master const* from;
   Master* to;
   double keep;
-  template <class N>
-  __device__ void operator()(std::size_t i, N) const {
+  template <class At>
+  __device__ void operator()(At at) const {
+    const auto in = at.load(from);
+    auto out = at.load(static_cast<Master const*>(to));
     if (!*wanted) return;
-    constexpr std::size_t n = N::value;
-    const auto in = load<n>(from + i);
-    auto out = load<n>(static_cast<Master const*>(to) + i);
-    for (std::size_t k = 0; k < n; ++k) out.value[k] = Master(keep) * out.value[k] + Master(1 - keep) * in.value[k];
-    store<n>(to + i, out);
+#pragma unroll
+    for (std::size_t k = 0; k < At::count; ++k) out.value[k] = Master(keep) * out.value[k] + Master(1 - keep) * in.value[k];
+    at.store(to, out);
   }
 };
 
-/// The update of one rank's slice: unscale, clip, rule and conversion in one pass.
+/// The update of one rank's slice: unscale, clip, rule and conversion in one pass. Nothing is asked before all is on its way;
+/// where no update is wanted, what was computed is not kept.
 template <class Rule, update kind, class Master, class Sum, class Parameter>
 struct update_body {
   update_table<Rule, Master, Sum> a;
   Parameter* to;
-  template <class N>
-  __device__ void operator()(std::size_t i, N, std::uint32_t region) const {
-    constexpr std::size_t n = N::value, slot_count = Rule::slot_count;
-    auto parameter = load<n>(static_cast<Master const*>(a.master) + i);
-    lanes<Parameter, n> out;
+  template <class At>
+  __device__ void operator()(At at, std::uint32_t region) const {
+    constexpr std::size_t n = At::count, slot_count = Rule::slot_count;
+    auto parameter = at.load(static_cast<Master const*>(a.master));
+    const auto gradient = at.load(a.gradient);
+    std::array<lanes<Master, n>, slot_count> slots;
+#pragma unroll
+    for (std::size_t s = 0; s < slot_count; ++s) slots[s] = at.load(static_cast<Master const*>(a.slots[s]));
     const region_update decided = a.decided[region];
-    if (decided.wanted) {
-      const auto factor = static_cast<Master>(decided.scale);
-      const rule_constants<Rule> constants = a.now[region];
-      const auto gradient = load<n>(a.gradient + i);
-      std::array<lanes<Master, n>, slot_count> slots;
-      for (std::size_t s = 0; s < slot_count; ++s) slots[s] = load<n>(static_cast<Master const*>(a.slots[s]) + i);
-      for (std::size_t k = 0; k < n; ++k) {
-        std::array<Master, slot_count> mine;
-        for (std::size_t s = 0; s < slot_count; ++s) mine[s] = slots[s].value[k];
-        Master p = parameter.value[k];
-        const Master g = static_cast<Master>(gradient.value[k]) * factor;
-        Rule::apply(p, g, mine, constants);
-        parameter.value[k] = p;
-        for (std::size_t s = 0; s < slot_count; ++s) slots[s].value[k] = mine[s];
-        if constexpr (kind == update::commit_and_predict) Rule::apply(p, g, mine, a.next[region]);
-        out.value[k] = static_cast<Parameter>(p);
-      }
-      if constexpr (kind != update::predict) {
-        store<n>(a.master + i, parameter);
-        for (std::size_t s = 0; s < slot_count; ++s) store<n>(a.slots[s] + i, slots[s]);
-      }
-    } else {
-      for (std::size_t k = 0; k < n; ++k) out.value[k] = static_cast<Parameter>(parameter.value[k]);
+    const rule_constants<Rule> constants = a.now[region];
+    const auto factor = static_cast<Master>(decided.scale);
+    lanes<Parameter, n> out;
+#pragma unroll
+    for (std::size_t k = 0; k < n; ++k) {
+      std::array<Master, slot_count> mine;
+#pragma unroll
+      for (std::size_t s = 0; s < slot_count; ++s) mine[s] = slots[s].value[k];
+      const Master before = parameter.value[k];
+      Master p = before;
+      const Master g = static_cast<Master>(gradient.value[k]) * factor;
+      Rule::apply(p, g, mine, constants);
+      parameter.value[k] = p;
+#pragma unroll
+      for (std::size_t s = 0; s < slot_count; ++s) slots[s].value[k] = mine[s];
+      if constexpr (kind == update::commit_and_predict) Rule::apply(p, g, mine, a.next[region]);
+      out.value[k] = static_cast<Parameter>(decided.wanted ? p : before);
     }
-    store<n>(to + i, out);
+    if constexpr (kind != update::predict) {
+      if (decided.wanted) {
+        at.store(a.master, parameter);
+#pragma unroll
+        for (std::size_t s = 0; s < slot_count; ++s) at.store(a.slots[s], slots[s]);
+      }
+    }
+    at.store(to, out);
   }
 };
+/// A thread block a block of the table: body(whole_tile or one_element, region).
+template <class Body>
+__global__ void __launch_bounds__(block_threads)
+    for_table(update_block const* table, std::size_t blocks, unsigned head, Body body) {
+  const unsigned lane = threadIdx.x % warp_lanes;
+  for (std::size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+    const update_block mine = table[b];
+    const tiling cut(mine.begin, mine.begin + mine.count, head);
+    for (std::size_t k = threadIdx.x / warp_lanes; k < cut.tiles; k += block_warps)
+      body(whole_tile{cut.first + k * tile_size, lane}, mine.region);
+    for (std::size_t k = threadIdx.x; k < cut.left(); k += block_threads) body(cut.left(k), mine.region);
+  }
+}
+template <class Body>
+void launch_table(on where, update_block const* table, std::size_t blocks, unsigned head, Body const& body) {
+  if (blocks != 0) launch<&for_table<Body>>(where, where.blocks(blocks), block_threads, table, blocks, head, body);
+}
 
 /// out = (or +=) the sum over `sources` of what lies at source[k] + offset, in that order.
 template <class From, class To, bool add>
@@ -255,32 +294,23 @@ struct sum_body {
   int count;
   std::size_t offset;
   To* to;
-  template <class N>
-  __device__ void operator()(std::size_t i, N) const {
+  template <class At>
+  __device__ void operator()(At at) const {
     using total = elementwise::wider<From, To>;
-    constexpr std::size_t n = N::value;
-    total sums[n] = {};
+    total sums[At::count] = {};
     for (int source = 0; source < count; ++source) {
-      const auto in = load<n>(static_cast<From const*>(sources[static_cast<std::size_t>(source)]) + offset + i);
-      for (std::size_t k = 0; k < n; ++k)
+      const auto in = at.load(static_cast<From const*>(sources[static_cast<std::size_t>(source)]) + offset);
+#pragma unroll
+      for (std::size_t k = 0; k < At::count; ++k)
         sums[k] = source == 0 ? static_cast<total>(in.value[k]) : sums[k] + static_cast<total>(in.value[k]);
     }
-    lanes<To, n> out{};
-    if constexpr (add) out = load<n>(static_cast<To const*>(to) + i);
-    for (std::size_t k = 0; k < n; ++k)
+    lanes<To, At::count> out{};
+    if constexpr (add) out = at.load(static_cast<To const*>(to));
+#pragma unroll
+    for (std::size_t k = 0; k < At::count; ++k)
       out.value[k] = static_cast<To>(add ? static_cast<total>(out.value[k]) + sums[k] : sums[k]);
-    store<n>(to + i, out);
+    at.store(to, out);
   }
-};
-
-struct square {
-  template <class T>
-  __host__ __device__ double operator()(T const& x) const {
-    return static_cast<double>(x) * static_cast<double>(x);
-  }
-};
-struct plus {
-  __host__ __device__ double operator()(double a, double b) const { return a + b; }
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes (or threads), one GPU each, over NCCL (component `nccl`): a round is enqueued whole on the communication
-// stream. Sums are NCCL's own, in the gradient's type and in NCCL's order.
+// Ranks as processes (or threads), one GPU each, over NCCL (component `nccl`): a thread of the queue's own enqueues a round whole
+// on the communication stream, because NCCL takes its time over every call on a non-blocking communicator. Sums are NCCL's own,
+// in the gradient's type and in NCCL's order.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -47,6 +49,9 @@ struct nccl_options {
 /// The NCCL type of an element type.
 template <class T>
 [[nodiscard]] constexpr ncclDataType_t nccl_type() noexcept {
+  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, bfloat16> || std::is_same_v<T, half> ||
+                    std::is_same_v<T, char> || std::is_same_v<T, std::byte>,
+                "acco: nccl_backend takes double, float, acco::bfloat16, acco::half and bytes");
   if constexpr (std::is_same_v<T, double>) return ncclDouble;
   if constexpr (std::is_same_v<T, float>) return ncclFloat;
   if constexpr (std::is_same_v<T, bfloat16>) return ncclBfloat16;
@@ -70,6 +75,7 @@ class nccl_backend {
                                          .duplicates_together = splits_here,
                                          .splits = splits_here,
                                          .watched = true,
+                                         .issues_slowly = true,
                                          .shares_device = true,
                                          .names_progress = true};
 
@@ -221,11 +227,28 @@ class nccl_backend {
  private:
   explicit nccl_backend(std::shared_ptr<nccl_communicator> over) : over_(std::move(over)) {}
 
+  /// A collective in a queue, whose place in the GPU's order is that of the call.
+  template <class Call>
+  struct issued {
+    Call call;
+    cuda_queue const* queue;
+    nccl_communicator* over;
+    std::uint64_t ticket;
+    collective operation;
+    void operator()(cudaStream_t stream) const {
+      over->enqueue(ticket, stream, call, name_of(operation), queue->place, queue->deadline);
+    }
+    void dropped() const noexcept { over->give_back(ticket); }
+  };
   template <class Call>
   void enqueue(cuda_queue& queue, collective operation, Call call) const {
-    queue.issue([call, &queue, operation, over = over_.get()](cudaStream_t stream) {
-      over->enqueue(stream, call, name_of(operation), queue.place, queue.deadline);
-    });
+    const issued<Call> next{call, &queue, over_.get(), over_->take_ticket(), operation};
+    try {
+      queue.issue(next);
+    } catch (...) {
+      next.dropped();
+      throw;
+    }
   }
 
   /// The library that the program runs with must not be older than the header that it was compiled with.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -20,13 +21,16 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Throws `device_error` with NCCL's own words unless `code` is ncclSuccess.
-inline void check_nccl(ncclResult_t code, char const* call, error_place const& where, std::string_view words = {}) {
+/// The error of a call that failed, with NCCL's own words.
+[[nodiscard]] inline device_error nccl_failed(ncclResult_t code, char const* call, error_place const& where,
+                                              std::string_view words) {
+  return {where, text(call, " failed: ", ncclGetErrorString(code), " (", words, ")"), text("NCCL_DEBUG=WARN tells more")};
+}
+/// Throws it unless `code` is ncclSuccess.
+inline void check_nccl(ncclResult_t code, char const* call, error_place const& where) {
   if (code == ncclSuccess) return;
-  char const* const last = words.empty() ? ncclGetLastError(nullptr) : nullptr;
-  throw device_error(
-      where, text(call, " failed: ", ncclGetErrorString(code), " (", last != nullptr ? std::string_view(last) : words, ")"),
-      text("NCCL_DEBUG=WARN tells more"));
+  char const* const last = ncclGetLastError(nullptr);
+  throw nccl_failed(code, call, where, last != nullptr ? last : "");
 }
 
 /// Used by several handles; freed once: an owned one is destroyed when NCCL has flushed it, or aborted. After an abort nothing
@@ -68,7 +72,7 @@ class nccl_communicator {
   }
 
   /// call(communicator) gives an ncclResult_t; waits until NCCL has accepted it. Where that fails or takes longer than the
-  /// deadline, the communicator is aborted.
+  /// deadline, the communicator is aborted. Beside it another thread may look.
   template <class Call>
   void use(Call&& call, char const* name, error_place const& where, double deadline, char const* advice) {
     ncclResult_t code = ncclSuccess;
@@ -79,36 +83,46 @@ class nccl_communicator {
     }
     settle(code, name, where, deadline, advice);
   }
-  /// The same for a collective on a stream, in the GPU's order.
+  /// A place in the GPU's order, for `enqueue`, which gives it back.
+  [[nodiscard]] std::uint64_t take_ticket() const { return order_->take(); }
+  void give_back(std::uint64_t ticket) const noexcept { order_->give_back(ticket); }
+  /// The same as `use` for a collective on a stream, when its turn comes.
   template <class Call>
-  void enqueue(cudaStream_t stream, Call&& call, char const* name, error_place const& where, double deadline) {
+  void enqueue(std::uint64_t ticket, cudaStream_t stream, Call&& call, char const* name, error_place const& where,
+               double deadline) {
+    const ticket_holder mine{*this, ticket};
+    if (!order_->comes(ticket, aborted_)) refuse_aborted(name, where);
     order_->issue(this, stream, [&] {
       use([&](ncclComm_t over) { return call(over, stream); }, name, where, deadline,
           "Check that every rank is alive and makes the same calls");
     });
   }
 
-  /// While the host waits for a round: throws when NCCL has failed, or when others are `waited` seconds late.
+  /// While the host waits for a round: throws when NCCL has failed, or when others are `waited` seconds late. The thread that
+  /// issues may be the first to see it: then it throws what that throws.
   void look(error_place const& where, double waited, double deadline) {
     const ncclResult_t code = ask();
-    if (aborted()) throw peer_error(where, text("this rank has left the group"), text("Look at this rank's first error"), rank_);
+    if (aborted()) {
+      if (const std::exception_ptr first = cause()) std::rethrow_exception(first);
+      throw peer_error(where, text("this rank has left the group"), text("Look at this rank's first error"), rank_);
+    }
     if (code != ncclSuccess && code != ncclInProgress) {
-      const text words = last_words();
-      abort();
-      throw peer_error(where, text("a collective failed: ", ncclGetErrorString(code), " (", words, ")"),
-                       text("A rank was killed or ended, or its network is down: look at the other ranks' output first"));
+      give_up(peer_error(where, text("a collective failed: ", ncclGetErrorString(code), " (", last_words(), ")"),
+                         text("A rank was killed or ended, or its network is down: look at the other ranks' output first")));
     }
     if (waited > deadline) {
-      abort();
-      throw deadline_error(
+      give_up(deadline_error(
           where, text("a rank did not come to this round's collectives within ", deadline, " s"),
-          text("Check that every rank is alive and processes the same rounds, or raise the deadline (options::deadline)"));
+          text("Check that every rank is alive and processes the same rounds, or raise the deadline (options::deadline)")));
     }
   }
   void abort() noexcept {
-    const std::lock_guard lock(mutex_);
-    aborted_.store(true, std::memory_order_release);
-    if (communicator_ != nullptr) (void)ncclCommAbort(std::exchange(communicator_, nullptr));
+    {
+      const std::lock_guard lock(mutex_);
+      aborted_.store(true, std::memory_order_release);
+      if (communicator_ != nullptr) (void)ncclCommAbort(std::exchange(communicator_, nullptr));
+    }
+    if (order_) order_->wake();
   }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
@@ -171,10 +185,30 @@ class nccl_communicator {
       const std::lock_guard lock(mutex_);
       joined = std::exchange(joined_, std::nullopt);
     }
-    if (joined) order_->leave(*joined);  // outside of the lock: who issues holds the order's, then this one
+    if (joined) order_->leave(*joined);
   }
 
  private:
+  struct ticket_holder {
+    nccl_communicator const& of;
+    std::uint64_t ticket;
+    ~ticket_holder() { of.give_back(ticket); }
+  };
+  /// Throws `why`, after an abort: what `look` throws in another thread too.
+  template <class Error>
+  [[noreturn]] void give_up(Error const& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!aborted() && !cause_) cause_ = std::make_exception_ptr(why);
+      if (cause_) aborted_.store(true, std::memory_order_release);  // who sees one sees both
+    }
+    abort();
+    throw why;
+  }
+  [[nodiscard]] std::exception_ptr cause() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return cause_;
+  }
   void refuse_aborted(char const* name, error_place const& where) const {
     if (aborted())
       throw peer_error(where, text(name, " is impossible: this rank has left the group"), text("Look at this rank's first error"),
@@ -200,15 +234,11 @@ class nccl_communicator {
       refuse_aborted(call, where);
       if (code != ncclInProgress) break;
       if (steady_seconds() - from > deadline) {
-        abort();
-        throw deadline_error(where, text(call, " did not end within ", deadline, " s: a rank did not come"),
-                             text(std::string_view(advice)));
+        give_up(deadline_error(where, text(call, " did not end within ", deadline, " s: a rank did not come"),
+                               text(std::string_view(advice))));
       }
     }
-    if (code == ncclSuccess) return;
-    const text words = last_words();
-    abort();
-    check_nccl(code, call, where, words.view());
+    if (code != ncclSuccess) give_up(nccl_failed(code, call, where, last_words().view()));
   }
   /// Whether NCCL has nothing to do any more; other ranks of this process may be asked for.
   [[nodiscard]] bool flush() noexcept {
@@ -222,6 +252,7 @@ class nccl_communicator {
   mutable std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;
   std::atomic<bool> aborted_ = false;
+  std::exception_ptr cause_;  // of the abort, if a call on it was
   bool owned_;
   double deadline_;
   int rank_ = 0, size_ = 1;

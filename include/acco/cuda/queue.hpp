@@ -50,7 +50,7 @@ inline void warn_of_cuda_settings(void (*warn)(char const* sentence)) {
 /// Who calls the runtime for the works of a queue.
 enum class cuda_issue {
   at_once,  ///< the trainer's thread, which never waits for it
-  thread,   ///< a thread of the queue's own: for backends whose ranks have to meet on the host
+  thread,   ///< a thread of the queue's own: for backends whose ranks have to meet on the host, or that take their time
 };
 
 /// Works of a lane run in the order in which they are enqueued, on a stream of the queue's own; `after` orders the lanes. One
@@ -59,8 +59,9 @@ enum class cuda_issue {
 class cuda_queue {
  public:
   /// `computation` is the trainer's stream; `priority` that of the queue's own.
-  explicit cuda_queue(cudaStream_t computation, cuda_watch watch = {}, int priority = 0, cuda_issue issue = cuda_issue::at_once)
-      : computation_(computation), watch_(watch), priority_(priority), network_(priority), clock_(computation) {
+  explicit cuda_queue(cudaStream_t computation, cuda_watch watch = {}, int priority = highest_priority,
+                      cuda_issue issue = cuda_issue::at_once, unsigned ctas = 0)
+      : max_ctas(ctas), computation_(computation), watch_(watch), priority_(priority), network_(priority), clock_(computation) {
     cuda_event now{true};
     now.record(network_.get());
     end_.record(network_.get());
@@ -108,14 +109,15 @@ class cuda_queue {
   }
 
   /// Appends works: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It captures at most
-  /// 80 bytes of pointers, views and numbers.
+  /// 80 bytes of pointers, views and numbers. A thread's call that has a member `dropped() noexcept` is told when it will not be
+  /// made.
   template <class Call>
   void issue(Call call) {
     unmarked_ = true;
     if (thread_) {
-      thread_->enqueue([call, stream = stream()] { call(stream); });
+      thread_->enqueue(issued<Call>{call, stream()});
     } else {
-      call(stream());
+      with_place([this] { return place; }, [&] { call(stream()); });
     }
   }
 
@@ -185,19 +187,17 @@ class cuda_queue {
   /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw. While the
   /// trainer's stream computes, nobody is late.
   void wait() {
-    if (thread_) thread_->wait();
-    close();
+    lateness late(clock_);
     pause rest;
-    double from = steady_seconds();
-    bool computing = clock_.computing(), waited = false;
-    while (!end_.passed()) {
+    if (thread_) {
+      for (; watch_.look != nullptr && !thread_->idle(); rest()) watch_.look(watch_.context, place, late.seconds(), deadline);
+      with_place([this] { return place; }, [this] { thread_->wait(); });
+    }
+    close();
+    bool waited = false;
+    for (; !end_.passed(); rest()) {
       waited = true;
-      if (computing) {
-        computing = clock_.computing();
-        from = steady_seconds();
-      }
-      if (watch_.look != nullptr) watch_.look(watch_.context, place, steady_seconds() - from, deadline);
-      rest();
+      if (watch_.look != nullptr) watch_.look(watch_.context, place, late.seconds(), deadline);
     }
     tasks_ = 0;
     write_stamps(waited ? std::optional(steady_seconds()) : std::nullopt);
@@ -207,7 +207,7 @@ class cuda_queue {
 
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire) || (thread_ && thread_->failed()); }
   void rethrow() {
-    if (thread_) thread_->rethrow();
+    if (thread_) with_place([this] { return place; }, [this] { thread_->rethrow(); });
     if (!failed()) return;
     const std::exception_ptr thrown = error_;
     std::rethrow_exception(thrown);
@@ -245,9 +245,11 @@ class cuda_queue {
     (void)cudaStreamSynchronize(computation_);
   }
 
-  /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked for.
+  /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked for, in
+  /// the first round: then works that have the shorter one are issued first, and it is freed behind them.
   [[nodiscard]] void* scratch(std::size_t bytes, cuda_memory_resource* resource = default_cuda_memory()) {
     if (bytes > scratch_.bytes()) {
+      if (thread_ && scratch_.bytes() != 0) thread_->wait();
       scratch_ = {};
       scratch_ = cuda_buffer(resource, stream(), bytes);
     }
@@ -257,8 +259,39 @@ class cuda_queue {
   /// Where the works stand, for messages; the deadline, in seconds, of any wait for another rank.
   error_place place{};
   double deadline = 600;
+  /// Most thread blocks of the works' own kernels; 0: no limit.
+  const unsigned max_ctas;
 
  private:
+  /// Works for the queue's thread.
+  template <class Call>
+  struct issued {
+    Call call;
+    cudaStream_t stream;
+    void operator()() { call(stream); }
+    void dropped() noexcept {
+      if constexpr (requires { call.dropped(); }) call.dropped();
+    }
+  };
+  /// How long others have been waited for: while the trainer's stream computes, nobody is late.
+  class lateness {
+   public:
+    explicit lateness(cuda_clock& clock) noexcept : clock_(clock) {}
+    [[nodiscard]] double seconds() {
+      const double now = steady_seconds();
+      if (computing_) {
+        computing_ = clock_.computing();
+        from_ = now;
+      }
+      return now - from_;
+    }
+
+   private:
+    cuda_clock& clock_;
+    double from_ = steady_seconds();
+    bool computing_ = true;  // as far as has been asked
+  };
+
   /// A host function of a time, or of nothing.
   struct slot {
     static constexpr std::size_t bytes = 96;

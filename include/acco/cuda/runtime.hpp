@@ -2,6 +2,7 @@
 // What acco needs of the CUDA runtime, as owners with the runtime's own names; host compilers can include it.
 #pragma once
 
+#include <limits>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -23,11 +24,18 @@ inline void check_cuda(cudaError_t code, char const* call, error_place where = {
           : text("An earlier kernel may have caused it: run once with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"));
 }
 
+/// Stands for the highest priority that the GPU has.
+inline constexpr int highest_priority = std::numeric_limits<int>::min();
+
 /// Owns a stream that does not wait for the default stream.
 class cuda_stream {
  public:
   /// `priority`: as in cudaStreamCreateWithPriority; lower numbers go first.
   explicit cuda_stream(int priority = 0) {
+    if (priority == highest_priority) {
+      int lowest = 0;
+      check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &priority), "cudaDeviceGetStreamPriorityRange");
+    }
     check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
   }
   cuda_stream(cuda_stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}

@@ -25,6 +25,7 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 #include "acco/storage/storage.hpp"
+#include "acco/storage/update_table.hpp"
 #if defined(__CUDACC__)
 #include "acco/cuda/coding.cuh"
 #include "acco/cuda/kernels.cuh"
@@ -101,8 +102,11 @@ struct cuda_storage {
   cudaStream_t computation = nullptr;
   /// Where device memory comes from; must outlive the optimizer.
   cuda_memory_resource* memory = default_cuda_memory();
-  /// Priority of the communication stream, as in cudaStreamCreateWithPriority.
-  int priority = 0;
+  /// Priority of the communication stream, as in cudaStreamCreateWithPriority: its kernels are few and others wait for them.
+  int priority = highest_priority;
+  /// Most thread blocks, so most multiprocessors, that a kernel of acco's own takes from the computation, as
+  /// nccl_options::max_ctas does for NCCL's; 0: as many as there is work for.
+  int max_ctas = 0;
   /// Told once of settings that defeat overlap; null: never.
   void (*warn)(char const* sentence) = [](char const* sentence) { std::fprintf(stderr, "%s\n", sentence); };
 
@@ -112,8 +116,18 @@ struct cuda_storage {
     cuda_watch watch;
     cuda_issue issue = cuda_issue::at_once;
     if constexpr (traits_of<Backend>.watched) watch = backend.watch();
-    if constexpr (traits_of<Backend>.meets_on_host) issue = cuda_issue::thread;
-    return cuda_queue(computation, watch, priority, issue);
+    if constexpr (traits_of<Backend>.meets_on_host || traits_of<Backend>.issues_slowly) issue = cuda_issue::thread;
+    if (max_ctas < 0) {
+      throw usage_error({.rank = backend.rank()}, text("cuda_storage::max_ctas is ", max_ctas),
+                        text("Give the largest number of thread blocks, or 0 for no limit"));
+    }
+    return with_place([&] { return error_place{.rank = backend.rank()}; },
+                      [&] {
+#if defined(__CUDACC__)
+                        cuda_kernels::kernel_list::load();
+#endif
+                        return cuda_queue(computation, watch, priority, issue, static_cast<unsigned>(max_ctas));
+                      });
   }
 
   [[nodiscard]] static constexpr std::size_t allocation_size(std::size_t bytes, std::size_t) noexcept {
@@ -156,57 +170,66 @@ struct cuda_storage {
   /// looked at later.)
   template <class Step>
   static void run(cuda_queue& queue, Step step) {
-    queue.issue([step](cudaStream_t stream) { cuda_kernels::launch_one(stream, step); });
+    queue.issue([step](cudaStream_t stream) { cuda_kernels::launch_one({stream}, step); });
+  }
+  /// This one for many threads: blocks are as many as the slice is long.
+  static void run(cuda_queue& queue, add_region_squares step) {
+    issue(queue, [step](cuda_kernels::on where) {
+      cuda_kernels::launch_add_squares(where, step.squares, step.regions, step.of_blocks, step.blocks, step.count);
+    });
   }
   /// Enqueues to[i] = 0 where *wanted.
   template <class T>
   static void clear_if(cuda_queue& queue, bool const* wanted, T* to, std::size_t count) {
-    queue.issue([=](cudaStream_t stream) { cuda_kernels::launch_if(stream, wanted, count, cuda_kernels::clear_body<T>{to}); });
+    issue(queue, [=](cuda_kernels::on where) { cuda_kernels::launch_clear(where, wanted, to, count); });
   }
   /// Enqueues, where *wanted: how many elements are infinite or not a number, and the index of the first of them.
   template <class T>
   static void find_non_finite(cuda_queue& queue, bool const* wanted, T const* from, std::size_t count, unsigned long long* found,
                               unsigned long long* first) {
-    queue.issue([=](cudaStream_t stream) {
-      cuda_kernels::launch_if(stream, wanted, count, cuda_kernels::find_body<T>{from, found, first});
-    });
+    issue(queue, [=](cuda_kernels::on where) { cuda_kernels::launch_find(where, wanted, from, count, found, first); });
   }
-  /// Enqueues *result = the sum of the squares of the slice (CUB: the same bits in every run on one kind of GPU).
+  /// Enqueues *result = the sum of the squares of the slice: the same bits on every GPU.
   static void sum_of_squares(cuda_queue& queue, sharded<sum_type const> slice, double* result) {
-    const auto reduce = [from = slice.slice().data(), count = slice.slice().size(), result](void* scratch, std::size_t& bytes,
-                                                                                            cudaStream_t stream) {
-      check_cuda(cub::DeviceReduce::TransformReduce(scratch, bytes, from, result, count, cuda_kernels::plus{},
-                                                    cuda_kernels::square{}, 0.0, stream),
-                 "cub::DeviceReduce::TransformReduce");
-    };
-    std::size_t bytes = 0;
-    reduce(nullptr, bytes, nullptr);
-    queue.issue([reduce, bytes, scratch = queue.scratch(bytes)](cudaStream_t stream) {
-      std::size_t enough = bytes;
-      reduce(scratch, enough, stream);
-    });
+    sum_type const* const from = slice.slice().data();
+    all_squares(queue, slice.slice().size(), cuda_kernels::square_step<sum_type>{from}, result, from, from);
   }
   /// As in host_storage.
   static void squares_of_blocks(cuda_queue& queue, sum_type const* slice, update_block const* blocks, std::size_t first,
                                 std::size_t last, double* results) {
-    queue.issue(
-        [=](cudaStream_t stream) { cuda_kernels::launch_squares(stream, blocks + first, last - first, slice, results + first); });
+    squares(queue, blocks + first, last - first, 0, cuda_kernels::square_step<sum_type>{slice}, results + first, slice, slice);
+  }
+  /// Sums that a backend left in the gradient's type: enqueues to[i] = from[i], or += from[i] where `adds`, and *result = the sum
+  /// of the squares of what is there then, in one pass.
+  static void take_sums(cuda_queue& queue, Gradient const* from, sum_type* to, std::size_t count, bool adds, double* result) {
+    adds ? all_squares(queue, count, cuda_kernels::take_step<Gradient, sum_type, true>{from, to}, result, from, to)
+         : all_squares(queue, count, cuda_kernels::take_step<Gradient, sum_type, false>{from, to}, result, from, to);
+  }
+  /// The same for the blocks from `first` to before `last`, of which each has its own result; arrays are indexed like the slice.
+  static void take_blocks(cuda_queue& queue, Gradient const* from, sum_type* to, bool adds, update_block const* blocks,
+                          std::size_t first, std::size_t last, double* results) {
+    blocks += first;
+    results += first;
+    const std::size_t many = last - first;
+    adds ? squares(queue, blocks, many, 0, cuda_kernels::take_step<Gradient, sum_type, true>{from, to}, results, from, to)
+         : squares(queue, blocks, many, 0, cuda_kernels::take_step<Gradient, sum_type, false>{from, to}, results, from, to);
   }
   static void average(cuda_queue& queue, bool const* wanted, Master const* from, Master* to, std::size_t count, double keep) {
-    over<cuda_kernels::lanes_of<Master>>(queue, count, cuda_kernels::average_body<Master>{wanted, from, to, keep}, from, to);
+    elements(queue, count, cuda_kernels::average_body<Master>{wanted, from, to, keep}, from, to);
   }
   /// Enqueues the update of the blocks from `first` to before `last`, in one launch. `out`, indexed like the slice, gets what the
   /// ranks will get. What the table's pointers show is read by the kernel.
   template <class Rule, update kind>
   static void apply(cuda_queue& queue, update_table<Rule, Master, sum_type> const* table, std::size_t first, std::size_t last,
                     Parameter* out) {
-    queue.issue([=](cudaStream_t stream) {
+    issue(queue, [=](cuda_kernels::on where) {
       static_assert(Rule::slot_count <= 4, "acco: cuda_storage takes rules of at most four slots");
-      constexpr std::size_t lanes = cuda_kernels::lanes_of<Master, sum_type, Parameter>;
+      using cuda_kernels::head_of;
       const cuda_kernels::update_body<Rule, kind, Master, sum_type, Parameter> body{*table, out};
-      std::array<void const*, 3 + Rule::slot_count> arrays{table->master, table->gradient, out};
-      std::copy(table->slots.begin(), table->slots.end(), arrays.begin() + 3);
-      cuda_kernels::launch_table<lanes>(stream, table->blocks + first, last - first, body, arrays);
+      const unsigned head = [&]<std::size_t... slot>(std::index_sequence<slot...>) {
+        return head_of({table->master, table->gradient, out, table->slots[slot]...});
+      }(std::make_index_sequence<Rule::slot_count>());
+      cuda_kernels::launch_table(where, table->blocks + first, last - first, head, body);
     });
   }
   /// As in host_storage; at once means on the trainer's stream.
@@ -217,72 +240,97 @@ struct cuda_storage {
   template <encoding Encoding, class T>
   static void encode_now(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices,
                          std::size_t count, std::byte* to, coding::refused bad) {
-    encode_slices<Encoding>(queue.computation(), from, index, slices, count, to, bad);
+    encode_slices<Encoding>({queue.computation(), queue.max_ctas}, from, index, slices, count, to, bad);
   }
   template <encoding Encoding, class T>
   static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices, std::size_t count,
                      std::byte* to, coding::refused bad) {
-    queue.issue([=](cudaStream_t stream) { encode_slices<Encoding>(stream, from, index, slices, count, to, bad); });
+    issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad); });
   }
   /// The reference's runs lie where kernels find them.
   template <encoding Encoding>
   static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
                                 std::size_t index, std::size_t count, std::byte* to, coding::refused bad) {
-    queue.issue([=](cudaStream_t stream) {
-      constexpr std::size_t block = Encoding::block_size;
-      const std::size_t blocks = (count + block - 1) / block;
-      using body = cuda_kernels::encode_body<Encoding, cuda_kernels::difference_source<Parameter>>;
-      cuda_kernels::launch_blocks(stream, blocks, body{{values, reference, index}, count, blocks, to, bad});
+    issue(queue, [=](cuda_kernels::on where) {
+      using source = cuda_kernels::difference_to_encode<Encoding, Parameter>;
+      const std::size_t blocks = blocks_of<Encoding>(count);
+      cuda_kernels::launch_blocks(where, blocks,
+                                  cuda_kernels::encode_body<Encoding, source>{
+                                      {{values, values + count}, {reference}, index}, index, count, blocks, to, bad});
     });
   }
   template <encoding Encoding>
   static void decode_sum(cuda_queue& queue, Encoding const&, std::byte const* from, int sources, sum_type* out, std::size_t count,
                          bool add) {
-    queue.issue([=](cudaStream_t stream) {
-      constexpr std::size_t block = Encoding::block_size;
-      cuda_kernels::launch_blocks(
-          stream, (count + block - 1) / block,
-          cuda_kernels::decode_sum_body<Encoding, sum_type>{from, encoded_size<Encoding>(count), sources, out, count, add});
+    issue(queue, [=](cuda_kernels::on where) {
+      const auto go = [&](auto adds) {
+        using body = cuda_kernels::decode_sum_body<Encoding, adds(), sum_type>;
+        cuda_kernels::launch_blocks(where, blocks_of<Encoding>(count),
+                                    body{from, encoded_size<Encoding>(count), sources, out, count});
+      };
+      add ? go(std::true_type()) : go(std::false_type());
     });
   }
   template <encoding Encoding>
   static void decode_onto(cuda_queue& queue, Encoding const&, std::byte const* from, trainable_view<Parameter> reference,
                           std::size_t index, std::size_t slice, std::size_t total, Parameter* out) {
-    queue.issue([=](cudaStream_t stream) {
+    issue(queue, [=](cuda_kernels::on where) {
       if (total == 0) return;
-      constexpr std::size_t block = Encoding::block_size;
-      const std::size_t blocks = (slice + block - 1) / block;
+      const std::size_t blocks = blocks_of<Encoding>(slice);
       cuda_kernels::launch_blocks(
-          stream, (total + slice - 1) / slice * blocks,
-          cuda_kernels::decode_onto_body<Encoding, Parameter>{from, reference, index, slice, blocks, total, out});
+          where, (total + slice - 1) / slice * blocks,
+          cuda_kernels::decode_onto_body<Encoding, Parameter>{from, {reference}, index, slice, blocks, total, out});
     });
   }
 
   /// Enqueues to[i] += from[i].
   template <class From, class To>
   static void add(cuda_queue& queue, From const* from, To* to, std::size_t count) {
-    over<cuda_kernels::lanes_of<From, To>>(queue, count, cuda_kernels::convert_body<From, To, true>{from, to}, from, to);
+    elements(queue, count, cuda_kernels::convert_body<From, To, true>{from, to}, from, to);
   }
   /// Enqueues to[i] = from[i], converted.
   template <class From, class To>
   static void convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {
-    over<cuda_kernels::lanes_of<From, To>>(queue, count, cuda_kernels::convert_body<From, To, false>{from, to}, from, to);
+    elements(queue, count, cuda_kernels::convert_body<From, To, false>{from, to}, from, to);
   }
 
  private:
-  template <encoding Encoding, class T>
-  static void encode_slices(cudaStream_t stream, T const* from, std::size_t index, std::size_t slices, std::size_t count,
-                            std::byte* to, coding::refused const& bad) {
-    constexpr std::size_t block = Encoding::block_size;
-    const std::size_t blocks = (count + block - 1) / block;
-    using body = cuda_kernels::encode_body<Encoding, cuda_kernels::values_source<T>>;
-    cuda_kernels::launch_blocks(stream, slices * blocks, body{{from, index}, count, blocks, to, bad});
+  /// launch(where) launches kernels, by whichever thread issues the queue's works.
+  template <class Launch>
+  static void issue(cuda_queue& queue, Launch launch) {
+    queue.issue([launch, most = queue.max_ctas](cudaStream_t stream) { launch(cuda_kernels::on{stream, most}); });
   }
-  template <std::size_t Lanes, class Body, class... Addresses>
-  static void over(cuda_queue& queue, std::size_t count, Body const& body, Addresses... addresses) {
-    queue.issue([=](cudaStream_t stream) {
-      cuda_kernels::launch<Lanes>(stream, count, body, std::array<void const*, sizeof...(Addresses)>{addresses...});
-    });
+  template <class Body, class From, class To>
+  static void elements(cuda_queue& queue, std::size_t count, Body const& body, From const* from, To* to) {
+    issue(queue,
+          [=](cuda_kernels::on where) { cuda_kernels::launch_elements(where, count, body, cuda_kernels::head_of({from, to})); });
+  }
+  template <class Step, class From, class To>
+  static void squares(cuda_queue& queue, update_block const* table, std::size_t blocks, std::size_t count, Step const& step,
+                      double* results, From const* from, To* to) {
+    issue(queue,
+          [=](cuda_kernels::on where) { cuda_kernels::launch_squares(where, table, blocks, count, step, results, {from, to}); });
+  }
+  /// Without a table: of everything, in one number.
+  template <class Step, class From, class To>
+  static void all_squares(cuda_queue& queue, std::size_t count, Step const& step, double* result, From const* from, To* to) {
+    const std::size_t blocks = (count + update_block::most - 1) / update_block::most;
+    auto* const partial = static_cast<double*>(queue.scratch(std::max(blocks, std::size_t{1}) * sizeof(double)));
+    squares(queue, nullptr, blocks, count, step, partial, from, to);
+    run(queue, add_region_squares{result, 1, partial, nullptr, blocks});
+  }
+  template <encoding Encoding>
+  [[nodiscard]] static constexpr std::size_t blocks_of(std::size_t count) noexcept {
+    return (count + Encoding::block_size - 1) / Encoding::block_size;
+  }
+  template <encoding Encoding, class T>
+  static void encode_slices(cuda_kernels::on where, T const* from, std::size_t index, std::size_t slices, std::size_t count,
+                            std::byte* to, coding::refused const& bad) {
+    const std::size_t blocks = blocks_of<Encoding>(count);
+    using source = cuda_kernels::values_to_encode<Encoding, T>;
+    cuda_kernels::launch_blocks(
+        where, slices * blocks,
+        cuda_kernels::encode_body<Encoding, source>{{{from, from + slices * count}}, index, count, blocks, to, bad});
   }
 #endif  // its works need nvcc
 };

@@ -5,8 +5,11 @@
 
 #include <array>
 #include <cstddef>
+#include <exception>
+#include <set>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
@@ -29,8 +32,8 @@ inline void enable_peer(void const* peer) {
   int mine = 0;
   check_cuda(cudaGetDevice(&mine), "cudaGetDevice");
   if (at.type != cudaMemoryTypeDevice || at.device == mine) return;
-  thread_local std::array<bool, 64> enabled{};
-  if (at.device < 64 && enabled[static_cast<std::size_t>(at.device)]) return;
+  thread_local std::set<std::pair<int, int>> enabled;  // who reads, of whom
+  if (enabled.count({mine, at.device}) != 0) return;
   int can = 0;
   check_cuda(cudaDeviceCanAccessPeer(&can, mine, at.device), "cudaDeviceCanAccessPeer");
   if (can == 0) {
@@ -47,73 +50,134 @@ inline void enable_peer(void const* peer) {
   check_cuda(cudaDeviceGetDefaultMemPool(&pool, at.device), "cudaDeviceGetDefaultMemPool");
   const cudaMemAccessDesc access{{cudaMemLocationTypeDevice, mine}, cudaMemAccessFlagsProtReadWrite};
   check_cuda(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
-  if (at.device < 64) enabled[static_cast<std::size_t>(at.device)] = true;
+  enabled.insert({mine, at.device});
 }
 
-/// Meets, lets `work(stream, sources)` enqueue what reads the others' data, and parts: the stream goes on when all have read.
+/// A rank's part in a collective, as works of its queue: it meets the others, `work(stream, point, rank, sources)` enqueues what
+/// reads their data, and it parts: the stream goes on when all have read. Where it fails, or is never made, the others hear of it
+/// at once, and no rank's memory is let go before all that reads it has ended.
 template <class T, class Work>
-void exchange(cuda_queue& queue, meeting_point& point, int rank, collective operation, std::span<T> mine, int root, Work work) {
-  queue.issue([&queue, &point, rank, operation, mine, root, work](cudaStream_t stream) {
-    thread_local cuda_event ready, read;  // of the thread that issues this rank's works
-    if (static_cast<std::size_t>(point.size()) > cuda_kernels::most_ranks)
-      throw usage_error(queue.place, text(point.size(), " ranks meet in one process"), text("On device memory at most 64 can"));
-    ready.record(stream);
-    point.arrive(rank, {operation, mine.size(), sizeof(T), root, mine.data(), ready.get(), read.get()}, queue.place,
-                 queue.deadline);
-    std::exception_ptr failed;
+struct meeting {
+  cuda_queue* queue;
+  meeting_point* point;
+  int rank;
+  collective operation;
+  std::span<T> mine;
+  Work work;
+  int root;
+
+  void operator()(cudaStream_t stream) const {
     try {
-      sources all{};
-      for (int peer = 0; peer < point.size(); ++peer) {
-        auto const& post = point.of(peer);
-        all[static_cast<std::size_t>(peer)] = post.data;
-        if (peer == rank) continue;
-        if (post.data != nullptr) enable_peer(post.data);
-        check_cuda(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(post.ready), 0), "cudaStreamWaitEvent", queue.place);
-      }
-      work(stream, point, rank, all);
+      with_place([this] { return queue->place; }, [&] { meet(stream); });  // the others are told too
+    } catch (std::exception const& e) {
+      point->fail(rank, e.what());
+      throw;
+    }
+  }
+  void dropped() const noexcept {
+    try {
+      queue->rethrow();
+      point->fail(rank, "its queue ended");
+    } catch (std::exception const& e) {
+      point->fail(rank, e.what());
+    } catch (...) {
+      point->fail(rank, "an exception that is no std::exception");
+    }
+  }
+
+ private:
+  void meet(cudaStream_t stream) const {
+    thread_local cuda_event ready, read;  // of the thread that issues this rank's works
+    if (static_cast<std::size_t>(point->size()) > cuda_kernels::most_ranks)
+      throw usage_error(queue->place, text(point->size(), " ranks meet in one process"),
+                        text("On device memory at most ", cuda_kernels::most_ranks, " can"));
+    ready.record(stream);
+    point->arrive(rank, {operation, mine.size(), sizeof(T), root, mine.data(), ready.get(), read.get()}, queue->place,
+                  queue->deadline);
+    std::exception_ptr failed;  // who has arrived must depart, twice
+    const auto fails = [&] {
+      if (!failed) point->run_out(rank, words_of(failed = std::current_exception()).view());
+    };
+    try {
+      read_others(stream);
       read.record(stream);
     } catch (...) {
-      failed = std::current_exception();  // who has arrived must depart
+      fails();
+      (void)cudaStreamSynchronize(stream);  // no event tells when it has read
     }
-    if (!failed) point.count(rank);
-    point.depart(queue.place, queue.deadline);
-    for (int peer = 0; peer < point.size() && !failed; ++peer) {
-      if (peer != rank)
-        check_cuda(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(point.of(peer).read), 0), "cudaStreamWaitEvent",
-                   queue.place);
+    if (!failed) point->count(rank);
+    point->depart(queue->place, queue->deadline);
+    try {
+      if (!failed) for_others([&](meeting_point::post const& post) { hold(stream, post.read); });
+    } catch (...) {
+      fails();
     }
-    point.depart(queue.place, queue.deadline);  // nobody posts anew before all have read the posts
+    if (failed) {
+      for_others([](meeting_point::post const& post) { (void)cudaEventSynchronize(static_cast<cudaEvent_t>(post.read)); });
+      point->has_run_out();
+    }
+    point->depart(queue->place, queue->deadline);  // nobody posts anew before all have read the posts
     if (failed) std::rethrow_exception(failed);
-  });
+  }
+  [[nodiscard]] static text words_of(std::exception_ptr const& thrown) noexcept {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (std::exception const& e) {
+      return text(std::string_view(e.what()));
+    } catch (...) {
+      return text("an exception that is no std::exception");
+    }
+  }
+  void read_others(cudaStream_t stream) const {
+    sources all{};
+    for (int peer = 0; peer < point->size(); ++peer) all[static_cast<std::size_t>(peer)] = point->of(peer).data;
+    for_others([&](meeting_point::post const& post) {
+      if (post.data != nullptr) enable_peer(post.data);
+      hold(stream, post.ready);
+    });
+    work(stream, *point, rank, all);
+  }
+  void hold(cudaStream_t stream, void* event) const {
+    check_cuda(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event), 0), "cudaStreamWaitEvent", queue->place);
+  }
+  template <class Visit>
+  void for_others(Visit&& visit) const {
+    for (int peer = 0; peer < point->size(); ++peer) {
+      if (peer != rank) visit(point->of(peer));
+    }
+  }
+};
+template <class T, class Work>
+void exchange(cuda_queue& queue, meeting_point& point, int rank, collective operation, std::span<T> mine, int root, Work work) {
+  queue.issue(meeting<T, Work>{&queue, &point, rank, operation, mine, work, root});
 }
 
 template <class From, class To, bool add>
-void sum(cudaStream_t stream, int ranks, sources const& all, std::size_t offset, std::span<To> out) {
-  constexpr std::size_t lanes = cuda_kernels::lanes_of<From, To>;
+void sum(cuda_kernels::on where, int ranks, sources const& all, std::size_t offset, std::span<To> out) {
   const cuda_kernels::sum_body<From, To, add> body{all, ranks, offset, out.data()};
-  std::array<void const*, cuda_kernels::most_ranks + 1> arrays{};
-  for (int k = 0; k < ranks; ++k)
-    arrays[static_cast<std::size_t>(k)] = static_cast<From const*>(all[static_cast<std::size_t>(k)]) + offset;
-  arrays.back() = out.data();
-  cuda_kernels::launch<lanes>(stream, out.size(), body, arrays);
+  std::array<cuda_kernels::array_place, cuda_kernels::most_ranks + 1> places{out.data()};
+  for (std::size_t k = 0; k < static_cast<std::size_t>(ranks); ++k) places[k + 1] = static_cast<From const*>(all[k]) + offset;
+  cuda_kernels::launch_elements(where, out.size(), body, cuda_kernels::head_of(places));
 }
 }  // namespace threads_cuda
 
 template <class T>
 void meet(cuda_queue& queue, meeting_point& point, int rank, partial<T const> in, replicated<T> out) {
-  threads_cuda::exchange(queue, point, rank, collective::all_reduce, in.local(), 0,
-                         [out](cudaStream_t stream, meeting_point const& all, int, threads_cuda::sources const& from) {
-                           threads_cuda::sum<T, T, false>(stream, all.size(), from, 0, out.whole());
-                         });
+  threads_cuda::exchange(
+      queue, point, rank, collective::all_reduce, in.local(), 0,
+      [out, most = queue.max_ctas](cudaStream_t stream, meeting_point const& all, int, threads_cuda::sources const& from) {
+        threads_cuda::sum<T, T, false>({stream, most}, all.size(), from, 0, out.whole());
+      });
 }
 template <class Gradient, class Sum, bool add>
 void meet(cuda_queue& queue, meeting_point& point, int rank, partial<Gradient const> in, sharded<Sum> out,
           std::bool_constant<add>) {
-  threads_cuda::exchange(queue, point, rank, collective::reduce_scatter, in.local(), 0,
-                         [out](cudaStream_t stream, meeting_point const& all, int me, threads_cuda::sources const& from) {
-                           threads_cuda::sum<Gradient, Sum, add>(stream, all.size(), from,
-                                                                 static_cast<std::size_t>(me) * out.slice().size(), out.slice());
-                         });
+  threads_cuda::exchange(
+      queue, point, rank, collective::reduce_scatter, in.local(), 0,
+      [out, most = queue.max_ctas](cudaStream_t stream, meeting_point const& all, int me, threads_cuda::sources const& from) {
+        threads_cuda::sum<Gradient, Sum, add>({stream, most}, all.size(), from, static_cast<std::size_t>(me) * out.slice().size(),
+                                              out.slice());
+      });
 }
 template <class T>
 void meet(cuda_queue& queue, meeting_point& point, int rank, sharded<T const> in, replicated<T> out) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 32 threads find out together.
+// What 32 threads find out together. All lanes of a warp call these, and all get the result.
 #pragma once
 
 #include <cstdint>
 
-#include <cub/warp/warp_reduce.cuh>
 #include <cuda_runtime.h>
 
 #include "acco/version.hpp"
@@ -12,23 +11,26 @@
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 inline constexpr unsigned warp_lanes = 32;
+inline constexpr unsigned whole_warp = 0xffffffffU;
 
-/// The largest of what of(lane) gives for the lanes of a warp; all lanes call it together.
-template <class Of>
-__device__ std::int32_t warp_maximum(unsigned lane, Of&& of) {
-  using reduce = cub::WarpReduce<std::int32_t>;
-  typename reduce::TempStorage unused;  // of a whole warp: shuffles, no shared memory
-  const auto larger = [](std::int32_t a, std::int32_t b) { return a < b ? b : a; };
-  const std::int32_t mine = reduce(unused).Reduce(of(lane), larger);
-  return __shfl_sync(0xffffffffU, mine, 0);
+/// combine(a, b) over the lanes, in the order of a tree: the same bits in every run.
+template <class T, class Combine>
+__device__ T over_warp(T mine, Combine combine) {
+  for (int distance = static_cast<int>(warp_lanes) / 2; distance > 0; distance /= 2)
+    mine = combine(mine, __shfl_xor_sync(whole_warp, mine, distance));
+  return mine;
 }
-
-/// The sum of what of(lane) gives for the lanes of a warp, in lane 0; all lanes call it together.
-template <class Of>
-__device__ double warp_sum(unsigned lane, Of&& of) {
-  using reduce = cub::WarpReduce<double>;
-  typename reduce::TempStorage unused;
-  return reduce(unused).Sum(of(lane));
+template <class T>
+__device__ T warp_maximum(T mine) {
+  return over_warp(mine, [](T a, T b) { return a < b ? b : a; });
+}
+template <class T>
+__device__ T warp_minimum(T mine) {
+  return over_warp(mine, [](T a, T b) { return b < a ? b : a; });
+}
+template <class T>
+__device__ T warp_sum(T mine) {
+  return over_warp(mine, [](T a, T b) { return a + b; });
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,8 +13,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is exact, so no
-/// compiler's choice to fuse or not to fuse changes a result.
+/// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is exact, or says
+/// itself what is fused, so no compiler's choice changes a result.
 template <int Bits>
 struct integer_code {
   static constexpr int largest = (1 << (Bits - 1)) - 1;
@@ -36,8 +37,15 @@ struct integer_code {
     return scale_bits > 0 && scale_bits < infinite;
   }
   /// The code of a number; 0 < scale.
-  [[nodiscard]] static constexpr std::int32_t code(float value, float scale) noexcept {
-    return std::bit_cast<std::int32_t>(value / scale + rounder) - rounder_bits;
+  [[nodiscard]] static constexpr std::int32_t code(float value, float scale) noexcept { return code_of_quotient(value / scale); }
+  [[nodiscard]] static constexpr std::int32_t code_of_quotient(float quotient) noexcept {
+    return std::bit_cast<std::int32_t>(quotient + rounder) - rounder_bits;
+  }
+  /// value / scale without a division, for who has 1 / scale: once corrected it is the same number where it makes a difference,
+  /// from a quarter of the scale on, because a scale has eight significant bits.
+  [[nodiscard]] static constexpr float quotient(float value, float scale, float inverse) noexcept {
+    const float near = value * inverse;
+    return std::fma(std::fma(-near, scale, value), inverse, near);
   }
   [[nodiscard]] static constexpr float value(std::int32_t code, float scale) noexcept { return static_cast<float>(code) * scale; }
 };

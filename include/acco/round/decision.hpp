@@ -145,18 +145,6 @@ struct weigh_step {
     return !n->nothing && !n->rates_differ;
   }
 };
-/// The same by region: of each block, into `squares`, in the order of the blocks.
-struct add_region_squares {
-  double* squares;
-  std::size_t regions;
-  double const* of_blocks;
-  update_block const* blocks;
-  std::size_t count;
-  constexpr void operator()() const {
-    for (std::size_t r = 0; r < regions; ++r) squares[r] = 0;
-    for (std::size_t k = 0; k < count; ++k) squares[blocks[k].region] += of_blocks[k];
-  }
-};
 /// Decides, and writes what that means for each region.
 struct decide_step {
   round_numbers* n;

@@ -58,7 +58,7 @@ class membership {
     return false;
   }
 
-  /// What `action` throws that no other rank is to blame for, every rank throws alike.
+  /// What `action` throws that no other rank, and no device, is to blame for, every rank throws alike.
   template <class Action>
   void together(Action&& action) {
     try {
@@ -66,6 +66,8 @@ class membership {
     } catch (peer_error const&) {
       throw;
     } catch (deadline_error const&) {
+      throw;
+    } catch (device_error const&) {
       throw;
     } catch (error const&) {
       found_together_ = true;

@@ -6,6 +6,7 @@
 
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
 #include "acco/options.hpp"
 #include "acco/round/decision.hpp"
@@ -13,6 +14,13 @@
 #include "acco/storage/update_table.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
+
+/// A storage may convert and measure in one pass.
+template <class Storage, class Gradient>
+concept takes_sums = requires(typename Storage::queue& q, Gradient const* from, typename Storage::sum_type* to, double* result) {
+  Storage::take_sums(q, from, to, std::size_t{}, true, result);
+  Storage::take_blocks(q, from, to, true, static_cast<update_block const*>(nullptr), std::size_t{}, std::size_t{}, result);
+};
 
 /// Owns the few numbers of it. Where regions are measured, one number travels for each; otherwise one in all.
 template <class Storage>
@@ -43,6 +51,21 @@ class round_norms {
       state.squares_of_blocks(q, bucket, slice, squares_.there());
     } else {
       Storage::sum_of_squares(q, sharded<sum_type const>({slice + offset, state.real(bucket)}), squares_.there(bucket));
+    }
+  }
+  /// The same where the sums lie elsewhere, in the gradient's type: they come into the slice, or are added to it, on the way.
+  template <class Rule, class Gradient>
+  void take(queue& q, sharded_state<Storage, Rule>& state, bucket const& b, Gradient const* sums, sum_type* slice, bool adds) {
+    if constexpr (takes_sums<Storage, Gradient>) {
+      if (regions_.measured()) {
+        state.take_blocks(q, b.index, sums, slice, adds, squares_.there());
+      } else {
+        Storage::take_sums(q, sums + b.offset, slice + b.offset, state.real(b.index), adds, squares_.there(b.index));
+      }
+    } else {
+      adds ? Storage::add(q, sums + b.offset, slice + b.offset, b.share)
+           : Storage::convert(q, sums + b.offset, slice + b.offset, b.share);
+      measure(q, state, b.index, slice, b.offset);
     }
   }
   /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision.

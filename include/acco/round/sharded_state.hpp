@@ -84,6 +84,11 @@ class sharded_state {
   void squares_of_blocks(queue& q, std::size_t bucket, sum_type const* slice, double* results) {
     Storage::squares_of_blocks(q, slice, blocks_.there(), first_[bucket], first_[bucket + 1], results);
   }
+  /// The same of sums in the gradient's type, which come into the slice, or are added to it, on the way.
+  template <class Gradient>
+  void take_blocks(queue& q, std::size_t bucket, Gradient const* from, sum_type* slice, bool adds, double* results) {
+    Storage::take_blocks(q, from, slice, adds, blocks_.there(), first_[bucket], first_[bucket + 1], results);
+  }
   [[nodiscard]] update_block const* blocks() noexcept { return blocks_.there(); }
   [[nodiscard]] std::size_t block_count() const noexcept { return cut_.size(); }
 

@@ -317,16 +317,18 @@ class round_works {
     queue_.on(lane::update);
     for_buckets([&](std::size_t k, bucket const& b) {
       queue_.after(reduced_at_[k]);
-      sum_type* const to = reduced(b).data();
-      if constexpr (encoding<Gradients>) {
-        Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
-      } else if constexpr (sums_elsewhere) {
-        gradient_type const* const sums = received<gradient_type>(b).data();
-        adds() ? Storage::add(queue_, sums, to, b.share) : Storage::convert(queue_, sums, to, b.share);
-      } else if constexpr (!accumulating) {
-        if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
+      auto* const slice = reduced_.template as<sum_type>();
+      if constexpr (!encoding<Gradients> && sums_elsewhere) {
+        norms_.take(queue_, state_, b, static_cast<gradient_type const*>(received_.template as<gradient_type>()), slice, adds());
+      } else {
+        sum_type* const to = reduced(b).data();
+        if constexpr (encoding<Gradients>) {
+          Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
+        } else if constexpr (!accumulating) {
+          if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
+        }
+        norms_.measure(queue_, state_, k, slice, b.offset);
       }
-      norms_.measure(queue_, state_, k, reduced_.template as<sum_type>(), b.offset);
     });
     const queue_mark all = queue_.mark();
     queue_.on(lane::network);

@@ -43,7 +43,8 @@ struct queue_driver {
 /// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does not order
 /// them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and `rethrow` throw what
 /// it threw. All members but those of tasks belong to the one thread that owns the queue (the trainer's). A task is a trivially
-/// copyable function object of at most 96 bytes; `reserve` makes room, after which nothing is allocated.
+/// copyable function object of at most 96 bytes; `reserve` makes room, after which nothing is allocated. One that has a member
+/// `dropped() noexcept` is told when it will not run.
 class host_queue {
  public:
   /// Tasks run on threads of the queue's own; at first on one.
@@ -95,8 +96,12 @@ class host_queue {
     slot& next = mine.ring[mine.submitted % mine.ring.size()];
     ::new (static_cast<void*>(next.storage)) Task(task);
     next.needs = mine.needs;
-    next.run = [](void* storage) {
+    next.run = [](void* storage, bool drop) {
       Task& stored = *std::launder(static_cast<Task*>(storage));
+      if (drop) {
+        if constexpr (requires { stored.dropped(); }) stored.dropped();
+        return progress::done;
+      }
       if constexpr (std::is_void_v<decltype(stored())>) {
         stored();
         return progress::done;
@@ -170,6 +175,10 @@ class host_queue {
       each.more.notify_one();
       if (each.thread.joinable()) each.thread.join();
     }
+    for (lane_state& each : lanes_) {
+      for (; each.done() != each.submitted; each.finished.fetch_add(1, std::memory_order_release))
+        (void)each.next().run(each.next().storage, true);
+    }
   }
 
   /// Where the tasks stand, for the messages of errors; the deadline, in seconds, of any wait for another rank. Set when the
@@ -182,7 +191,7 @@ class host_queue {
   struct slot {
     static constexpr std::size_t bytes = 96;
     alignas(std::max_align_t) std::byte storage[bytes];
-    progress (*run)(void*);
+    progress (*run)(void*, bool drop);
     std::uint64_t needs;  // tasks of the other lane that must have ended
   };
   struct lane_state {
@@ -227,10 +236,10 @@ class host_queue {
     return mine.available != mine.finished.load(std::memory_order_relaxed) && mine.next().needs <= other_than(mine).done();
   }
   progress run_next(lane_state& mine) noexcept {
-    if (failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire)) return progress::done;
     slot& next = mine.next();
+    const bool drop = failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire);
     try {
-      const progress result = next.run(next.storage);
+      const progress result = next.run(next.storage, drop);
       if (result != progress::ended) return result;
       ended_.store(true, std::memory_order_release);
     } catch (...) {

@@ -26,6 +26,20 @@ struct region_update {
   bool wanted = false;  ///< whether it is updated at all
 };
 
+/// A step of a round: the sums of squares of the blocks, by region, in the order of the blocks. Storages whose steps are for one
+/// thread may have a better one; without `blocks` all belong to one region.
+struct add_region_squares {
+  double* squares;
+  std::size_t regions;
+  double const* of_blocks;
+  update_block const* blocks;
+  std::size_t count;
+  constexpr void operator()() const {
+    for (std::size_t r = 0; r < regions; ++r) squares[r] = 0;
+    for (std::size_t k = 0; k < count; ++k) squares[blocks != nullptr ? blocks[k].region : 0] += of_blocks[k];
+  }
+};
+
 /// One rank's slice as a rule sees it. What the pointers show is read when the update runs.
 template <class Rule, class Master, class Sum>
 struct update_table {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for the CUDA runtime on the host, so that the logic of CUDA storage (what is enqueued where, in which order, and who
 // waits for whom) can be tested, and watched by sanitizers, without a GPU. Streams are threads, device memory is host memory full
-// of NaN, a kernel is a loop over its threads. It proves nothing about real kernels' speed, or about memory on a real device.
+// of NaN, a kernel's threads run one after the other, and wait for each other where it says so (block.hpp). It proves nothing
+// about real kernels' speed, or about memory on a real device.
 #pragma once
 
 #include <atomic>
@@ -9,13 +10,17 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
+
+#include "block.hpp"
 
 #define __CUDACC__ 1
 #define __host__
@@ -30,7 +35,8 @@ enum cudaError_t {
   cudaErrorNoDevice,
   cudaErrorInsufficientDriver,
   cudaErrorPeerAccessAlreadyEnabled,
-  cudaErrorLaunchFailure
+  cudaErrorLaunchFailure,
+  cudaErrorInvalidConfiguration
 };
 inline char const* cudaGetErrorString(cudaError_t code) {
   return code == cudaErrorMemoryAllocation ? "out of memory" : "emulated";
@@ -43,18 +49,22 @@ inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 namespace emulated {
 using clock = std::chrono::steady_clock;
 
+inline thread_local int current_device = 0;  // memory and streams are of none
+
 /// Lets one call of the runtime fail, and, where `sticky`, all after it, as after a kernel that has broken the context. What
-/// takes something back does so all the same.
+/// takes something back does so all the same, and what waits waits.
 struct fault {
   std::mutex mutex;
   long calls = 0, strikes_at = -1;  // -1: never
   bool sticky = false;
+  int device = -1;  // only calls for this one count, and fail; -1: all
   cudaError_t with = cudaErrorLaunchFailure;
   char const* struck = "";  // the call that failed first
 
   /// What this call is to return instead of doing its work.
   cudaError_t next(char const* call) {
     const std::lock_guard lock(mutex);
+    if (device >= 0 && device != current_device) return cudaSuccess;
     const long now = calls++;
     if (strikes_at < 0 || now < strikes_at || (now > strikes_at && !sticky)) return cudaSuccess;
     if (now == strikes_at) struck = call;
@@ -63,10 +73,12 @@ struct fault {
   /// Of calls that are made as often as somebody looks: they are not counted, and fail after others only.
   cudaError_t later() {
     const std::lock_guard lock(mutex);
+    if (device >= 0 && device != current_device) return cudaSuccess;
     return sticky && strikes_at >= 0 && calls > strikes_at ? with : cudaSuccess;
   }
-  void arm(long at, bool for_ever, cudaError_t code) {
+  void arm(long at, bool for_ever, cudaError_t code, int on = -1) {
     const std::lock_guard lock(mutex);
+    device = on;
     calls = 0;
     strikes_at = at;
     sticky = for_ever;
@@ -108,6 +120,12 @@ struct mark {
   }
 };
 
+/// How late streams run: another number gives another interleaving of them, within what events allow; 0: the usual one.
+inline std::atomic<unsigned>& weather() {
+  static std::atomic<unsigned> seed = 0;
+  return seed;
+}
+
 /// Works of a stream, in order, on a thread; late, so that whoever forgets to wait is found out.
 class stream {
  public:
@@ -143,15 +161,27 @@ class stream {
       auto task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
-      if (k % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(30));
+      dawdle(k);
       task();
       lock.lock();
     }
   }
+  void dawdle(unsigned turn) {
+    const unsigned seed = weather().load(std::memory_order_relaxed);
+    if (seed == 0) {
+      if (turn % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(30));
+      return;
+    }
+    state_ = (state_ + seed + turn) * 2862933555777941757ULL + 3037000493ULL;
+    const auto drawn = static_cast<unsigned>(state_ >> 40U);
+    if (drawn % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn / 4 % (drawn % 64 == 0 ? 2000 : 200)));
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   bool ending_ = false;
+  std::uint64_t state_ = reinterpret_cast<std::uintptr_t>(this);
   std::thread thread_;
 };
 struct event {
@@ -171,22 +201,39 @@ inline std::mutex& memory_mutex() {
   static std::mutex mutex;
   return mutex;
 }
+/// In front of an allocation its size lies, behind it a guard, which nobody may touch: the address sanitizer sees who does, and
+/// whoever writes there is found when the memory is given back.
+inline constexpr std::size_t front_bytes = 256, guard_bytes = 64;
+inline constexpr unsigned char guard_value = 0xa5;
 inline void* allocate(std::size_t bytes) {
   const std::lock_guard lock(memory_mutex());
   bytes_in_use() += bytes;
   ++live_objects();
-  auto* const memory = static_cast<std::size_t*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256));
-  *memory = bytes;
-  std::memset(memory + 32, 0xff, bytes);
-  return memory + 32;
+  auto* const front = static_cast<unsigned char*>(std::aligned_alloc(256, (front_bytes + bytes + guard_bytes + 255) / 256 * 256));
+  std::memcpy(front, &bytes, sizeof bytes);
+  std::memset(front + front_bytes, 0xff, bytes);
+  std::memset(front + front_bytes + bytes, guard_value, guard_bytes);
+#if defined(ACCO_STAND_IN_ASAN)
+  __asan_poison_memory_region(front + front_bytes + bytes, guard_bytes);
+#endif
+  return front + front_bytes;
 }
 inline void deallocate(void* memory) {
   if (memory == nullptr) return;
   const std::lock_guard lock(memory_mutex());
-  auto* const head = static_cast<std::size_t*>(memory) - 32;
-  bytes_in_use() -= *head;
+  auto* const front = static_cast<unsigned char*>(memory) - front_bytes;
+  std::size_t bytes = 0;
+  std::memcpy(&bytes, front, sizeof bytes);
+  unsigned char* const guard = front + front_bytes + bytes;
+#if defined(ACCO_STAND_IN_ASAN)
+  __asan_unpoison_memory_region(guard, guard_bytes);
+#endif
+  for (std::size_t k = 0; k < guard_bytes; ++k) {
+    if (guard[k] != guard_value) refuse("memory was written behind its end");
+  }
+  bytes_in_use() -= bytes;
   --live_objects();
-  std::free(head);
+  std::free(front);
 }
 }  // namespace emulated
 
@@ -207,11 +254,17 @@ enum {
   cudaHostAllocMapped = 2,
   cudaHostAllocPortable = 1
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 
 inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* to, unsigned, int) {
   if (const cudaError_t failed = emulated::faults().next("cudaStreamCreateWithPriority")) return failed;
   *to = new emulated::stream;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  if (const cudaError_t failed = emulated::faults().next("cudaDeviceGetStreamPriorityRange")) return failed;
+  *lowest = 0;
+  *highest = -5;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t which) {
@@ -242,6 +295,11 @@ inline cudaError_t cudaEventRecord(cudaEvent_t which, cudaStream_t on) {
 inline cudaError_t cudaEventQuery(cudaEvent_t which) {
   if (const cudaError_t failed = emulated::faults().later()) return failed;
   return which->last->reached() ? cudaSuccess : cudaErrorNotReady;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t which) {
+  const cudaError_t failed = emulated::faults().next("cudaEventSynchronize");
+  which->last->wait();
+  return failed;
 }
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   if (const cudaError_t failed = emulated::faults().next("cudaEventElapsedTime")) return failed;
@@ -305,18 +363,14 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t on, void (*function)(void*), 
   emulated::of(on).enqueue([=] { function(data); });
   return cudaSuccess;
 }
-namespace emulated {
-inline thread_local int current_device = 0;  // memory and streams are of none
-}
 inline cudaError_t cudaGetDevice(int* device) {
   if (const cudaError_t failed = emulated::faults().next("cudaGetDevice")) return failed;
   *device = emulated::current_device;
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device) {
-  if (const cudaError_t failed = emulated::faults().next("cudaSetDevice")) return failed;
   emulated::current_device = device;
-  return cudaSuccess;
+  return emulated::faults().next("cudaSetDevice");
 }
 inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -328,10 +382,12 @@ struct cudaPointerAttributes {
   int device;
 };
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* to, void const*) {
+  if (const cudaError_t failed = emulated::faults().next("cudaPointerGetAttributes")) return failed;
   *to = {cudaMemoryTypeDevice, 0};
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  if (const cudaError_t failed = emulated::faults().next("cudaDeviceCanAccessPeer")) return failed;
   *can = 1;
   return cudaSuccess;
 }
@@ -349,38 +405,88 @@ struct cudaMemAccessDesc {
 inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return cudaSuccess; }
 inline cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, cudaMemAccessDesc const*, std::size_t) { return cudaSuccess; }
 
-struct dim3 {
-  unsigned x = 1, y = 1, z = 1;
-  dim3(unsigned a = 1) : x(a) {}
-};
-inline thread_local dim3 blockIdx, threadIdx, blockDim, gridDim;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   std::size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
 };
+namespace emulated {
+/// What was launched: how many kernels, of how many blocks at most, and how many that nobody had loaded before.
+struct launch_book {
+  std::mutex mutex;
+  std::set<void const*> loaded;
+  unsigned long launches = 0, widest = 0, not_loaded = 0;
+  void load(void const* kernel) {
+    const std::lock_guard lock(mutex);
+    loaded.insert(kernel);
+  }
+  void launch(void const* kernel, unsigned blocks) {
+    const std::lock_guard lock(mutex);
+    ++launches;
+    widest = widest < blocks ? blocks : widest;
+    not_loaded += loaded.count(kernel) == 0 ? 1U : 0U;
+  }
+  void clear() {
+    const std::lock_guard lock(mutex);
+    launches = widest = not_loaded = 0;
+  }
+};
+inline launch_book& launches() {
+  static launch_book one;
+  return one;
+}
+}  // namespace emulated
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(cudaLaunchConfig_t const* shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if (const cudaError_t failed = emulated::faults().next("cudaLaunchKernelEx")) return failed;
+  if (shape->gridDim.x == 0 || shape->blockDim.x == 0 || shape->blockDim.x > emulated::block_runner::most_threads)
+    return cudaErrorInvalidConfiguration;
+  emulated::launches().launch(reinterpret_cast<void const*>(kernel), shape->gridDim.x);
   emulated::of(shape->stream)
       .enqueue([kernel, blocks = shape->gridDim.x, threads = shape->blockDim.x, ... values = Parameters(arguments)] {
-        blockDim = dim3(threads);
-        gridDim = dim3(blocks);
-        for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-          for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) kernel(values...);
-        }
+        const auto thread = [&] { kernel(values...); };
+        const auto call = [](void const* which) { (*static_cast<decltype(thread) const*>(which))(); };
+        emulated::block_runner::mine().run(blocks, threads, call, &thread);
       });
+  return cudaSuccess;
+}
+struct cudaFuncAttributes {
+  int numRegs;
+};
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void const* kernel) {
+  if (const cudaError_t failed = emulated::faults().next("cudaFuncGetAttributes")) return failed;
+  emulated::launches().load(kernel);
   return cudaSuccess;
 }
 template <class T>
 T atomicAdd(T* to, T value) {
-  const T before = *to;
-  *to += value;
-  return before;
+  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 template <class T>
 T atomicMin(T* to, T value) {
-  const T before = *to;
-  if (value < before) *to = value;
+  T before = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (value < before && !__atomic_compare_exchange_n(to, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
   return before;
 }
+
+// What bench/cuda asks of a device beside that: no capture, a small cache, memory without end.
+
+enum cudaDeviceAttr { cudaDevAttrL2CacheSize, cudaDevAttrMultiProcessorCount };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  *value = which == cudaDevAttrL2CacheSize ? 1 << 16 : 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
+  *free = *all = std::size_t{1} << 30U;
+  return cudaSuccess;
+}
+using cudaGraph_t = void*;
+using cudaGraphExec_t = void*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaErrorLaunchFailure; }
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorLaunchFailure; }
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) { return cudaErrorLaunchFailure; }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorLaunchFailure; }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -18,6 +19,9 @@
 #include <vector>
 
 #include <cuda_runtime_api.h>
+
+#include "acco/bfloat16.hpp"
+#include "acco/half.hpp"
 
 #define NCCL_VERSION(X, Y, Z) (((X) * 10000) + ((Y) * 100) + (Z))
 #ifndef NCCL_VERSION_CODE
@@ -62,6 +66,8 @@ struct books {
   int registered = 0, deregistered = 0, memory = 0;
   bool fails = false;                            ///< every communicator tells that a peer is gone
   bool stuck = false;                            ///< no flush ends
+  std::function<double()> working;               ///< seconds that NCCL works at a collective before it is accepted; empty: none
+  bool held = false;                             ///< while it is set, no collective is accepted
   std::vector<int> log;                          ///< of collectives as they run on device 0: which communicator
   std::map<int, std::shared_ptr<group>> groups;  // by identifier
   int identifiers = 0;
@@ -78,11 +84,12 @@ struct communicator {
   bool alive = true, gone = false;
   std::size_t collectives = 0, splits = 0, windows = 0;
   std::vector<std::unique_ptr<std::size_t>> registrations;
-  std::function<ncclResult_t()> pending;  // under the lock: what an asynchronous call waits for
+  std::function<ncclResult_t()> pending;  // under the lock: what an asynchronous call waits for, and does in the end
 };
 inline void books::clear() {
   made = destroyed = aborted = finalized = used_after_free = freed_twice = registered = deregistered = memory = 0;
-  fails = stuck = false;
+  fails = stuck = held = false;
+  working = nullptr;
   log.clear();
 }
 /// Under the lock.
@@ -101,7 +108,8 @@ inline bool usable(communicator* c) {
   ++book().used_after_free;
   return false;
 }
-/// A collective: every rank brings `from`; work(sources) copies when all have come; who is aborted goes on without.
+/// A collective, enqueued when NCCL has accepted it: every rank brings `from`; work(sources) copies when all have come; who is
+/// aborted goes on without.
 template <class Work>
 ncclResult_t meet(communicator* c, cudaStream_t stream, void const* from, Work work) {
   books& b = book();
@@ -109,7 +117,7 @@ ncclResult_t meet(communicator* c, cudaStream_t stream, void const* from, Work w
   if (!usable(c)) return ncclInvalidArgument;
   if (c->pending) return ncclInvalidArgument;
   const std::size_t number = c->collectives++;
-  of(stream).enqueue([c, number, from, work, &b] {
+  auto run = [c, number, from, work, &b] {
     std::unique_lock inner(b.mutex);
     if (c->device == 0) b.log.push_back(c->number);
     group::meeting& here = c->of->meetings[number];
@@ -125,14 +133,25 @@ ncclResult_t meet(communicator* c, cudaStream_t stream, void const* from, Work w
     ++here.left;
     b.changed.notify_all();
     b.changed.wait(inner, [&] { return here.left == c->of->size; });
-  });
-  return ncclSuccess;
+  };
+  if (!b.working && !b.held) {
+    of(stream).enqueue(run);
+    return ncclSuccess;
+  }
+  const auto until =
+      clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(b.working ? b.working() : 0.0));
+  c->pending = [stream, run, until, &b] {
+    if (b.held || clock::now() < until) return ncclInProgress;
+    of(stream).enqueue(run);
+    return ncclSuccess;
+  };
+  return ncclInProgress;
 }
 template <class T>
 void add(std::vector<void const*> const& from, std::size_t offset, void* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
-    T sum{};
-    for (void const* each : from) sum += static_cast<T const*>(each)[offset + i];
+    T sum = static_cast<T const*>(from[0])[offset + i];  // in its own type, rounded at every step
+    for (std::size_t k = 1; k < from.size(); ++k) sum += static_cast<T const*>(from[k])[offset + i];
     static_cast<T*>(to)[i] = sum;
   }
 }
@@ -142,6 +161,8 @@ inline std::size_t size_of(ncclDataType_t type) {
 inline void add(ncclDataType_t type, std::vector<void const*> const& from, std::size_t offset, void* to, std::size_t count) {
   if (type == ncclDouble) return add<double>(from, offset, to, count);
   if (type == ncclFloat) return add<float>(from, offset, to, count);
+  if (type == ncclHalf) return add<acco::half>(from, offset, to, count);
+  if (type == ncclBfloat16) return add<acco::bfloat16>(from, offset, to, count);
   std::abort();
 }
 /// Point to point, as all-to-all uses it: between group start and end.

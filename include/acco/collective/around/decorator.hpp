@@ -150,7 +150,7 @@ class decorated_backend {
   void share(bool same_everywhere) const
     requires(traits.shares_device)
   {
-    backend_.share(same_everywhere && !waits_where_issued);  // works are issued by a thread beside the trainer's
+    backend_.share(same_everywhere);
   }
   [[nodiscard]] auto driver() const
     requires(traits.driven)
