@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "cuda/cuda_world.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -387,11 +388,7 @@ TEST_CASE("streams may run as late as events allow: nothing changes") {
   };
   const auto over_seeds = [&](auto schedule) {
     const auto usual = train(schedule);
-#ifdef ACCO_SANITIZED
-    constexpr unsigned seeds = 2;  // they are slow enough
-#else
-    constexpr unsigned seeds = 12;
-#endif
+    const unsigned seeds = thorough() ? 12 : 2;
     for (unsigned seed = 1; seed <= seeds; ++seed) {
       emulated::weather() = seed;
       CHECK_MESSAGE(train(schedule) == usual, seed);

@@ -15,6 +15,7 @@
 #include <acco/acco.hpp>
 
 #include "network/letters.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -83,15 +84,21 @@ void same_bits(int ranks) {
   }
 }
 
+/// "rank 3 did not come to", or "rank 3, 4 did not come to": on a busy machine others may be late too.
+bool names(std::string const& what, int rank) {
+  const std::size_t end = what.find(" did not come to"), begin = what.rfind("rank ", end);
+  if (end == std::string::npos || begin == std::string::npos) return false;
+  const std::string who = ' ' + what.substr(begin + 5, end - begin - 5) + ',';
+  return who.find(' ' + std::to_string(rank) + ',') != std::string::npos;
+}
+
 constexpr int log2_above(int ranks) { return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))); }
 
 }  // namespace
 
 TEST_CASE("the same bits as threads_backend, whatever the number of ranks") {
   for (int ranks = 1; ranks <= 33; ++ranks) {
-#ifdef ACCO_SANITIZED
-    if (ranks % 8 != 1) continue;
-#endif
+    if (!thorough() && ranks != 3 && ranks != 18 && ranks != 33) continue;
     same_bits<float, float>(ranks);
     if (ranks % 5 != 3) continue;  // 3, 8, 13, 18, 23, 28, 33
     same_bits<float, double>(ranks);
@@ -102,6 +109,7 @@ TEST_CASE("the same bits as threads_backend, whatever the number of ranks") {
 
 TEST_CASE("a small all-reduce: at most ceil(log2 N) + 1 messages; every other collective: to and from at most 16 at a time") {
   for (const int ranks : {2, 5, 6, 8, 16, 17, 18, 33, 64}) {
+    if (!thorough() && ranks > 18) continue;
     CAPTURE(ranks);
     letters::run(ranks, 8192, [&](letters::backend const& world, letters::office& mail) {
       acco::host_queue queue;
@@ -178,7 +186,7 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
           const std::string what(e.what());
           CAPTURE(what);
           CHECK(e.peer() == late);
-          CHECK(what.find("rank " + std::to_string(late) + " did not come to") != std::string::npos);
+          CHECK_MESSAGE(names(what, late), what);
           ++named;
         }
         queue.stop();

@@ -49,12 +49,7 @@ inline std::size_t seldom(std::size_t count) { return std::min<std::size_t>(coun
 template <class T>
 __global__ void __launch_bounds__(block_threads) clear_where_wanted(bool const* wanted, std::size_t count, unsigned head, T* to) {
   if (!*wanted) return;
-  const tiling cut(0, count, head);
-  const std::size_t threads = static_cast<std::size_t>(gridDim.x) * block_threads;
-  const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * block_threads + threadIdx.x;
-  for (std::size_t k = thread / warp_lanes; k < cut.tiles; k += threads / warp_lanes)
-    whole_tile{cut.first + k * tile_size, threadIdx.x % warp_lanes}.store(to, of_pair<T>{});
-  for (std::size_t k = thread; k < cut.left(); k += threads) cut.left(k).store(to, lanes<T, 1>{});
+  walk(tiling(0, count, head), [&](auto at) { at.store(to, lanes<T, decltype(at)::count>{}); });
 }
 
 template <class T>
@@ -86,17 +81,11 @@ __global__ void __launch_bounds__(block_threads)
     find_where_wanted(bool const* wanted, std::size_t count, unsigned head, T const* from, unsigned long long* found,
                       unsigned long long* first) {
   if (!*wanted) return;
-  const tiling cut(0, count, head);
-  const std::size_t threads = static_cast<std::size_t>(gridDim.x) * block_threads;
-  const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * block_threads + threadIdx.x;
   not_finite mine;
-  const auto look = [&](auto at) {
+  walk(tiling(0, count, head), [&](auto at) {
     const auto x = at.load(from);
     for (unsigned k = 0; k < at.count; ++k) mine.look(x.value[k], at.index(k));
-  };
-  for (std::size_t k = thread / warp_lanes; k < cut.tiles; k += threads / warp_lanes)
-    look(whole_tile{cut.first + k * tile_size, threadIdx.x % warp_lanes});
-  for (std::size_t k = thread; k < cut.left(); k += threads) look(cut.left(k));
+  });
   mine.note(found, first);
 }
 

@@ -104,15 +104,19 @@ inline unsigned head_of(std::span<array_place const> arrays) {
 }
 inline unsigned head_of(std::initializer_list<array_place> arrays) { return head_of({arrays.begin(), arrays.size()}); }
 
-/// Calls body(whole_tile or one_element) so that every element of `count` is worked on once: a warp a tile.
-template <class Body>
-__global__ void __launch_bounds__(block_threads) for_elements(std::size_t count, unsigned head, Body body) {
-  const tiling cut(0, count, head);
+/// All threads of a grid: visit(whole_tile or one_element) for every element of the cut once, a warp a tile.
+template <class Visit>
+__device__ void walk(tiling const& cut, Visit&& visit) {
   const std::size_t warps = static_cast<std::size_t>(gridDim.x) * block_warps;
   const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * block_threads + threadIdx.x;
   const unsigned lane = threadIdx.x % warp_lanes;
-  for (std::size_t k = thread / warp_lanes; k < cut.tiles; k += warps) body(whole_tile{cut.first + k * tile_size, lane});
-  for (std::size_t k = thread; k < cut.left(); k += warps * warp_lanes) body(cut.left(k));
+  for (std::size_t k = thread / warp_lanes; k < cut.tiles; k += warps) visit(whole_tile{cut.first + k * tile_size, lane});
+  for (std::size_t k = thread; k < cut.left(); k += warps * warp_lanes) visit(cut.left(k));
+}
+/// Calls body(whole_tile or one_element) for every element of `count`.
+template <class Body>
+__global__ void __launch_bounds__(block_threads) for_elements(std::size_t count, unsigned head, Body body) {
+  walk(tiling(0, count, head), body);
 }
 /// `head`: head_of the arrays.
 template <class Body>

@@ -78,10 +78,8 @@ struct meeting {
     try {
       queue->rethrow();
       point->fail(rank, "its queue ended");
-    } catch (std::exception const& e) {
-      point->fail(rank, e.what());
     } catch (...) {
-      point->fail(rank, "an exception that is no std::exception");
+      point->fail(rank, words_of(std::current_exception()).view());
     }
   }
 

@@ -16,6 +16,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -39,7 +41,6 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(ACCO_STAND_IN_TSAN)
-#include <sanitizer/tsan_interface.h>
 #define ACCO_STAND_IN_UNWATCHED __attribute__((no_sanitize("thread")))
 #else
 #define ACCO_STAND_IN_UNWATCHED
@@ -68,7 +69,10 @@ __attribute__((naked, noinline)) inline void switch_stack(void** /*from*/, void*
 }
 #endif
 
-/// A stack on which a thread of a block runs, or several one after the other while none of them waits.
+/// A stack on which a thread of a block runs, or several one after the other while none of them waits. The thread sanitizer is
+/// not told of it: to it a block is what it is here, work of the stream's thread (as fibers of its own, thousands of them, they
+/// made every lock ten times as slow). What switches is not watched, so that its list of callers stays balanced; in a kernel that
+/// list is of several threads of the block.
 class fiber {
  public:
   fiber() = default;  // the one that runs already: of the stream's own thread
@@ -84,23 +88,10 @@ class fiber {
     context_.uc_stack.ss_size = stack_bytes;
     makecontext(&context_, main, 0);
 #endif
-#if defined(ACCO_STAND_IN_TSAN)
-    shadow_ = __tsan_create_fiber(0);
-    owned_ = true;
-#endif
   }
   fiber(fiber const&) = delete;
   fiber& operator=(fiber const&) = delete;
-  ~fiber() {
-#if defined(ACCO_STAND_IN_TSAN)
-    if (owned_) __tsan_destroy_fiber(shadow_);
-#endif
-  }
   ACCO_STAND_IN_UNWATCHED void go_to(fiber& other) {
-#if defined(ACCO_STAND_IN_TSAN)
-    if (shadow_ == nullptr) shadow_ = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(other.shadow_, 0);
-#endif
 #if defined(ACCO_STAND_IN_ASAN)
     void* fake = nullptr;
     __sanitizer_start_switch_fiber(&fake, other.bottom(), other.size());
@@ -141,10 +132,6 @@ class fiber {
   void const* known_bottom_ = nullptr;
   std::size_t known_size_ = 0;
 #endif
-#if defined(ACCO_STAND_IN_TSAN)
-  void* shadow_ = nullptr;
-  bool owned_ = false;
-#endif
   static constexpr std::size_t stack_bytes = std::size_t{256} << 10U;
   std::unique_ptr<std::byte[]> stack_;
 #if defined(__x86_64__)
@@ -168,9 +155,10 @@ class block_runner {
  public:
   static constexpr unsigned most_threads = 1024, most_warps = most_threads / 32;
 
+  /// The calling thread's, until it ends. Then another thread has it, with its stacks: they cost a sanitizer much.
   static block_runner& mine() {
-    static thread_local std::unique_ptr<block_runner> runner = std::make_unique<block_runner>();
-    return *runner;
+    static thread_local tenancy const here;
+    return *here.runner;
   }
 
   /// call(context) is a thread of the kernel.
@@ -262,7 +250,7 @@ class block_runner {
       std::swap(ready_[ready_begin_ % most_threads], ready_[next % most_threads]);
       running_ = ready_[ready_begin_++ % most_threads];
     } else if (over_ == blockDim.x) {
-      running_ = &own_;
+      running_ = &*own_;
     } else {
       refuse("threads wait for each other for ever");
     }
@@ -282,12 +270,14 @@ class block_runner {
     spares_.pop_back();
     return *taken;
   }
-  static void main_of_fiber() {
-    mine().running_->arrive();
-    for (;;) mine().work();
+  ACCO_STAND_IN_UNWATCHED static void main_of_fiber() {
+    block_runner& all = mine();
+    all.running_->arrive();
+    for (;;) all.work();
   }
-  /// Runs threads while there are any that have not begun, then gives way.
-  void work() {
+  /// Runs threads while there are any that have not begun, then gives way. Between two calls another thread may have got the
+  /// runner: not inline, because the compiler might keep addresses of what is thread_local.
+  ACCO_STAND_IN_UNWATCHED __attribute__((noinline)) void work() {
     fiber& self = *running_;
     while (begun_ < blockDim.x) {
       threadIdx = dim3(order(begun_++));
@@ -303,7 +293,7 @@ class block_runner {
     const unsigned one = (static_cast<unsigned>(turn_ >> 40U) % blockDim.x + k) % blockDim.x;
     return (turn_ >> 33U & 1U) != 0 ? blockDim.x - 1 - one : one;
   }
-  void run_block(unsigned threads) {
+  ACCO_STAND_IN_UNWATCHED void run_block(unsigned threads) {
     for (unsigned w = 0; w < most_warps; ++w) {
       const unsigned left = threads > 32 * w ? threads - 32 * w : 0;
       alive_[w] = left >= 32 ? ~0U : (1U << left) - 1;
@@ -314,7 +304,7 @@ class block_runner {
     if (favourite_ >= warps) favourite_ = most_warps;
     ready_begin_ = ready_end_ = 0;
     running_ = &spare();
-    own_.go_to(*running_);
+    own_->go_to(*running_);
     for (auto const& warp : meetings_) {
       for (meeting const& each : warp) {
         if (each.awaited != 0) refuse("a block has ended in the midst of an operation of several threads");
@@ -322,10 +312,39 @@ class block_runner {
     }
   }
 
+  /// Of a runner, by a thread.
+  struct tenancy {
+    struct houses {
+      std::mutex mutex;
+      std::vector<std::unique_ptr<block_runner>> empty;
+    };
+    tenancy() {
+      const std::lock_guard lock(all().mutex);
+      if (all().empty.empty()) {
+        runner = std::make_unique<block_runner>();
+      } else {
+        runner = std::move(all().empty.back());
+        all().empty.pop_back();
+      }
+      runner->own_.emplace();
+    }
+    tenancy(tenancy const&) = delete;
+    tenancy& operator=(tenancy const&) = delete;
+    ~tenancy() {
+      const std::lock_guard lock(all().mutex);
+      all().empty.push_back(std::move(runner));
+    }
+    static houses& all() {
+      static houses& one = *new houses;  // threads that end after main use it
+      return one;
+    }
+    std::unique_ptr<block_runner> runner;
+  };
+
   void (*call_)(void const*) = nullptr;
   void const* context_ = nullptr;
   std::uint64_t turn_ = 1, drawn_ = 1;
-  fiber own_;
+  std::optional<fiber> own_;  // the thread's
   fiber* running_ = nullptr;
   std::vector<std::unique_ptr<fiber>> stacks_;
   std::vector<fiber*> spares_;
