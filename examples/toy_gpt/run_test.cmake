@@ -20,11 +20,11 @@ function(refuse sentence)
   endif()
 endfunction()
 
-# Every schedule, rule, dtype and pace; the log's last line is a summary that keeps its promises. With FEW, for sanitizers, some.
+# Every schedule, rule, dtype and pace; the log's last line is a summary that keeps its promises. With FEW, the sanitizers, some.
 foreach(flags IN ITEMS "--schedule;synchronous" "--schedule;delayed;--rule;sgd" "--schedule;two_phase;--rule;lion" "--schedule;weight_prediction"
                        "--estimate;int8" "--estimate;int4;--micro-batches;3:1;--ranks;3" "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;lion" "--schedule;weight_prediction;--commit;coded"
                        "--estimate;int4;--micro-batches;2;--auto-pace" "--dtype;bfloat16;--ranks;3" "--elastic;--micro-batches;2" "--micro-batches;3:1;--ranks;1" "--link;100;--clip;0")
-  if(FEW AND NOT flags MATCHES "--rule;sgd|3:1;--ranks;3|--commit;coded;--dtype|--elastic")
+  if(NOT FEW STREQUAL "" AND NOT flags MATCHES "--rule;sgd|3:1;--ranks;3|--commit;coded;--dtype|--elastic")
     continue()
   endif()
   train(${flags} --log ${WORK}/log.jsonl)
@@ -76,7 +76,7 @@ if(gnuplot)
 else()
   message("no plot is drawn: gnuplot is not installed")
 endif()
-if(FEW)
+if(NOT FEW STREQUAL "")
   set(own --samples 24)
 endif()
 train(--quiet ${own} --compare synchronous,delayed,two_phase,weight_prediction,two_phase+int4,two_phase+coded ${draw})
