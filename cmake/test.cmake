@@ -8,6 +8,9 @@ if(NOT PRESET)
 endif()
 if(PRESET MATCHES "clang|asan") # name their compiler
   set(compiler_package clang-19=clang++-19)
+  if(PRESET MATCHES "asan") # the libraries of the sanitizers, which clang-19 does not bring
+    list(APPEND compiler_package libclang-rt-19-dev=/usr/lib/llvm-19/lib/clang/*/lib/*/libclang_rt.asan*)
+  endif()
   set(chosen_compiler)
 endif()
 demand(REQUIRED ${compiler_package} ninja-build=ninja|make

@@ -26,32 +26,29 @@ static_assert(stretch_size == 4 * warp_lanes);
 namespace tile {
 using words = lanes<std::uint32_t, 4>;
 
-/// Eight 16-bit numbers a lane, lanes 0 to 15 from the first stretch, the others from the second, to four of each; and back.
-inline __device__ words to_quads(words const& eight, unsigned lane) {
-  const bool low = lane < 16, even = lane % 2 == 0;
-  const int near = static_cast<int>(lane / 2), far = near + 16;
+/// Two halves of what a lane has go to lanes `near` and `far`: four shuffles. A lane gives them in their order or the other way
+/// round, takes what comes likewise, and asks near first or far first.
+inline __device__ words trade(words const& mine, bool gives_in_order, bool takes_in_order, int near, int far) {
   words x{};
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
-    const std::uint32_t one = __shfl_sync(whole_warp, low ? eight.value[k] : eight.value[2 + k], even ? near : far);
-    const std::uint32_t other = __shfl_sync(whole_warp, low ? eight.value[2 + k] : eight.value[k], even ? far : near);
-    x.value[k] = even ? one : other;
-    x.value[2 + k] = even ? other : one;
+    const std::uint32_t one =
+        __shfl_sync(whole_warp, gives_in_order ? mine.value[k] : mine.value[2 + k], takes_in_order ? near : far);
+    const std::uint32_t other =
+        __shfl_sync(whole_warp, gives_in_order ? mine.value[2 + k] : mine.value[k], takes_in_order ? far : near);
+    x.value[k] = takes_in_order ? one : other;
+    x.value[2 + k] = takes_in_order ? other : one;
   }
   return x;
 }
+/// Eight 16-bit numbers a lane, lanes 0 to 15 from the first stretch, the others from the second, to four of each; and back.
+inline __device__ words to_quads(words const& eight, unsigned lane) {
+  const int near = static_cast<int>(lane / 2);
+  return trade(eight, lane < 16, lane % 2 == 0, near, near + 16);
+}
 inline __device__ words from_quads(words const& quads, unsigned lane) {
-  const bool low = lane < 16, even = lane % 2 == 0;
-  const int first = static_cast<int>(lane % 16 * 2), second = first + 1;
-  words x{};
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const std::uint32_t one = __shfl_sync(whole_warp, even ? quads.value[k] : quads.value[2 + k], low ? first : second);
-    const std::uint32_t other = __shfl_sync(whole_warp, even ? quads.value[2 + k] : quads.value[k], low ? second : first);
-    x.value[k] = low ? one : other;
-    x.value[2 + k] = low ? other : one;
-  }
-  return x;
+  const int near = static_cast<int>(lane % 16 * 2);
+  return trade(quads, lane % 2 == 0, lane < 16, near, near + 1);
 }
 
 /// The 16 bytes from `from` on, of which lane k % chunks reads the k-th of a stretch, by accesses at multiples of 16 bytes. What
