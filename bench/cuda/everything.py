@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and runs all that a GPU has to say about acco, in order of worth and within the minutes, and writes OUT/everything.json
 and OUT/everything.md. A part that fails, or hangs, ends alone. Needs nvcc, and Python's standard library; doctest, NCCL, cuBLASLt,
-PyTorch, compute-sanitizer and ncu where they are found. Exit status: 0, or 1 where a part failed.
+PyTorch, compute-sanitizer and ncu where they are found. Exit status: 0; 1 where a part failed, 2 for a wrong argument, 3 where
+no part ran. Without a GPU it compiles the programs, for one to come (sm_80), and says so.
 
 With --stand-in the same programs are compiled by a host compiler over tests/cuda/emulated, with tiny sizes: no figure means
 anything then, but everything runs."""
@@ -61,6 +62,10 @@ class Part:
     stand_in: tuple = None  # arguments over the stand-in, where they differ
     unlike: str = ""  # why it makes no sense over the stand-in
 
+    def tells(self):
+        """Whether it has to tell figures: tests do not."""
+        return not self.program.startswith("conformance") and not self.tool
+
     def programs(self):
         return [p for p in (self.program, *(m[0] for m in self.more)) if p]
 
@@ -104,6 +109,19 @@ PARTS = [
 ]
 
 
+# Columns that do not say it themselves; below the tables.
+WORDS = {
+    "us": "microseconds of one launch, the median of several batches, between us_least and us_most",
+    "copy_gb_per_s": "a device-to-device copy that moves as many bytes, measured once a size", "of_copy": "gb_per_s as a share of copy_gb_per_s",
+    "sets": "sets of arrays, in turn, so that no cache holds them", "odd": "sizes or beginnings that are no multiple of 16 bytes",
+    "ratio": "communication over computation, or in b9 bfloat16's share of the copy over float's", "limit_ms": "the larger of load and communication alone; their sum under synchronous",
+    "over": "step_ms over its limit; below 1 the load or the communication alone was measured on a busier machine", "hidden": "the share of the communication that lay under computation",
+    "apart_early": "the largest relative distance of a loss from the host's, of the first 20 steps; apart_late of the others: no limit is set for it", "from_host": "the largest distance from the host's numbers",
+    "gap_us": "from the computation's end to the round's begin, a median", "clear_us": "clearing the gradients alone, a median", "most_us": "the longest gap",
+    "host_us": "the trainer's thread at a boundary, a median",
+}
+
+
 def processors():
     return len(os.sched_getaffinity(0))
 
@@ -142,12 +160,12 @@ class Toolchain:
         self.includes = [pathlib.Path(d) for d in chosen.include]
         self.found, self.missing, self.flags_of = {}, {}, {}
         if self.stand_in:
-            self.compiler = shutil.which(chosen.compiler or os.environ.get("CXX", "") or "g++") or shutil.which("c++")
+            self.compiler = shutil.which(chosen.compiler or os.environ.get("CXX", "") or "g++") or (None if chosen.compiler else shutil.which("c++"))
             self.flags = ["-std=c++20", "-O0", "-Wno-unknown-pragmas", "-DACCO_STAND_IN", "-Itests/cuda/emulated", "-pthread"]
             self.add("NCCL", "tests/cuda/emulated/nccl.h", ["-DACCO_BENCH_NCCL"])
             self.add("cuBLASLt", "tests/cuda/emulated/cublasLt.h", ["-DACCO_BENCH_CUBLASLT"])
         else:
-            self.compiler = shutil.which(chosen.compiler or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+            self.compiler = shutil.which(chosen.compiler or "nvcc") or (None if chosen.compiler else shutil.which("/usr/local/cuda/bin/nvcc"))
             self.flags = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-arch={architecture()}", "-Xcompiler", "-pthread"]
             self.look_for("NCCL", "nccl.h", "libnccl.so", "-DACCO_BENCH_NCCL")
             self.look_for("cuBLASLt", "cublasLt.h", "libcublasLt.so", "-DACCO_BENCH_CUBLASLT")
@@ -156,7 +174,7 @@ class Toolchain:
         if header:
             self.add("doctest", str(header), ["-I" + str(header.parents[1])] if header.parents[1] != pathlib.Path("/usr/include") else [])
         else:
-            self.missing["doctest"] = "no doctest (doctest/doctest.h; --include DIR says where)"
+            self.missing["doctest"] = "no doctest (doctest/doctest.h, Debian: doctest-dev; --include DIR says where)"
 
     def add(self, name, where, flags):
         self.found[name], self.flags_of[name] = where, flags
@@ -174,7 +192,7 @@ class Toolchain:
         """The header, and the library beside it."""
         found = self.first(header, self.include_folders())
         if not found:
-            self.missing[name] = f"no {name} ({header})"
+            self.missing[name] = f"no {name} ({header}; --include DIR says where)"
             return
         prefix = found.parent.parent
         folders = [prefix / "lib64", prefix / "lib", prefix / f"targets/{platform.machine()}-linux/lib"]
@@ -214,7 +232,7 @@ class Builder:
             if name in self.ready:
                 continue
             if tools.compiler is None:
-                self.failed[name] = "skipped: no compiler (nvcc)"
+                self.failed[name] = "skipped: no compiler (g++, or --compiler)" if tools.stand_in else "skipped: no compiler (nvcc of a CUDA toolkit, or --compiler)"
             elif lacking:
                 self.failed[name] = "skipped: " + tools.missing[lacking[0]]
             elif self.is_fresh(name):
@@ -243,6 +261,7 @@ class Builder:
             del self.running[name]
             self.seconds[name] = round(time.monotonic() - since, 1)
             self.wall = round(time.monotonic() - self.since, 1)
+            print(f"compiled {name} in {self.seconds[name]} s" if process.returncode == 0 else f"{name} does not compile", flush=True)
             if process.returncode == 0:
                 self.ready[name] = str(self.folder / name)
                 (self.folder / (name + ".command")).write_text(self.note(name))
@@ -278,12 +297,8 @@ class Session:
         self.chosen, self.out = chosen, out
         self.started = time.monotonic()
         self.deadline = self.started + 60 * chosen.minutes
-        names = chosen.parts.split(",") if chosen.parts else [p.name for p in PARTS]
-        unknown = set(names) - {p.name for p in PARTS}
-        if unknown:
-            raise SystemExit(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(p.name for p in PARTS)}")
-        self.parts = [p for p in PARTS if p.name in names]
-        self.results = {}
+        self.parts = [p for p in PARTS if chosen.parts is None or p.name in chosen.parts]
+        self.results, self.interrupted = {}, False
 
     def left(self):
         return self.deadline - time.monotonic()
@@ -309,11 +324,12 @@ class Session:
 
     def run(self, part, builder):
         since, limit = time.monotonic(), min(part.limit, self.left())
+        cut = limit < part.limit  # by the minutes, where it is not over then
         commands = self.commands(part, builder)
         if part.name == self.chosen.break_part:
             commands = [["sh", "-c", "echo broken on purpose; exit 3"]]
         if part.name == self.chosen.hang_part:
-            commands, limit = [["sleep", "98765"]], min(limit, self.chosen.hang_seconds)
+            commands, limit, cut = [["sleep", "98765"]], min(limit, self.chosen.hang_seconds), limit < self.chosen.hang_seconds
         code, path = 0, self.out / (part.name + ".log")
         with open(path, "wb") as log:
             for command in commands:
@@ -332,8 +348,10 @@ class Session:
                 if code != 0:
                     break
         text = path.read_text(errors="replace")
-        figures = figures_of(text)
-        status, reason = verdict(part, code, text, figures, limit)
+        figures, unreadable = figures_of(text)
+        status, reason = verdict(part, code, text, figures, limit, unreadable)
+        if code is None and cut:
+            status, reason = "not reached", f"cut after {limit:.0f} s, when the minutes were over; it had told {len(figures)} figures"
         if part.tool and part.tool[0] == "ncu":
             figures += counters_of(text)
         self.note(part, status, reason, time.monotonic() - since, figures, clocks_now() if part.timed and not self.chosen.stand_in else None,
@@ -375,14 +393,17 @@ class Session:
 
 
 def figures_of(text):
-    figures = []
+    """The figures that lines tell, and the lines that are none. What is not finite stays as a word."""
+    figures, unreadable = [], []
     for line in text.splitlines():
-        if line.startswith("{"):
-            try:
-                figures.append(json.loads(line))
-            except ValueError:
-                pass  # cut off in the middle
-    return figures
+        if not line.startswith("{"):
+            continue
+        try:
+            figure = json.loads(re.sub(r":\s*(-?)(nan|inf)\b", r': "\1\2"', line))
+            figures.append(figure if isinstance(figure, dict) else {"figure": line})
+        except ValueError:
+            unreadable.append(line)
+    return figures, unreadable
 
 
 def counters_of(text):
@@ -408,7 +429,7 @@ def last_line(text):
     return (told or lines or [""])[-1][:300]
 
 
-def verdict(part, code, text, figures, limit):
+def verdict(part, code, text, figures, limit, unreadable=()):
     skipped = [line[len("skipped: "):].strip() for line in text.splitlines() if line.startswith("skipped: ")]
     if code is None:
         return "failed", f"not over after {limit:.0f} s; it had told {len(figures)} figures"
@@ -422,7 +443,15 @@ def verdict(part, code, text, figures, limit):
         return "failed", last_line(text).removeprefix("failed: ") or f"exit status {code}"
     if part.tool and part.tool[0] == "compute-sanitizer" and "ERROR SUMMARY: 0 errors" not in text and "0 hazards" not in text:
         return "failed", last_line(text)
-    return "passed", ""
+    if unreadable:
+        return "failed", f"{len(unreadable)} lines of figures cannot be read, the first: {unreadable[0][:120]}"
+    odd = [f"{k} {v}" for f in figures for k, v in f.items() if str(v).lstrip("-") in ("nan", "inf")]
+    if odd:
+        return "failed", f"{len(odd)} figures are no numbers, the first: {odd[0]}"
+    if part.tells() and not figures:
+        return "failed", "it told no figures"
+    cases = re.search(r"test cases: +(\d+) ", text)
+    return "passed", f"{cases[1]} cases" if cases else ""
 
 
 def clocks_now():
@@ -458,19 +487,23 @@ def commit():
     return found + (" and changes" if found and output_of(["git", "-C", str(ROOT), "status", "--porcelain", "-uno"]) else "") if found else "unknown: no git"
 
 
-def targets(figures, smallest):
-    """What is wanted, and what was reached. Below `smallest` elements a launch is mostly its own beginning and end."""
+def targets(figures, smallest, unfinished=()):
+    """What is wanted, and what was reached. Below `smallest` elements a launch is mostly its own beginning and end; what comes
+    from parts that are `unfinished` meets no target."""
     large = [f for f in figures if f.get("elements", 0) >= smallest and "left_out" not in f]
     rows = []
 
     def add(what, wanted, met_by, found, unit="", better=min, key=None):
         usable = [f for f in found if isinstance(f.get(key), (int, float))]
         if not usable:
-            rows.append({"target": what, "wanted": wanted, "worst": None, "met": None, "of": "no figure"})
+            rows.append({"target": what, "wanted": wanted, "worst": None, "value": None, "met": None, "of": "no figure"})
             return
         worst = better(usable, key=lambda f: f[key])
+        met = met_by(worst[key])
+        if met and any(f["part"] in unfinished for f in found):
+            met, wanted = None, wanted + " (a part of it did not end well)"
         where = ", ".join(f"{k} {v}" for k, v in worst.items() if k in ("rule", "kind", "type", "groups", "work", "encoding", "runs", "elements", "schedule", "ratio", "load", "backend", "parameters", "tensors", "odd"))
-        rows.append({"target": what, "wanted": wanted, "worst": f"{worst[key]:.3g}{unit}", "met": met_by(worst[key]), "of": where})
+        rows.append({"target": what, "wanted": wanted, "worst": f"{worst[key]:.3g}{unit}", "value": worst[key], "met": met, "of": where})
 
     def share(what, least, found):
         add(what, f"{least:.2f} of the copy", lambda v: v >= least, found, key="of_copy")
@@ -520,32 +553,46 @@ def table(rows, columns=None):
 def page(all_of_it):
     out = ["# What a GPU says about acco", ""]
     if all_of_it["stand_in"]:
-        out += ["**Over the stand-in on a host: no figure here means anything.**", ""]
+        out += ["**Over the stand-in on a host, in tiny sizes, a few cases of each test: no figure here means anything.**", ""]
+    if all_of_it["interrupted"]:
+        out += ["**Interrupted.**", ""]
     out += [f"{all_of_it['when']}, commit {all_of_it['commit']}, {all_of_it['seconds']:.0f} of {60 * all_of_it['minutes']:.0f} s, "
             f"compiled after {all_of_it['build']['seconds']:.0f} s.", ""]
-    out += [table(all_of_it["device"]) if all_of_it["device"] else "No GPU is seen by nvidia-smi.", ""]
+    if not all_of_it["stand_in"]:
+        out += [table(all_of_it["device"]) if all_of_it["device"] else "No GPU is seen by nvidia-smi.", ""]
     out += [table([{"what": k, "version": v} for k, v in all_of_it["versions"].items()]), "", "## Parts", ""]
     parts = [{**p, "figures": len(p["figures"]), "clocks": " ".join((p.get("clocks") or {}).values())} for p in all_of_it["parts"]]
-    out += [table(parts, ["name", "status", "reason", "seconds", "limit", "figures", "clocks", "what"]), "", "## Targets", "", table(all_of_it["targets"]), ""]
+    out += [table(parts, ["name", "status", "reason", "seconds", "limit", "figures", "clocks", "what"]), "", "## Targets", "", table(all_of_it["targets"], ["target", "wanted", "worst", "met", "of"]), ""]
     kinds = {}
     for part in all_of_it["parts"]:
         for figure in part["figures"]:
             kinds.setdefault(figure.get("figure", part["name"]), []).append(figure)
-    kinds["b9_bfloat16"] = all_of_it["b9_bfloat16"]
+    if all_of_it["b9_bfloat16"]:
+        kinds["b9_bfloat16"] = all_of_it["b9_bfloat16"]
     for kind, rows in kinds.items():
-        out += [f"## {kind}", "", table(rows), ""]
+        several = len({row.get("part") for row in rows}) > 1
+        rows = [{k: v for k, v in row.items() if k != "part" or several} for row in rows]
+        words = [f"{column}: {WORDS[column]}" for column in dict.fromkeys(k for row in rows for k in row) if column in WORDS]
+        out += [f"## {kind}", "", table(rows), *(["", "; ".join(words) + "."] if words else []), ""]
     return "\n".join(out)
 
 
 def write(session, builder, gpus):
     parts = [session.results.get(p.name) or {"name": p.name, "what": p.what, "status": "not reached", "reason": "not yet", "seconds": 0, "limit": p.limit, "figures": []} for p in session.parts]
+    for part in parts:
+        for figure in part["figures"]:
+            figure["part"] = part["name"]
     figures = [f for p in parts for f in p["figures"] if "figure" in f]
+    unfinished = {p["name"] for p in parts if p["status"] != "passed"}
     smallest = 1 if session.chosen.stand_in else 1 << 24
+    reached = targets(figures, smallest, unfinished)
+    if session.chosen.stand_in:
+        reached = [{**t, "met": None} for t in reached]
     everything = {
         "when": datetime.datetime.now().isoformat(timespec="seconds"), "commit": session.commit, "stand_in": session.chosen.stand_in, "minutes": session.chosen.minutes,
         "seconds": round(time.monotonic() - session.started, 1), "gpus": gpus, "device": session.device, "versions": session.versions,
         "build": {"seconds": builder.wall, "each": builder.seconds, "not_built": builder.failed}, "parts": parts,
-        "targets": targets(figures, smallest), "b9_bfloat16": bfloat16_beside_float(figures), "not_reached": [p["name"] for p in parts if p["status"] == "not reached"]}
+        "interrupted": session.interrupted, "targets": reached, "b9_bfloat16": bfloat16_beside_float(figures), "not_reached": [p["name"] for p in parts if p["status"] == "not reached"]}
     (session.out / "everything.json").write_text(json.dumps(everything, indent=1) + "\n")
     (session.out / "everything.md").write_text(page(everything))
 
@@ -563,34 +610,67 @@ def parse():
     parser.add_argument("--break", dest="break_part", help=argparse.SUPPRESS)  # for the test of this script
     parser.add_argument("--hang", dest="hang_part", help=argparse.SUPPRESS)
     parser.add_argument("--hang-seconds", type=float, default=1.5, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if not chosen.minutes > 0:
+        parser.error("--minutes: more than 0")
+    if chosen.parts is not None:
+        chosen.parts = [name for name in chosen.parts.split(",") if name]
+        unknown = [name for name in chosen.parts if name not in {p.name for p in PARTS}]
+        if unknown or not chosen.parts:
+            parser.error(f"--parts: no part is called {', '.join(unknown) or 'so'}; there are {', '.join(p.name for p in PARTS)}")
+    if chosen.compiler and not shutil.which(chosen.compiler):
+        parser.error(f"--compiler: {chosen.compiler} is no program")
+    for folder in chosen.include:
+        if not os.path.isdir(folder):
+            parser.error(f"--include: {folder} is no folder")
+    for entry in chosen.have:
+        name, _, file = entry.partition("=")
+        if name not in PROGRAMS or not shutil.which(file):
+            parser.error(f"--have: NAME=FILE, of {', '.join(PROGRAMS)} and a program that is there, not {entry}")
+    try:
+        for folder in filter(None, (chosen.out, chosen.build)):
+            os.makedirs(folder, exist_ok=True)
+    except OSError as e:
+        parser.error(f"{folder} cannot be made: {e.strerror}")
+    if not os.access(chosen.out, os.W_OK):
+        parser.error(f"--out: {chosen.out} cannot be written to")
+    return chosen
 
 
 def main():
     chosen = parse()
     out = pathlib.Path(chosen.out).resolve()
     folder = pathlib.Path(chosen.build).resolve() if chosen.build else out / "build"
-    out.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what runs is ended, and the page written
     session = Session(chosen, out)
+
+    def interrupted(number, _):  # what runs is ended, and the page written
+        session.interrupted = True
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGINT, interrupted)
     tools = Toolchain(chosen)
     session.commit, session.versions, session.compiler = commit(), versions(tools), tools.compiler
     session.device = [] if chosen.stand_in else device()
     gpus = 1 if chosen.stand_in else gpus_here()
     have = dict(entry.split("=", 1) for entry in chosen.have)
     wanted = [name for name in PROGRAMS if any(name in p.programs() for p in session.parts)]
-    builder = Builder(tools, folder, out, have, wanted if chosen.minutes > 0 else [])
+    builder = Builder(tools, folder, out, have, wanted)
+    if gpus == 0:
+        print("there is no GPU here: the programs are compiled, and nothing runs", flush=True)
+    if builder.waiting:
+        print(f"compiling {len(builder.waiting)} programs with {tools.compiler}, {processors()} at a time: minutes, where processors are few", flush=True)
     try:
         session.all(builder, gpus)
     finally:
         builder.stop()
         write(session, builder, gpus)
+        if session.interrupted:
+            print(f"interrupted: {out / 'everything.md'}", flush=True)
     states = [r["status"] for r in session.results.values()]
-    if gpus == 0:
-        print("there is no GPU here")
     print(", ".join(f"{states.count(s)} {s}" for s in ("passed", "failed", "skipped", "not reached")) + f": {out / 'everything.md'}")
-    return 1 if "failed" in states else 0
+    return 1 if "failed" in states else 0 if "passed" in states else 3
 
 
 if __name__ == "__main__":

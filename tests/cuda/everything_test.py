@@ -7,6 +7,7 @@ import importlib.util
 import json
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -62,6 +63,8 @@ def whole_run():
         for figure in figures.get(kind, []):
             check(all(figure.get(key) is not None for key in keys.split()), f"a figure lacks a number: {figure}")
     check([t["target"] for t in found["targets"] if t["worst"] is None] == ["adamw ahead of PyTorch's fused AdamW"], f"targets: {found['targets']}")
+    check(all(t["met"] is None for t in found["targets"]), "the stand-in meets no target")
+    check("us: microseconds of one launch" in page and "cases of each test" in page, "the page explains nothing")
     check(not found["not_reached"], f"not reached: {found['not_reached']}")
     check(len(found["b9_bfloat16"]) == 11, f"bfloat16 beside float: {len(found['b9_bfloat16'])} rows")
 
@@ -74,30 +77,58 @@ def broken_runs():
     check(reasons["coding"] == "broken on purpose" and "not over after" in reasons["b2_gap"], f"reasons: {reasons}")
     check("| coding | failed | broken on purpose |" in page, "the page does not say what failed")
     check(found["build"]["seconds"] == 0, "what was built is not taken again")
-    found, _, code = run("no_time", "--minutes", "0")
-    check(code == 0 and set(states(found).values()) == {"not reached"}, f"without minutes: {code}, {states(found)}")
+    found, _, code = run("no_time", "--minutes", "0.0001")
+    check(code == 3 and set(states(found).values()) == {"not reached"}, f"without minutes: {code}, {states(found)}")
     check(len(found["not_reached"]) == len(found["parts"]) > 20, "what is not reached is not said")
     ended_by_signal()
+    refused()
+    silent = chosen.work / "silent"
+    silent.write_text("#!/bin/sh\n")
+    silent.chmod(0o755)
+    found, _, code = run("silent", "--parts", "update", f"--have=update={silent}")
+    check(code == 1 and found["parts"][0]["reason"] == "it told no figures", f"a part that measures nothing: {code}, {found['parts']}")
+    found, _, code = run("cut", "--parts", "update", "--hang", "update", "--hang-seconds", "100", "--minutes", "0.07")
+    check(code == 3 and "the minutes were over" in found["parts"][0]["reason"], f"a part that the minutes cut: {code}, {found['parts']}")
     found, _, code = run("no_compiler", "--parts", "update,torch", "--compiler", shutil.which("false"), "--build", str(chosen.work / "empty"))
     check(code == 1 and states(found) == {"update": "failed", "torch": "skipped"}, f"a compiler that fails: {code}, {states(found)}")
 
 
+def refused():
+    """One line, and a status of its own, for what cannot be meant."""
+    file = chosen.work / "a_file"
+    file.write_text("")
+    for arguments in (["--minutes", "0"], ["--parts", ","], ["--parts", "update,nothing"], ["--have", "update"], ["--have", "nothing=/bin/true"], ["--have", "update=/nowhere"],
+                      ["--compiler", "/nowhere/nvcc"], ["--include", "/nowhere"], ["--out", str(file)], ["--out", str(file / "below")]):
+        done = subprocess.run([str(chosen.script), "--stand-in", "--out", str(chosen.work / "refused"), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        check(done.returncode == 2 and "Traceback" not in done.stderr and ": error: " in done.stderr, f"{arguments}: {done.returncode}, {done.stderr}")
+    link = chosen.work / "link.sh"
+    link.symlink_to(chosen.script.resolve())
+    done = subprocess.run([str(link), "--help"], stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+    check(done.returncode == 0 and "--stand-in" in done.stdout, "through a link it does not start")
+
+
 def ended_by_signal():
-    """Who ends the script ends what it runs, and finds the page."""
-    out = chosen.work / "ended"
+    """Who ends the script ends what it runs, and finds the page; Ctrl-C is no traceback."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        ended_by(number)
+
+
+def ended_by(number):
+    out = chosen.work / f"ended_{number}"
     command = [str(chosen.script), "--stand-in", "--compiler", chosen.compiler, "--out", str(out), "--build", str(chosen.work / "build"), "--parts", "update,b10_order", "--hang", "update",
                "--hang-seconds", "100"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as script:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as script:
         log = out / "update.log"
         until = time.monotonic() + 30
         while time.monotonic() < until and not (log.is_file() and log.stat().st_size):
             time.sleep(0.1)
         time.sleep(0.5)
-        script.terminate()
-        script.communicate(timeout=30)
-        check(script.returncode == 143, f"after SIGTERM it ends with {script.returncode}")
+        script.send_signal(number)
+        words, _ = script.communicate(timeout=30)
+        check(script.returncode == 128 + number and "Traceback" not in words and "interrupted: " in words, f"after {number} it ends with {script.returncode}: {words}")
     found = json.loads((out / "everything.json").read_text())
-    check(states(found) == {"update": "not reached", "b10_order": "not reached"}, f"after SIGTERM: {states(found)}")
+    check(states(found) == {"update": "not reached", "b10_order": "not reached"}, f"after {number}: {states(found)}")
+    check(found["interrupted"] and "**Interrupted.**" in (out / "everything.md").read_text(), "the page does not say that it was interrupted")
     alive = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE, text=True, check=False).stdout
     check("sleep 98765" not in alive, "what hung is still alive")
 
@@ -113,7 +144,7 @@ def judgement():
         return {t["target"]: (t["met"], t["worst"]) for t in script.targets(list(figures), 1 << 24) if t["worst"] is not None}
 
     def update(share, us=10.0, elements=1 << 28, **more):
-        return {"figure": "update", "rule": "adamw", "kind": "commit", "type": "float", "groups": "1", "odd": False, "elements": elements, "of_copy": share, "us": us, **more}
+        return {"figure": "update", "part": "update", "rule": "adamw", "kind": "commit", "type": "float", "groups": "1", "odd": False, "elements": elements, "of_copy": share, "us": us, **more}
 
     one = "update in float, one group"
     check(met(update(0.95), update(0.93))[one] == (True, "0.93"), "an update that is fast enough")
@@ -121,11 +152,11 @@ def judgement():
     check(one not in met(update(0.5, elements=1 << 20)), "a launch of a few microseconds is no bandwidth")
     odd = update(0.9, groups="96 x 8, odd sizes", odd=True, type="bfloat16")
     check(met(odd) == {"update in bfloat16, odd sizes or beginnings": (False, "0.9")}, "odd sizes are judged apart")
-    torch = {"figure": "torch_adamw", "elements": 1 << 28, "tensors": 1, "us": 11.0}
+    torch = {"figure": "torch_adamw", "part": "torch", "elements": 1 << 28, "tensors": 1, "us": 11.0}
     check(met(update(0.95), torch)["adamw ahead of PyTorch's fused AdamW"] == (True, "1.1 times"), "ahead of PyTorch")
-    boundaries = [{"figure": "boundary", "schedule": "delayed", "host_us": us} for us in (12.0, 31.0)]
+    boundaries = [{"figure": "boundary", "part": "b7_boundary", "schedule": "delayed", "host_us": us} for us in (12.0, 31.0)]
     check(met(*boundaries)["the host's time at a boundary"] == (False, "31 us"), "the slowest boundary counts")
-    steps = [{"figure": "overlap", "schedule": s, "load": "exact time", "over": over} for s, over in (("synchronous", 2.0), ("delayed", 1.04))]
+    steps = [{"figure": "overlap", "part": "overlap_threads", "schedule": s, "load": "exact time", "over": over} for s, over in (("synchronous", 2.0), ("delayed", 1.04))]
     check(met(*steps)["step beside an exact load"] == (True, "1.04"), "rounds that are hidden")
 
     tool = next(p for p in script.PARTS if p.name == "memcheck")
@@ -137,7 +168,13 @@ def judgement():
     rows = ['"ID","Kernel Name","Metric Name","Metric Value"']
     rows += [f'"0","for_table","l1tex__t_{what}_pipe_lsu_mem_global_op_ld.sum","{value}"' for what, value in (("requests", "1,000"), ("sectors", "16,000"))]
     check(script.counters_of("== noise\n" + "\n".join(rows))[0]["sectors_a_request_ld"] == 16, "counters of ncu")
-    check(script.figures_of('{"figure": "a"}\n{"figure": "b", "us"') == [{"figure": "a"}], "a line that was cut off")
+    check(script.figures_of('{"figure": "a"}\n{"figure": "b", "us"') == ([{"figure": "a"}], ['{"figure": "b", "us"']), "a line that was cut off")
+    part = next(p for p in script.PARTS if p.name == "update")
+    lines = '{"figure": "a", "us": -nan, "of_copy": inf}'
+    check("2 figures are no numbers" in script.verdict(part, 0, lines, *(script.figures_of(lines)[0], 9, []))[1], "figures that are no numbers")
+    check(script.verdict(part, 0, "", [{}], 9, ["{"])[0] == "failed", "a line that cannot be read")
+    unfinished = [t for t in script.targets([update(0.95)], 1 << 24, {"update"}) if t["target"] == one]
+    check(unfinished[0]["met"] is None and "did not end well" in unfinished[0]["wanted"], "half a part meets no target")
 
 
 shutil.rmtree(chosen.work, ignore_errors=True)

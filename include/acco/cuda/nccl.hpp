@@ -96,12 +96,18 @@ class nccl_backend {
     check_versions(where);
     if (mine.rank < 0 || mine.rank >= mine.size)
       throw usage_error(where, text("there is no rank ", mine.rank, " of ", mine.size), text("Ranks are numbered from 0"));
+    const auto look_for_gpu = [&] {  // in better words than NCCL's
+      int gpus = 0;
+      check_cuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount", where);
+    };
     ncclUniqueId id{};
+    if (mine.rank == 0) look_for_gpu();
     if (mine.rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", where);
     const auto all = exchange(mine.rank == 0 ? std::string(id.internal, sizeof id.internal) : std::string());
     if (all.empty() || all[0].size() != sizeof id.internal)
       throw mismatch_error(where, text("rank 0 sent no NCCL identifier"), text("Start the same program on every rank"), 0);
     std::memcpy(id.internal, all[0].data(), sizeof id.internal);
+    look_for_gpu();
 
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;

@@ -24,7 +24,8 @@ namespace ACCO_SIMD_NAMESPACE {
 /// The error of a call that failed, with NCCL's own words.
 [[nodiscard]] inline device_error nccl_failed(ncclResult_t code, char const* call, error_place const& where,
                                               std::string_view words) {
-  return {where, text(call, " failed: ", ncclGetErrorString(code), " (", words, ")"), text("NCCL_DEBUG=WARN tells more")};
+  return {where, text(call, " failed: ", ncclGetErrorString(code), words.empty() ? "" : " (", words, words.empty() ? "" : ")"),
+          text("NCCL_DEBUG=WARN tells more")};
 }
 /// Throws it unless `code` is ncclSuccess.
 inline void check_nccl(ncclResult_t code, char const* call, error_place const& where) {
