@@ -269,8 +269,8 @@ class any_optimizer {
     guarded([&] { engine_->gather_average(out); });
   }
 
-  /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective; blocks until the round in flight is
-  /// done.
+  /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective: at the same report on every rank
+  /// (under elastic_pace the same micro-batch lies between other rounds). Blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) {
     demand_running("sum_over_ranks");
     guarded([&] { engine_->sum_over_ranks(numbers); });
