@@ -82,7 +82,7 @@ def broken_runs():
     check(len(found["not_reached"]) == len(found["parts"]) > 20, "what is not reached is not said")
     ended_by_signal()
     refused()
-    silent = chosen.work / "silent"
+    silent = chosen.work / "silent_part"
     silent.write_text("#!/bin/sh\n")
     silent.chmod(0o755)
     found, _, code = run("silent", "--parts", "update", f"--have=update={silent}")
