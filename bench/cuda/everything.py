@@ -399,11 +399,15 @@ def figures_of(text):
         if not line.startswith("{"):
             continue
         try:
-            figure = json.loads(re.sub(r":\s*(-?)(nan|inf)\b", r': "\1\2"', line))
-            figures.append(figure if isinstance(figure, dict) else {"figure": line})
+            figures.append(json.loads(re.sub(r":\s*(-?)(nan|inf)\b", r': "\1\2"', line), parse_constant=lambda word: word.lower().replace("infinity", "inf")))
         except ValueError:
             unreadable.append(line)
     return figures, unreadable
+
+
+def no_numbers(figure):
+    """What of it is not finite."""
+    return [f"{k} {v}" for k, v in figure.items() if v in ("nan", "-nan", "inf", "-inf")]
 
 
 def counters_of(text):
@@ -445,7 +449,7 @@ def verdict(part, code, text, figures, limit, unreadable=()):
         return "failed", last_line(text)
     if unreadable:
         return "failed", f"{len(unreadable)} lines of figures cannot be read, the first: {unreadable[0][:120]}"
-    odd = [f"{k} {v}" for f in figures for k, v in f.items() if str(v).lstrip("-") in ("nan", "inf")]
+    odd = [words for f in figures for words in no_numbers(f)]
     if odd:
         return "failed", f"{len(odd)} figures are no numbers, the first: {odd[0]}"
     if part.tells() and not figures:
@@ -582,7 +586,7 @@ def write(session, builder, gpus):
     for part in parts:
         for figure in part["figures"]:
             figure["part"] = part["name"]
-    figures = [f for p in parts for f in p["figures"] if "figure" in f]
+    figures = [f for p in parts for f in p["figures"] if "figure" in f and not no_numbers(f)]
     unfinished = {p["name"] for p in parts if p["status"] != "passed"}
     smallest = 1 if session.chosen.stand_in else 1 << 24
     reached = targets(figures, smallest, unfinished)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--script", type=pathlib.Path)
@@ -170,8 +171,13 @@ def judgement():
     check(script.counters_of("== noise\n" + "\n".join(rows))[0]["sectors_a_request_ld"] == 16, "counters of ncu")
     check(script.figures_of('{"figure": "a"}\n{"figure": "b", "us"') == ([{"figure": "a"}], ['{"figure": "b", "us"']), "a line that was cut off")
     part = next(p for p in script.PARTS if p.name == "update")
-    lines = '{"figure": "a", "us": -nan, "of_copy": inf}'
-    check("2 figures are no numbers" in script.verdict(part, 0, lines, *(script.figures_of(lines)[0], 9, []))[1], "figures that are no numbers")
+    lines = '{"figure": "a", "us": -nan, "of_copy": inf, "sets": NaN}'
+    check("3 figures are no numbers" in script.verdict(part, 0, lines, script.figures_of(lines)[0], 9)[1], "figures that are no numbers")
+    rows = [update(0.95, groups="1", type=kind, us="nan") for kind in ("float", "bfloat16")] + [torch]
+    session = types.SimpleNamespace(results={p.name: {"name": p.name, "what": "", "status": "failed", "reason": "", "seconds": 0, "limit": 1, "figures": rows if p.name == "update" else []} for p in script.PARTS},
+                                    parts=script.PARTS, chosen=types.SimpleNamespace(stand_in=False, minutes=1), started=0, commit="", versions={}, device=[], interrupted=False, out=chosen.work)
+    script.write(session, types.SimpleNamespace(wall=0, seconds={}, failed={}), 1)
+    check("| nan |" in (chosen.work / "everything.md").read_text(), "the page of figures that are no numbers")
     check(script.verdict(part, 0, "", [{}], 9, ["{"])[0] == "failed", "a line that cannot be read")
     unfinished = [t for t in script.targets([update(0.95)], 1 << 24, {"update"}) if t["target"] == one]
     check(unfinished[0]["met"] is None and "did not end well" in unfinished[0]["wanted"], "half a part meets no target")

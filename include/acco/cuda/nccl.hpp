@@ -101,8 +101,10 @@ class nccl_backend {
       check_cuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount", where);
     };
     ncclUniqueId id{};
-    if (mine.rank == 0) look_for_gpu();
-    if (mine.rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", where);
+    if (mine.rank == 0) {
+      look_for_gpu();
+      check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", where);
+    }
     const auto all = exchange(mine.rank == 0 ? std::string(id.internal, sizeof id.internal) : std::string());
     if (all.empty() || all[0].size() != sizeof id.internal)
       throw mismatch_error(where, text("rank 0 sent no NCCL identifier"), text("Start the same program on every rank"), 0);
