@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Optional components: a few headers and one target each, which link what the headers include. Always defined and always installed; to use acco::NAME,
-# a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco.
+# a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco;
+# what checkpoint needs, acco finds then, too, in its own directory, unless the project has the targets already.
 include(cmake/dependencies.cmake)
-set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch)
+set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch checkpoint)
 set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi_transport.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
 set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
@@ -18,6 +19,8 @@ set(acco_openssl_headers network/shared_secret.hpp) # beside gloo or nccl, for t
 set(acco_openssl_needs OpenSSL::Crypto)
 set(acco_eigen_headers attach/eigen.hpp)
 set(acco_eigen_needs Eigen3::Eigen)
+set(acco_checkpoint_headers checkpoint.hpp checkpoint/disk.hpp checkpoint/folder.hpp checkpoint/json.hpp checkpoint/manifest.hpp checkpoint/model_file.hpp checkpoint/model_writer.hpp checkpoint/part.hpp checkpoint/part_writer.hpp checkpoint/plan.hpp checkpoint/publisher.hpp checkpoint/reader.hpp checkpoint/save_job.hpp checkpoint/sums.hpp checkpoint/tensor_file.hpp checkpoint/tensor_header.hpp checkpoint/writer.hpp)
+set(acco_checkpoint_needs acco_json_and_xxhash)
 set(acco_torch_headers)
 set(acco_torch_more attach/torch.hpp) # takes a quarter of a minute to compile: examples/torch does, and includes it first
 set(acco_torch_needs torch)
@@ -35,13 +38,17 @@ foreach(component IN LISTS ACCO_COMPONENTS)
   target_link_libraries(acco_${component} INTERFACE acco $<TARGET_NAME_IF_EXISTS:${acco_${component}_needs}>)
   if(component STREQUAL "gloo") # the others may come by a compiler's wrapper or flags: whoever links it is told by the name of a target that does not exist
     target_link_libraries(acco_gloo INTERFACE $<$<NOT:$<TARGET_EXISTS:gloo>>:acco::gloo_needs_its_dependency_found_first>)
+  elseif(component STREQUAL "checkpoint")
+    target_link_libraries(acco_checkpoint INTERFACE $<$<NOT:$<TARGET_EXISTS:acco_json_and_xxhash>>:acco::checkpoint_needs_nlohmann_json_and_xxHash_found_before_acco>)
   endif()
   foreach(other IN LISTS acco_${component}_requires)
     target_link_libraries(acco_${component} INTERFACE acco_${other})
   endforeach()
-  # For this project's own tests and examples, and for the compiled C interface: is the dependency here, and does it work? They do without what does not.
+  # For this project's own tests and examples, for the compiled C interface, and for checkpoints in a project around this one: is the dependency here, and
+  # does it work? They do without what does not.
   set(ACCO_HAS_${component} FALSE)
-  if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH OR (ACCO_BUILD_C AND component MATCHES "^(mpi|gloo)$")))
+  if(PROJECT_IS_TOP_LEVEL AND (ACCO_BUILD_TESTS OR ACCO_BUILD_EXAMPLES OR ACCO_BUILD_BENCH OR (ACCO_BUILD_C AND component MATCHES "^(mpi|gloo)$"))
+     OR NOT PROJECT_IS_TOP_LEVEL AND component STREQUAL "checkpoint")
     acco_find_dependency(${component})
     set(ACCO_HAS_${component} ${acco_${component}_FOUND})
     if(NOT acco_${component}_FOUND)

@@ -5,7 +5,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 demand(REQUIRED ${compiler_package} ninja-build=ninja|make
        OPTIONAL libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
                 libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
-                nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp)
+                nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
+                libxxhash-dev=/usr/include/xxhash.h|/usr/local/include/xxhash.h)
 
 set(build ${acco_builds}/demo)
 configure(${build} -S . -DCMAKE_BUILD_TYPE=Release -DACCO_NATIVE=ON -DACCO_BUILD_TESTS=OFF)

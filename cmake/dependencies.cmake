@@ -6,7 +6,8 @@
 # process of its own finds the dependency first, and compiles and links a three-line program with it; only if that works is the dependency found here. Variables that find
 # modules set stay inside this function, but for those in the cache (MPIEXEC_EXECUTABLE); imported targets leave it.
 function(acco_find_dependency component)
-  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}") # FindNCCL
+  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}") # FindNCCL, FindxxHash
+  set(parts) # of the target, where it is not what others call it
   set(cuda [[
     set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24) # FindCUDAToolkit of CMake 3.25 stops at CUDA 13, which has no nvToolsExt, where it may assume CMake 3.25
     find_package(CUDAToolkit QUIET)
@@ -78,6 +79,28 @@ function(acco_find_dependency component)
       #include <Eigen/Core>
       static_assert(EIGEN_VERSION_AT_LEAST(3, 3, 0), "acco needs Eigen 3.3 or newer");
       int main() { return static_cast<int>(Eigen::Vector2f::Zero().sum()); }]])
+  elseif(component STREQUAL "checkpoint")
+    set(name "nlohmann's JSON and xxHash")
+    set(target acco_json_and_xxhash)
+    set(remedy "apt-get install nlohmann-json3-dev libxxhash-dev")
+    set(parts nlohmann_json::nlohmann_json xxHash::xxhash)
+    set(find [[
+      if(NOT TARGET nlohmann_json::nlohmann_json)
+        find_package(nlohmann_json 3.10 QUIET)
+      endif()
+      if(NOT TARGET xxHash::xxhash)
+        find_package(xxHash QUIET)
+      endif()
+      mark_as_advanced(nlohmann_json_DIR xxHash_DIR)
+      if(TARGET nlohmann_json::nlohmann_json AND TARGET xxHash::xxhash AND NOT TARGET acco_json_and_xxhash)
+        add_library(acco_json_and_xxhash INTERFACE IMPORTED)
+        target_link_libraries(acco_json_and_xxhash INTERFACE nlohmann_json::nlohmann_json xxHash::xxhash)
+      endif()]])
+    set(program [[
+      #include <nlohmann/json_fwd.hpp>
+      #include <xxhash.h>
+      static_assert(XXH_VERSION_NUMBER >= 800, "acco needs xxHash 0.8 or newer");
+      int main() { return XXH3_64bits("", 0) == 0; }]])
   elseif(component STREQUAL "torch")
     set(name LibTorch)
     set(target torch)
@@ -100,13 +123,11 @@ function(acco_find_dependency component)
   set(works TRUE)
   set(reason)
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if(component STREQUAL "checkpoint" AND TARGET nlohmann_json::nlohmann_json AND TARGET xxHash::xxhash)
+    cmake_language(EVAL CODE "${find}") # the caller has both: nothing is looked for
+  endif()
   if(TARGET ${target}) # the caller's own: one that the caller builds is believed, because nothing can link with it yet
-    get_target_property(aliased ${target} ALIASED_TARGET)
-    set(real ${target})
-    if(aliased)
-      set(real ${aliased})
-    endif()
-    get_target_property(imported ${real} IMPORTED)
+    acco_all_imported(imported ${target} ${parts})
     if(imported AND CXX IN_LIST languages)
       try_compile(works SOURCE_FROM_CONTENT probe.cpp "${program}\n" LINK_LIBRARIES ${target} CXX_STANDARD 20 OUTPUT_VARIABLE output NO_CACHE)
     endif()
@@ -121,7 +142,7 @@ function(acco_find_dependency component)
       set(works FALSE)
       if(TARGET ${target} AND (NOT DEFINED found OR found))
         set(works TRUE)
-        get_target_property(imported ${target} IMPORTED)
+        acco_all_imported(imported ${target} ${parts})
         if(imported)
           try_compile(works SOURCE_FROM_CONTENT probe.cpp "${program}\n" LINK_LIBRARIES ${target} CXX_STANDARD 20 OUTPUT_VARIABLE output NO_CACHE)
         endif()
@@ -155,6 +176,22 @@ function(acco_find_dependency component)
   set(acco_${component}_reason "${reason}" PARENT_SCOPE)
 endfunction()
 
+# Of acco_find_dependency alone: whether none of these targets is built by the project itself.
+function(acco_all_imported result)
+  set(all TRUE)
+  foreach(target IN LISTS ARGN)
+    get_target_property(aliased ${target} ALIASED_TARGET)
+    if(aliased)
+      set(target ${aliased})
+    endif()
+    get_target_property(imported ${target} IMPORTED)
+    if(NOT imported)
+      set(all FALSE)
+    endif()
+  endforeach()
+  set(${result} ${all} PARENT_SCOPE)
+endfunction()
+
 # Of acco_find_dependency alone: the same find in a project of its own, with the compiler that is known already, and with the variables that steer find modules.
 macro(acco_try_aside component works_in output_in)
   set(aside "${CMAKE_BINARY_DIR}/CMakeFiles/acco_${component}")
@@ -165,7 +202,7 @@ macro(acco_try_aside component works_in output_in)
   get_cmake_property(variables VARIABLES)
   foreach(variable IN LISTS variables)
     if(variable IN_LIST CMAKE_TRY_COMPILE_PLATFORM_VARIABLES
-       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL|Eigen3|Torch|Caffe2)_"
+       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL|Eigen3|Torch|Caffe2|nlohmann_json|xxHash)_"
        AND NOT "${${variable}}" MATCHES "NOTFOUND$")
       string(APPEND lines "set(${variable} [==[${${variable}}]==])\n")
     endif()

@@ -35,7 +35,7 @@ if(ACCO_BUILD_C)
   install(FILES ${PROJECT_BINARY_DIR}/c/acco-c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT acco_c OPTIONAL) # made with the library
 endif()
 
-install(FILES cmake/dependencies.cmake cmake/FindNCCL.cmake DESTINATION ${package_dir})
+install(FILES cmake/dependencies.cmake cmake/FindNCCL.cmake cmake/FindxxHash.cmake DESTINATION ${package_dir})
 configure_file(cmake/acco.pc.in ${PROJECT_BINARY_DIR}/acco.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/acco.pc DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/acco)

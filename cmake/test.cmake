@@ -21,6 +21,7 @@ demand(REQUIRED ${compiler_package} ninja-build=ninja|make
                 gnuplot-nox=gnuplot pkg-config=pkg-config
                 libgloo-dev=/usr/include/gloo/context.h|/usr/local/include/gloo/context.h
                 libeigen3-dev=/usr/include/eigen3/Eigen/Core|/usr/local/include/eigen3/Eigen/Core
+                libxxhash-dev=/usr/include/xxhash.h|/usr/local/include/xxhash.h
                 libssl-dev=/usr/include/openssl/hmac.h|/usr/local/include/openssl/hmac.h
                 libopenmpi-dev=/usr/lib/*/openmpi/include/mpi.h openmpi-bin=mpirun.openmpi libmpich-dev=/usr/include/*/mpich/mpi.h mpich=mpiexec.mpich
                 iproute2=ip|/usr/sbin/ip|/sbin/ip python3=python3)

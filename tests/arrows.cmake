@@ -15,8 +15,8 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "cuda"
     "round"
     "any_optimizer.hpp"
-    "optimizer.hpp attach"
-    "acco.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp")
+    "optimizer.hpp attach checkpoint"
+    "acco.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")
 # Where public headers were until version 0.1: these forward upwards.
 set(forwarding collective/gloo.hpp collective/mpi.hpp collective/nccl.hpp collective/threads_cuda.hpp storage/cuda.hpp)
 

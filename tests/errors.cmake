@@ -6,7 +6,7 @@
 # are words of a message.
 cmake_minimum_required(VERSION 3.25)
 
-set(types usage_error mismatch_error peer_error deadline_error device_error memory_error non_finite_error)
+set(types usage_error mismatch_error peer_error deadline_error device_error memory_error non_finite_error checkpoint_error corruption_error spike_error)
 # Whoever takes a message, or the reason that another rank's message repeats, and hands it on.
 set(carriers fail_use refuse_hello tell delivery_failure abandon leave fail warn say_once)
 # Where messages are thrown that were written elsewhere.

@@ -12,7 +12,7 @@ from pathlib import Path
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
     ("Understand", ["algorithm", "coarse", "numbers", "digits", "deadlines"]),
-    ("Run", ["network", "gpu", "security", "errors", "performance"]),
+    ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
 ]
@@ -41,9 +41,10 @@ REFERENCE = [
     ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "exchange_backend", "progress"]),
     ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "coded", "full", "encoding"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
-     ["round_report", "round_totals", "time_interval", "memory_table", "trace"]),
+     ["round_report", "round_totals", "save_outcome", "rewound", "time_interval", "memory_table", "trace"]),
     ("errors", "Errors", "All of one family. [What each message means](../docs/errors.md).",
-     ["error", "usage_error", "mismatch_error", "peer_error", "deadline_error", "non_finite_error", "memory_error", "device_error", "error_place"]),
+     ["error", "usage_error", "mismatch_error", "peer_error", "deadline_error", "non_finite_error", "spike_error", "corruption_error", "checkpoint_error", "memory_error", "device_error",
+      "error_place"]),
     ("version", "Version", "Of the headers.", ["version_number", "version"]),
 ]
 

@@ -14,6 +14,9 @@ namespace toy_gpt {
 /// The signal that asks this process to stop; 0: none so far.
 inline std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);  // a handler may use it
+/// Whether the end that a signal asks for comes after a checkpoint.
+inline std::atomic<bool> saves_when_stopped{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 namespace interruption {
 inline std::atomic<long long> first_milliseconds{0};
@@ -27,8 +30,10 @@ extern "C" inline void on_signal(int signal) {
   long long first = 0;
   if (first_milliseconds.compare_exchange_strong(first, milliseconds)) {
     stop_signal = signal;
-    constexpr char words[] = "\ntoy_gpt: ending after the step under way, with a summary; once more ends at once\n";
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
+    constexpr char ending[] = "\ntoy_gpt: ending after the step under way, with a summary; once more ends at once\n";
+    constexpr char saving[] = "\ntoy_gpt: saving, and ending with a summary; once more ends at once\n";
+    [[maybe_unused]] const ssize_t written =
+        saves_when_stopped ? write(STDERR_FILENO, saving, sizeof saving - 1) : write(STDERR_FILENO, ending, sizeof ending - 1);
   } else if (milliseconds - first > 200) {  // sooner, it is the same one: launchers send what the terminal sends too
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // delivered when this handler returns

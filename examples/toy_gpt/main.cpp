@@ -2,12 +2,19 @@
 // Trains a small GPT on real text with a schedule of your choice, on several ranks: threads of this process, or processes over a
 // network.
 #include <algorithm>
+#include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +23,9 @@
 #include <acco/number/finite.hpp>
 #include <acco/observe/round_report.hpp>
 #include <acco/observe/trace.hpp>
+#ifdef TOY_GPT_CHECKPOINTS
+#include <acco/checkpoint/folder.hpp>
+#endif
 
 #include "interrupt.hpp"
 #include "plot.hpp"
@@ -29,6 +39,40 @@ using toy_gpt::settings;
 using toy_gpt::summary;
 
 namespace {
+
+/// Fills in what --save and --resume leave open. Throws where they cannot be meant.
+void complete_checkpoints(settings& s, bool resumes) {
+  if (s.save_every != 0 && s.save.empty()) throw CLI::ValidationError("--save-every", "name the folder: --save DIR");
+  if (s.save_every == 0) s.save_every = 100;
+  [[maybe_unused]] const bool goes_on_if_it_can =
+      resumes && s.resume.empty();  // the same command begins a run, and takes it up again
+  if (resumes && s.resume.empty()) s.resume = s.save;
+  if (resumes && s.resume.empty()) throw CLI::ValidationError("--resume", "name the folder: --resume DIR, or --save DIR");
+  if (s.save.empty() && !resumes) return;
+#ifndef TOY_GPT_CHECKPOINTS
+  throw CLI::ValidationError(resumes ? "--resume" : "--save",
+                             "this program was built without checkpoints, which need nlohmann's JSON and xxHash "
+                             "(nlohmann-json3-dev, libxxhash-dev): install them, and configure and build it again");
+#else
+  if (!s.compare.empty()) throw CLI::ValidationError("--compare", "checkpoints are of one run: leave --save and --resume out");
+  std::error_code failed;
+  if (goes_on_if_it_can && !acco::has_checkpoints(s.save)) {
+    s.resume.clear();
+    resumes = false;
+  }
+  if (resumes && !std::filesystem::is_directory(s.resume, failed))
+    throw CLI::ValidationError("--resume", "there is no folder " + s.resume);
+  if (s.save.empty()) return;
+  std::filesystem::create_directories(s.save, failed);
+  if (failed) throw CLI::ValidationError("--save", "cannot make the folder " + s.save + ": " + failed.message());
+  if (acco::has_checkpoints(s.save) && !resumes) {
+    throw CLI::ValidationError("--save", s.save +
+                                             " has checkpoints of an earlier run: add --resume to go on with it, or name "
+                                             "another folder");
+  }
+  toy_gpt::saves_when_stopped = true;
+#endif
+}
 
 settings parse(int count, char** words) {
   settings s;
@@ -112,6 +156,14 @@ settings parse(int count, char** words) {
   app.add_option("--link", s.link_megabits, "Simulate a link of that many Mbit/s between the ranks")->check(above_zero);
   app.add_option("--log", s.log, "Write one JSON object a round, and last a summary, to this file");
   app.add_option("--trace", s.trace, "Write a Chrome / Perfetto trace to this file");
+  app.add_option("--save", s.save, "Keep checkpoints in this folder: the last two, and one at the end or at Ctrl-C");
+  app.add_option("--save-every", s.save_every, "Steps between two checkpoints (default: 100)")
+      ->check(CLI::Range(1U, 1000000000U));
+  CLI::Option const* const resume =
+      app.add_option("--resume", s.resume,
+                     "Go on from the newest checkpoint of this folder, or from this one; without a name that of --save, where a "
+                     "run begins if there is none yet")
+          ->expected(0, 1);
   app.add_option("--compare", s.compare,
                  "Run these schedules one after the other with the same seed and, K + K2, the same samples a step; "
                  "two_phase+int4 is two_phase with --estimate int4, delayed+coded is delayed with --commit coded")
@@ -137,6 +189,7 @@ settings parse(int count, char** words) {
     }
     if (s.model.width % s.model.heads != 0) throw CLI::ValidationError("--heads", "the number of heads must divide the width");
     complete(s);
+    complete_checkpoints(s, resume->count() > 0);
     if (s.link_megabits > 0 && s.backend != "threads")
       throw CLI::ValidationError("--link", "a link is simulated between threads only: " + s.backend + " uses a real one");
     if ((s.device == "cuda") != (s.backend == "nccl") && s.backend != "threads")
@@ -212,13 +265,28 @@ nlohmann::json to_json(summary const& r, settings const& s) {
           {"validation", points(r.validation)}};
 }
 
-std::ofstream open(std::string const& file) {
+std::ofstream open(std::string const& file, std::ios::openmode mode = std::ios::out) {
   std::ofstream out;
   if (!file.empty()) {
-    out.open(file);
+    out.open(file, mode);
     if (!out) throw std::runtime_error("cannot write " + file);
   }
   return out;
+}
+
+/// Leaves only the rounds before this one in a log: a run that goes on from a checkpoint brings the others again.
+void drop_rounds_since(std::size_t round, std::string const& file) {
+  std::vector<std::string> kept;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    auto const j = nlohmann::json::parse(line, nullptr, false);  // the last one may be cut short
+    if (j.is_object() && j.contains("round") && j["round"].get<std::size_t>() < round) kept.push_back(line);
+  }
+  std::ofstream out(file + ".new");
+  for (std::string const& line : kept) out << line << '\n';
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + file + ".new");
+  std::filesystem::rename(file + ".new", file);
 }
 
 /// Returns the exit status.
@@ -230,7 +298,7 @@ int run(settings s, toy_gpt::runner& ranks) {
   const std::string source = s.data.empty() ? "this repository" : s.data;
   const toy_gpt::corpus text(s.data.empty() ? toy_gpt::repository_text(TOY_GPT_REPOSITORY) : toy_gpt::read_file(s.data),
                              s.model.context);
-  std::ofstream log = open(speaks ? s.log : "");
+  std::ofstream log = open(speaks ? s.log : "", s.resume.empty() ? std::ios::out : std::ios::app);
   std::ofstream trace_file = open(s.trace.empty() || speaks ? s.trace : s.trace + ".rank" + std::to_string(ranks.first_rank()));
   std::optional<acco::trace> trace;
   if (!s.trace.empty()) trace.emplace(std::size_t{1} << 20U);
@@ -246,11 +314,23 @@ int run(settings s, toy_gpt::runner& ranks) {
     if (compares && one.schedule != "two_phase")
       one.first += one.second != 0 ? one.second : one.first;  // the same samples a step
     toy_gpt::job job{one, text, source, trace ? &*trace : nullptr, {}, {}, {}};
-    if (log.is_open())
-      job.sink = [&log](acco::round_report const& r, double seconds) { log << to_json(r, seconds).dump() << '\n'; };
+    auto go_on_log = [&log, &s, due = !s.resume.empty()](std::size_t round) mutable {
+      if (!std::exchange(due, false)) return;
+      log.close();
+      drop_rounds_since(round, s.log);
+      log = open(s.log, std::ios::app);
+    };
+    if (log.is_open()) {
+      job.sink = [&](acco::round_report const& r, double seconds) {
+        go_on_log(r.round);
+        log << to_json(r, seconds).dump() << '\n';
+        if (!s.save.empty()) log.flush();  // a run that is killed leaves what it has told
+      };
+    }
     ranks.train(job);
     runs.push_back(job.result);
     sample = job.sample;
+    if (log.is_open()) go_on_log(std::numeric_limits<std::size_t>::max());  // nothing was left to be trained
     if (log.is_open()) log << to_json(job.result, one).dump() << '\n' << std::flush;
     if (job.result.stopped) break;  // on all ranks
   }

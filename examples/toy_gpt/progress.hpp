@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include <acco/layout/parameter_layout.hpp>
 #include <acco/observe/memory_table.hpp>
@@ -41,7 +42,7 @@ class progress_line {
   void show(acco::round_report const& report, double loss, double seconds, acco::round_totals const& totals) {
     if (settings_.quiet) return;
     const double goal = static_cast<double>(settings_.samples);
-    const double share = std::min(1.0, report.samples / goal);
+    const double share = share_of(report.samples);
     if (seconds < next_time_ && share < next_share_) return;
     if (!terminal_ && share < next_share_) return;
     next_time_ = seconds + 0.2;
@@ -70,12 +71,37 @@ class progress_line {
     std::printf("  validation after %6.0f sequences, %5.1f s: %.4f\n", samples, seconds, loss);
     std::fflush(stdout);
   }
+  /// Where the run is to be found again, or why not.
+  void saved(summary const& result) {
+    close();
+    if (result.unsaved) {
+      std::fprintf(stderr, "toy_gpt: not saved: %s\n", result.saved.c_str());
+    } else if (!settings_.quiet) {
+      std::printf("  saved %s\n", result.saved.c_str());
+      std::fflush(stdout);
+    }
+  }
+  void resumed(std::string const& path, double samples, std::vector<std::string> const& skipped) {
+    for (std::string const& each : skipped) std::fprintf(stderr, "toy_gpt: passed over: %s\n", each.c_str());
+    if (settings_.quiet) return;
+    std::printf("going on from %s, after %.0f sequences\n", path.c_str(), samples);
+    std::fflush(stdout);
+  }
+  /// The share of the run after which the next line is due: for a run that goes on.
+  [[nodiscard]] double next_share() const { return next_share_; }
+  void skip_to(double share) { next_share_ = share; }
+  /// A line that was due there has been shown before.
+  void shown_at(double samples) {
+    if (const double share = share_of(samples); share >= next_share_) next_share_ = std::min(share + 0.05, 1.0);
+  }
   void close() {
     if (open_) std::printf("\n");
     open_ = false;
   }
 
  private:
+  [[nodiscard]] double share_of(double samples) const { return std::min(1.0, samples / static_cast<double>(settings_.samples)); }
+
   settings const& settings_;
   bool terminal_, open_ = false;
   double next_time_ = 0, next_share_ = 0;

@@ -72,6 +72,12 @@ inline void print_result(summary const& r, settings const& s, corpus const& text
     return std::string(words);
   };
   if (r.stopped) print_title(number("stopped after %.0f of %zu sequences; so far:", r.samples, s.samples));
+  if (r.unsaved) {
+    print_title("not saved: " + r.saved);
+  } else if (!r.saved.empty()) {
+    print_title("saved in " + r.saved);
+    if (r.stopped) std::printf("  the same command with --resume %s goes on there\n", s.save.c_str());
+  }
   print_title("validation loss, in nats a byte: lower is better");
   row("uniform over 256 bytes", number("%.4f", corpus::uniform_loss()));
   row("byte frequencies", number("%.4f", text.unigram_loss()));

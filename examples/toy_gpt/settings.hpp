@@ -44,6 +44,8 @@ struct settings {
   std::uint64_t seed = 1;
   double link_megabits = 0;  // simulated link, 0: none
   std::string log, trace, plot;
+  std::string save, resume;      // folders; empty: no checkpoints, a new run
+  std::uint64_t save_every = 0;  // steps
   std::vector<std::string> compare;
   bool quiet = false;
 
@@ -86,6 +88,8 @@ struct summary {
   std::string progress;                                                        // who moved the messages
   unsigned first = 0, second = 0;                                              // the split of a step at the end
   bool stopped = false;                                                        // by a signal, before its last sequence
+  std::string saved;  // the last checkpoint, or, unsaved, why there is none
+  bool unsaved = false;
   std::vector<point> training, validation;
 };
 

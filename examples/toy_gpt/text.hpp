@@ -63,6 +63,15 @@ class corpus {
     }
   }
 
+  /// A number by which texts, and ways to cut them, are told apart (FNV-1a).
+  [[nodiscard]] std::uint64_t digest() const {
+    std::uint64_t h = 0xcbf29ce484222325ULL ^ context_;
+    for (std::string const* const part : {&training_, &validation_}) {
+      for (const char c : *part) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+      h ^= part->size();
+    }
+    return h;
+  }
   [[nodiscard]] std::size_t training_bytes() const { return training_.size(); }
   [[nodiscard]] std::size_t validation_bytes() const { return validation_.size(); }
 

@@ -16,13 +16,25 @@
 #include <acco/any_optimizer.hpp>
 #include <acco/options.hpp>
 
+#ifdef TOY_GPT_CHECKPOINTS
+#include <acco/checkpoint.hpp>
+#endif
+
+#include "bookmark.hpp"
 #include "interrupt.hpp"
 #include "progress.hpp"
 #include "runner.hpp"
 #include "settings.hpp"
+#include "stop_mark.hpp"
 #include "text.hpp"
 
 namespace toy_gpt {
+
+#ifdef TOY_GPT_CHECKPOINTS
+inline constexpr bool has_checkpoints = true;
+#else
+inline constexpr bool has_checkpoints = false;
+#endif
 
 inline acco::options options_of(settings const& s) {
   return {.clip_norm = s.clip,
@@ -42,22 +54,37 @@ void train_rank(job& one, int rank, Model& model,
   settings const& s = one.chosen;
   corpus const& text = one.text;
   const bool speaks = rank == 0;
+  progress_line line(s);
 
   if (speaks && !s.quiet) print_model(s, model.layout(), training.memory(), text, one.source);
   std::vector<parameter> initial;
   for (const float value : model.initial(s.seed)) initial.push_back(parameter(value));
-  training.initialize(initial);
+  bookmark here;
+  std::vector<point>&curve = result.training, &validated = result.validation;
+  const double goal = static_cast<double>(s.samples), between_validations = goal / static_cast<double>(s.validations);
+  here.next_validation = between_validations;
+  std::uint64_t restored_step = 0;
+  double last_loss = 0, last_weight = 0;  // that the training had told when it was cut, and nobody had heard
+  if (s.resume.empty()) {
+    training.initialize(initial);
+  } else if constexpr (has_checkpoints) {
+    auto const found = training.restore(s.resume);
+    here = bookmark::of(found.trainers, static_cast<std::size_t>(rank), s, text);
+    restored_step = found.step;
+    curve = here.training;
+    validated = here.validation;
+    last_weight = found.last_weight;
+    last_loss = stop_mark::read(found.last_loss, found.last_weight).mean_loss;
+    line.skip_to(here.next_line);
+    if (speaks) line.resumed(found.path, found.samples, found.skipped);
+  }
   if (s.progress == "poll") model.between_layers([&training] { training.poll(); });
 
-  progress_line line(s);
   batch data;
-  const auto clock = [start = std::chrono::steady_clock::now()] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto clock = [start = std::chrono::steady_clock::now(), before = here.seconds] {
+    return before + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   double paused = 0;  // spent on validation
-  double smooth = 0;
-  // No loss is that large. A rank that is to stop adds it to its own: all see it in the report of the same round, and end there.
-  constexpr double stop_mark = 1e200;
   result.schedule = s.label();
   result.parameters = model.layout().size();
 
@@ -73,52 +100,111 @@ void train_rank(job& one, int rank, Model& model,
     training.sum_over_ranks(numbers);
     const double loss = numbers[0] / numbers[1];
     paused += clock() - began;
-    result.validation.push_back({training.samples(), began - paused + (clock() - began), loss});
-    if (speaks) line.validated(training.samples(), result.validation.back().seconds, loss);
+    validated.push_back({training.samples(), began - paused + (clock() - began), loss});
+    if (speaks) line.validated(training.samples(), validated.back().seconds, loss);
     return loss;
   };
 
-  const double between_validations = static_cast<double>(s.samples) / static_cast<double>(s.validations);
-  double next_validation = between_validations;
-  for (std::uint64_t number = 0; training.samples() < static_cast<double>(s.samples); ++number) {
-    text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(rank), number);
+  const auto validate_if_due = [&](bool committed) {
+    if (training.samples() < here.next_validation || training.samples() >= goal) return;
+    here.next_validation += between_validations;
+    if (committed) {
+      validate(training.parameters());
+    } else {  // parameters() are a prediction: ask for the committed ones
+      const std::span<parameter> room = model.room();
+      training.gather_committed(room);
+      validate(room);
+    }
+  };
+  const auto smoothen = [&](double loss) {
+    here.smooth = here.smooth == 0 ? loss : 0.95 * here.smooth + 0.05 * loss;
+    if (speaks && here.rounds % 8 == 0) curve.push_back({training.samples(), clock() - paused, here.smooth});
+    ++here.rounds;
+  };
+
+  bool cut = false;  // since the last save was asked for
+  const auto save = [&] {
+    cut = false;
+    if constexpr (has_checkpoints) {
+      training.save(s.save, [&] {
+        cut = true;
+        bookmark now = here;
+        now.seconds = clock() - paused;
+        now.next_line = line.next_share();
+        now.training = curve;
+        now.validation = validated;
+        return now.words(s, text);
+      });
+    }
+  };
+  const auto tell = [&](acco::save_outcome const& saved) {
+    result.unsaved = !saved.complete();
+    result.saved = saved.complete() ? saved.path : saved.problem;
+    if (speaks) line.saved(result);
+  };
+
+  if (last_weight > 0) {  // what the call of `accumulated` gave back in which the training was cut
+    smoothen(last_loss);
+    line.shown_at(training.samples());
+    if (s.schedule != "two_phase") validate_if_due(s.schedule != "weight_prediction");  // whose cuts come after an estimate
+  }
+  bool marked = false, stopping = false;
+  for (std::uint64_t saved_at = training.steps(); training.samples() < goal && !result.stopped;) {
+    text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(rank), here.next);
     if (rank == s.slow_rank) {
       model.work_in_vain(data, training.parameters());
     }
-    const double loss = model.add_gradients(data, training.parameters(), training.gradients());
-    const auto report = training.accumulated(static_cast<double>(s.batch), loss + (stop_signal != 0 ? stop_mark : 0));
+    const double loss = stop_mark::grains(model.add_gradients(data, training.parameters(), training.gradients()));
+    const bool marks = stop_signal != 0 && !marked && !stopping;
+    marked = marked || marks;
+    ++here.next;
+    auto report = training.accumulated(static_cast<double>(s.batch), loss + (marks ? stop_mark::size : 0));
     if (!report) continue;
 
+    marked = false;
     model.begin_round(report->round + 1);
     result.progress = report->progress;
     result.first = report->first;
     result.second = report->second;
     if (one.trace != nullptr) one.trace->record(rank, *report);
-    result.stopped = std::isfinite(report->mean_loss) && report->mean_loss > 1e-20 * stop_mark;
-    if (result.stopped) break;
-    smooth = smooth == 0 ? report->mean_loss : 0.95 * smooth + 0.05 * report->mean_loss;
+    const stop_mark told = stop_mark::read(report->mean_loss, report->weight);
+    report->mean_loss = told.mean_loss;
+    if (told.stops && !stopping) {  // on all ranks
+      stopping = true;
+      if (s.save.empty()) break;
+      save();  // and go on until it is done: a run that ended first would not be the same
+    }
+    smoothen(report->mean_loss);
     if (speaks) {
       const double seconds = clock() - paused;
       if (one.sink) one.sink(*report, seconds);
-      if (report->round % 8 == 0) result.training.push_back({training.samples(), seconds, smooth});
-      line.show(*report, smooth, seconds, training.totals());
+      line.show(*report, here.smooth, seconds, training.totals());
     }
-    if (acco::commits(report->plan) && training.samples() >= next_validation &&
-        training.samples() < static_cast<double>(s.samples)) {
-      next_validation += between_validations;
-      if (report->committed) {
-        validate(training.parameters());
-      } else {  // parameters() are a prediction: ask for the committed ones
-        const std::span<parameter> committed = model.room();
-        training.gather_committed(committed);
-        validate(committed);
-      }
+    if (report->saved != nullptr) {
+      tell(*report->saved);
+      result.stopped = stopping && cut;
     }
+    if (!acco::commits(report->plan)) continue;
+    if (!s.save.empty() && !stopping && report->step % s.save_every == 0 && report->step != saved_at) {
+      saved_at = report->step;
+      save();
+    }
+    if (!result.stopped) validate_if_due(report->committed);
   }
+  result.stopped = result.stopped || (stopping && s.save.empty());
   training.finish();
+  if (!s.save.empty() && !result.stopped) {
+    auto const* const newest = training.saved();
+    if ((newest != nullptr && newest->complete() ? newest->step : restored_step) != training.steps()) {
+      save();
+      training.finish();  // makes it
+    }
+    if (training.saved() != nullptr) tell(*training.saved());
+  }
   result.seconds = clock() - paused;
-  result.train_loss =
-      smooth != 0 ? smooth : std::numeric_limits<double>::quiet_NaN();  // stopped before the first report: null in the log
+  result.train_loss = here.smooth != 0
+                          ? here.smooth
+                          : std::numeric_limits<double>::quiet_NaN();  // stopped before the first report: null in the log
   result.validation_loss = validate(training.parameters());
   result.samples = training.samples();
   result.steps = training.steps();

@@ -21,6 +21,22 @@
 
 namespace ACCO_NAMESPACE {
 
+/// What `any_optimizer` does with files: defined by acco/checkpoint.hpp, which whoever saves or restores includes.
+template <class Optimizer>
+struct checkpoints_need_acco_checkpoint_hpp;
+
+/// A type of no values, where an overload is not there.
+template <class T>
+struct no_such {
+  no_such() = delete;
+};
+/// `T`, unless it is `Other`.
+template <class T, class Other>
+using unless_same = std::conditional_t<std::is_same_v<T, Other>, no_such<T>, T>;
+
+/// Where a trainer has nothing of its own to be kept with the state.
+struct nothing_of_the_trainer {};
+
 /// What a micro-batch brings beside its gradients.
 struct micro_batch_sums {
   double weight = 0;    ///< samples (or tokens, or 1) of which the gradients are the sum
@@ -48,8 +64,9 @@ struct micro_batch_sums {
 /// the training), and calls in a forked process are refused by a `usage_error`; a forked process only lets go of its copy. Every
 /// rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or another communicating member ends
 /// the training: the other ranks are told at once, later calls throw it again, and `parameters()` still holds what it held. After
-/// an error that all ranks throw alike (`non_finite_error`), `gather_committed` still gives the committed weights. One that is
-/// empty (default constructed, or moved from) throws `usage_error` from every member.
+/// an error that all ranks throw alike (`non_finite_error`, `spike_error`, `corruption_error`), `gather_committed` still gives
+/// the committed weights, and `rewind` goes on. One that is empty (default constructed, or moved from) throws `usage_error` from
+/// every member.
 template <class Parameter, class Gradient = Parameter>
 class any_optimizer {
  public:
@@ -92,6 +109,24 @@ class any_optimizer {
     }
     guarded([&] { engine_->initialize(initial); });
     state_ = state::running;
+  }
+
+  /// The same from master weights, of more bits than the parameters have: rank 0's `initial`, in the order of the layout, become
+  /// the masters, and, converted, every rank's parameters. Where the masters are of the other type, they are converted, too.
+  void initialize(std::span<unless_same<float, Parameter> const> initial) { initialize_masters(initial); }
+  void initialize(std::span<unless_same<double, Parameter> const> initial) { initialize_masters(initial); }
+
+  /// The same from an `acco::model_file` (acco/checkpoint.hpp), which every rank opens, and of which rank 0 reads the values:
+  /// each of the layout's tensors by its name, of the same shape, in F16, BF16, F32 or F64. Returns the names of the file's other
+  /// tensors. Throws `checkpoint_error` where a tensor is missing, or of another shape or type, or cannot be read.
+  template <class Model>
+    requires requires(Model const& model) { model.find(std::string_view()); }
+  auto initialize(Model const& model) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
+    auto others = guarded([&] { return checkpoints_need_acco_checkpoint_hpp<any_optimizer>::initialize(engine(), model); });
+    state_ = state::running;
+    return others;
   }
 
   /// `initialize(parameters)`, and works in the trainer's own arrays from then on, `layout().size()` elements each, on every
@@ -225,10 +260,15 @@ class any_optimizer {
       };
       using brought = std::remove_cvref_t<decltype(call())>;
       if constexpr (std::is_convertible_v<decltype(call()), micro_batch_sums> || weighs<brought>) {
+        save_outcome const* saved = nullptr;
         for (;;) {
           demand_running("step");
           const micro_batch_sums sums = sums_of(call());
-          if (auto const report = accumulated(sums.weight, sums.loss_sum); report && commits(report->plan)) return *report;
+          auto report = accumulated(sums.weight, sums.loss_sum);
+          if (!report) continue;
+          if (report->saved != nullptr) saved = report->saved;  // an estimate's report may be the one that tells
+          report->saved = saved;
+          if (commits(report->plan)) return *report;
         }
       } else {
         static_assert(
@@ -254,19 +294,42 @@ class any_optimizer {
   void gather_committed(std::span<Parameter> out) {
     if (state_ != state::failed || !engine().in_step()) demand_running("gather_committed");
     demand_room(out, "gather_committed");
-    guarded([&] { engine_->gather_committed(out); });
+    guarded([&] { engine_->gather(out, weights::committed); });
   }
 
   /// Writes the exponential moving average of the committed weights (`options::average_decay`) to `out`. For the rest like
   /// `gather_committed`. Throws `usage_error` where no average is kept.
   void gather_average(std::span<Parameter> out) {
     if (state_ != state::failed || !engine().in_step()) demand_running("gather_average");
-    if (engine_->memory().averages == 0) {
-      fail_use(text("gather_average: no average of the weights is kept"),
-               "Set options::average_decay, 0.999 say, where the optimizer is made");
-    }
+    demand_average(weights::average, "gather_average");
     demand_room(out, "gather_average");
-    guarded([&] { engine_->gather_average(out); });
+    guarded([&] { engine_->gather(out, weights::average); });
+  }
+
+  /// Writes the committed weights as the optimizer keeps them, in the master's type, or their averages, to `out`
+  /// (`layout().size()` elements; frozen ones are the parameters, converted): for evaluation, export, and to begin again from.
+  /// For the rest like `gather_committed`.
+  void gather_masters(std::span<float> out, weights which = weights::committed) { gather_as(out, which); }
+  void gather_masters(std::span<double> out, weights which = weights::committed) { gather_as(out, which); }
+
+  /// Goes back by at least `steps` updates, to the newest snapshot in memory that reaches (`options::snapshots`), without a file:
+  /// masters, slots, averages, parameters, the learning rate's place, everything that a checkpoint has but the trainer's own;
+  /// what was added since, and what is in flight, is given up. Then the training goes on as it did from there, in every bit where
+  /// it gets the same micro-batches (`rewound::micro_batches` tells which), or another way: a spike of the loss is often passed
+  /// by leaving data out (arXiv 2204.02311, section 5.1). Newer snapshots are dropped; checkpoints in files stay. Collective, at
+  /// the same report on every rank; blocks; allocates. Also after an error that all ranks threw alike (`spike_error`,
+  /// `non_finite_error`): then the training goes on. Throws `usage_error` where no snapshot reaches, which ends nothing.
+  rewound rewind(std::uint64_t steps) {
+    if (state_ != state::failed || !engine().in_step()) demand_running("rewind");
+    const auto found = guarded([&] { return engine_->rewind(steps); });
+    if (!found) {
+      throw usage_error(engine_->place(), text("rewind: no snapshot is ", steps, " updates old, or older"),
+                        text("Set options::snapshots and snapshot_every: the oldest of n snapshots is (n - 1) * snapshot_every "
+                             "updates old, or older, once there are n"));
+    }
+    failure_ = nullptr;
+    state_ = state::running;
+    return *found;
   }
 
   /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective: at the same report on every rank
@@ -305,11 +368,69 @@ class any_optimizer {
     return guarded([&] { return engine_->state_digest(); });
   }
 
+  // Checkpoints: include acco/checkpoint.hpp, and link acco::checkpoint. docs/checkpoints.md has the guarantees.
+
+  /// Writes the committed weights as the optimizer keeps them, or their averages, to one safetensors file: in the master's type,
+  /// one tensor for each of the layout's, frozen ones included. The file appears whole, or not at all. Collective, like
+  /// `gather_masters`; rank 0 writes, its `path` counts. Throws `checkpoint_error`, on every rank, where the file cannot be
+  /// written, after which the training goes on.
+  void save_model(std::string_view path, weights which = weights::committed) {
+    if (state_ != state::failed || !engine().in_step()) demand_running("save_model");
+    demand_average(which, "save_model");
+    using checkpoints = checkpoints_need_acco_checkpoint_hpp<any_optimizer>;
+    auto const problem = guarded([&] { return checkpoints::save_model(*engine_, path, which); });
+    if (!problem.empty())
+      throw checkpoint_error(engine_->place(), text("save_model: ", std::string_view(problem)), text("The training may go on"));
+  }
+
+  /// Asks for a checkpoint in the folder `run`, and returns at once. Every rank calls it, at any time, with the same folder. At
+  /// the next commit after all have been heard, the same on every rank, the state is copied by the round itself, and a thread
+  /// writes it: whole, or not at all. A report tells the end (`round_report::saved`): a save that fails does not stop the
+  /// training. While one is being written the next one waits; `finish` waits for both. `position`, optional, is called on the
+  /// trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable value, or a contiguous
+  /// range of such values) is kept with this rank's part. What it uses must live until then. Asked again before the cut, the
+  /// newest `position` counts. Throws `usage_error` where the storage cannot be saved, `memory_error` where the copy finds no
+  /// room.
+  template <class Position = nothing_of_the_trainer>
+  void save(std::string_view run, Position&& position = {}) {
+    demand_running("save");
+    const entry inside(*this);
+    checkpoints_need_acco_checkpoint_hpp<any_optimizer>::save(*this, run, std::forward<Position>(position));
+  }
+  /// How the save that ended last has ended, or null: also of one that `finish` has waited for. Valid until the next one ends.
+  [[nodiscard]] save_outcome const* saved() const { return engine().saved(); }
+  /// Goes on from a checkpoint: from the newest whole one of the folder of a run, or from the one whose folder is given. Instead
+  /// of `initialize`, or after it, at rest. Collective; blocks. Returns what the trainer needs to go on (`restored`,
+  /// acco/checkpoint.hpp): its own position, above all. Throws `checkpoint_error` where there is none that is whole
+  /// (`has_checkpoints` tells before), or where it is of a training that was constructed otherwise (the line that differs is
+  /// named).
+  template <class Changes = nothing_of_the_trainer>
+  auto restore(std::string_view from, Changes const& changes = {}) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running && !engine_->at_rest()) {
+      fail_use(text("restore was called while a step is under way"), "Call it instead of initialize, or after finish");
+    }
+    return guarded([&] {
+      if (state_ == state::constructed) engine().begin();
+      auto found = checkpoints_need_acco_checkpoint_hpp<any_optimizer>::restore(*engine_, from, changes);
+      state_ = state::running;
+      return found;
+    });
+  }
+
+  /// 64-bit digest of the committed state of all ranks: masters, slots, averages, updates and samples (round/world_digest.hpp).
+  /// The same whatever the number of ranks, and after a restore. Collective: like `sum_over_ranks`.
+  [[nodiscard]] std::uint64_t world_digest() {
+    demand_running("world_digest");
+    return guarded([&] { return engine_->world_digest(); });
+  }
+
  protected:
   /// Takes the engine over.
   explicit any_optimizer(training_engine<Parameter, Gradient>* made) noexcept : engine_(made), forks_(forks()) {}
 
  private:
+  friend checkpoints_need_acco_checkpoint_hpp<any_optimizer>;
   enum class state { constructed, running, failed };
 
   static micro_batch_sums sums_of(micro_batch_sums const& sums) noexcept { return sums; }
@@ -356,7 +477,46 @@ class any_optimizer {
     if (failure_) std::rethrow_exception(failure_);
     demand_initialized(what);
   }
-  void demand_room(std::span<Parameter> out, char const* what) const {
+  void demand_average(weights which, char const* what) const {
+    if (which == weights::average && engine_->memory().averages == 0)
+      fail_use(text(what, ": no average of the weights is kept"),
+               "Set options::average_decay, 0.999 say, where the optimizer is made");
+  }
+  template <class T>
+  void initialize_masters(std::span<T const> initial) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
+    demand_room(initial, "initialize");
+    const bool doubles = engine_->shape().master == element_type::float64;
+    guarded([&] {
+      engine_->initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
+        for (std::size_t i = 0; i < count; ++i) {
+          if (doubles) {
+            reinterpret_cast<double*>(to)[i] = static_cast<double>(initial[first + i]);
+          } else {
+            reinterpret_cast<float*>(to)[i] = static_cast<float>(initial[first + i]);
+          }
+        }
+      });
+    });
+    state_ = state::running;
+  }
+  template <class T>
+  void gather_as(std::span<T> out, weights which) {
+    if (state_ != state::failed || !engine().in_step()) demand_running("gather_masters");
+    demand_average(which, "gather_masters");
+    demand_room(out, "gather_masters");
+    const bool doubles = engine_->shape().master == element_type::float64;
+    const auto take = [&](std::size_t first, std::size_t count, std::byte const* from) {
+      for (std::size_t i = 0; i < count; ++i) {
+        out[first + i] = doubles ? static_cast<T>(reinterpret_cast<double const*>(from)[i])
+                                 : static_cast<T>(reinterpret_cast<float const*>(from)[i]);
+      }
+    };
+    guarded([&] { engine_->gather_masters(take, which); });
+  }
+  template <class T>
+  void demand_room(std::span<T> out, char const* what) const {
     if (out.size() == layout().size()) return;
     throw usage_error(engine_->place(), text(what, " got room for ", out.size(), " parameters, the layout has ", layout().size()),
                       text("Pass room for every parameter"));

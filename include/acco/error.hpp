@@ -132,6 +132,19 @@ decltype(auto) with_place(Where&& where, Call&& call) {
 struct memory_error : error {
   using error::error;
 };
+/// A checkpoint cannot be read, or is another training's. `peer()` names the rank that found it, where the others were told.
+struct checkpoint_error : error {
+  using error::error;
+};
+/// The parameters that the ranks compute with are not the same, though they must be in every bit; `peer()` names the rank that is
+/// alone with its own, if that can be told.
+struct corruption_error : error {
+  using error::error;
+};
+/// The norm of the gradients was beyond `options::norm_limit`.
+struct spike_error : error {
+  using error::error;
+};
 /// A gradient was infinite or not a number; `peer()` names the first rank it came from.
 struct non_finite_error : error {
   using error::error;

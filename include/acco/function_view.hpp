@@ -2,7 +2,6 @@
 // A function by reference, behind one type: what calls it is compiled once, not once for each function.
 #pragma once
 
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -21,7 +20,7 @@ class function_view<Result(Arguments...)> {
     requires std::is_class_v<std::remove_cvref_t<Function>> && (!std::is_same_v<std::remove_cvref_t<Function>, function_view>) &&
                  std::is_invocable_r_v<Result, Function&, Arguments...>
   function_view(Function&& function) noexcept  // NOLINT(google-explicit-constructor)
-      : object_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
+      : object_(const_cast<void*>(static_cast<void const*>(__builtin_addressof(function)))),
         call_([](void* object, Arguments... arguments) -> Result {
           return (*static_cast<std::add_pointer_t<Function>>(object))(std::forward<Arguments>(arguments)...);
         }) {}

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "conformance/encoded_rounds.hpp"
+#include "conformance/guards.hpp"
 #include "conformance/schedule.hpp"
 #include "conformance/trainer.hpp"
 #include "support/float_wire.hpp"
@@ -44,3 +45,4 @@ TEST_CASE("in few bits: the training of threads_backend over host memory, bit by
   conformance::encoded_rounds<this_world>();
 }
 TEST_CASE("trainer") { conformance::trainer_suite<this_world>(); }
+TEST_CASE("guards") { conformance::guards_suite<this_world>(); }

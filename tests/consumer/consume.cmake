@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds and runs the consumer project in the given WAY.
+cmake_minimum_required(VERSION 3.25)
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
   if(NOT code EQUAL 0)
@@ -29,9 +30,16 @@ elseif(WAY STREQUAL "pkg_config")
   separate_arguments(flags UNIX_COMMAND "${flags}")
   run(${COMPILER} ${strict} ${here}/main.cpp ${here}/other.cpp ${flags} -o ${WORK}/consumer)
 else()
-  run(${CMAKE_COMMAND} -S ${here}/project -B ${WORK} -DWAY=${WAY} -DACCO_SOURCE=${SOURCE} -DCMAKE_CXX_COMPILER=${COMPILER} "-DFOUND=${FOUND}"
+  list(JOIN FOUND "," found) # a list would become several arguments
+  run(${CMAKE_COMMAND} -S ${here}/project -B ${WORK} -DWAY=${WAY} -DACCO_SOURCE=${SOURCE} -DCMAKE_CXX_COMPILER=${COMPILER} -DFOUND=${found}
       -DCMAKE_PREFIX_PATH=${WORK}/installed)
   run(${CMAKE_COMMAND} --build ${WORK})
+  if(checkpoint IN_LIST FOUND)
+    run(${WORK}/consumer_checkpoint)
+    if(NOT output MATCHES "restored step 1")
+      message(FATAL_ERROR "the consumer of checkpoints printed\n${output}")
+    endif()
+  endif()
 endif()
 run(${WORK}/consumer)
 if(NOT output MATCHES "committed 8 samples on 2 ranks")

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <span>
@@ -21,6 +22,10 @@ struct batch {
 struct model {
   double add_gradients(batch const& samples, std::span<float const> parameters, std::span<float> gradients);
   float *params_memory, *grads_memory;
+};
+struct data_loader {
+  std::uint64_t position() const;
+  void seek(std::uint64_t position);
 };
 struct data_set {
   batch next();

@@ -122,6 +122,11 @@ std::string check_training(setting const& s, outcome const& o, std::size_t numbe
       }
       if (now.what != seen::report) continue;
       history::round const& round = h.rounds[rounds - 1];
+      if (now.digest != same->second.second->digest)
+        return at("the state's digest is ", now.digest, ", on rank ", same->second.first, " ", same->second.second->digest);
+      const bool digested = t.digests() != 0 && round.commits && (now.steps + (round.applied ? 0 : 1)) % t.digests() == 0;
+      if ((now.digest != 0) != digested) return at("the state was ", digested ? "not " : "", "digested");
+      if (digested) ++counts["digests of reports"];
       if (now.round != round.index) return at("the report is of round ", now.round, ", expected ", round.index);
       if (now.skipped != round.skipped) return at("skipped = ", now.skipped, ", expected ", round.skipped);
       if (!near(now.weight, round.weight)) return at("the round's weight is ", now.weight, ", expected ", round.weight);

@@ -61,6 +61,10 @@ acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend c
                                            .learning_rate = std::move(learning_rate),
                                            .stable_addresses = t.stable_addresses,
                                            .on_non_finite = skips ? acco::non_finite::skip : acco::non_finite::raise,
+                                           .snapshots = t.snapshots(),
+                                           .snapshot_every = 2,
+                                           .compare_every = t.compares(),
+                                           .digest_every = t.digests(),
                                            .bucket_elements = t.bucket_elements}};
     });
   };

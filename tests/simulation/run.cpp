@@ -220,6 +220,7 @@ class participant {
       s.norm = report->gradient_norm;
       s.clip = report->clip_scale;
       s.rate = report->learning_rate_scale;
+      s.digest = report->digest.value_or(0);
     }
     if (t_.stable_addresses && (training_.parameters().data() != address_.parameters ||
                                 (what != seen::error && training_.gradients().data() != address_.gradients)))

@@ -26,6 +26,7 @@ struct snapshot {
   std::size_t round = 0;
   bool committed = false, skipped = false;
   double dropped = 0;
+  std::uint64_t digest = 0;  // 0: none
   double weight = 0, mean_loss = 0, step_weight = 0, step_loss = 0, norm = 0, clip = 0, rate = 0;
 };
 /// What a question was answered.

@@ -14,6 +14,7 @@
 #include "acco/cuda/launch.cuh"
 #include "acco/cuda/tile.cuh"
 #include "acco/cuda/warp.cuh"
+#include "acco/number/digest.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/elementwise.hpp"
@@ -94,6 +95,24 @@ void launch_find(on where, bool const* wanted, T const* from, std::size_t count,
                  unsigned long long* first) {
   launch<&find_where_wanted<T>>(where, where.blocks(seldom(count)), block_threads, wanted, count, head_of({from}), from, found,
                                 first);
+}
+
+/// *sum += the digest of the array: a sum of whole numbers, the same in any order.
+template <class T>
+__global__ void __launch_bounds__(block_threads)
+    digest_elements(std::size_t count, unsigned head, T const* from, digest_key key, unsigned long long* sum) {
+  unsigned long long mine = 0;
+  walk(tiling(0, count, head), [&](auto at) {
+    const auto x = at.load(from);
+    for (unsigned k = 0; k < at.count; ++k) mine += digest_part(x.value[k], key(at.index(k)));
+  });
+  const unsigned long long together = warp_sum(mine);
+  if (threadIdx.x % warp_lanes == 0) atomicAdd(sum, together);
+}
+
+template <class T>
+void launch_digest(on where, T const* from, std::size_t count, digest_key key, unsigned long long* sum) {
+  launch<&digest_elements<T>>(where, where.blocks(seldom(count)), block_threads, count, head_of({from}), from, key, sum);
 }
 
 /// The elements of block k of the table, or, without a table, of the k-th 4096 of `count`.

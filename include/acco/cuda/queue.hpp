@@ -294,7 +294,7 @@ class cuda_queue {
 
   /// A host function of a time, or of nothing.
   struct slot {
-    static constexpr std::size_t bytes = 96;
+    static constexpr std::size_t bytes = 192;
     alignas(std::max_align_t) std::byte storage[bytes];
     void (*run)(void*, double);
     cuda_queue* owner;
@@ -302,7 +302,7 @@ class cuda_queue {
     template <class Task>
     void put(Task task) {
       static_assert(std::is_trivially_copyable_v<Task> && sizeof(Task) <= bytes && alignof(Task) <= alignof(std::max_align_t),
-                    "acco: a task captures at most 96 bytes of pointers, views and numbers");
+                    "acco: a task captures at most 192 bytes of pointers, views and numbers");
       ::new (static_cast<void*>(storage)) Task(task);
       run = [](void* stored, [[maybe_unused]] double now) {
         Task& mine = *std::launder(static_cast<Task*>(stored));

@@ -24,6 +24,7 @@
 #include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/scoped_buffer.hpp"
+#include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/update_table.hpp"
 #if defined(__CUDACC__)
@@ -137,6 +138,18 @@ struct cuda_storage {
     return {memory, computation, allocation_size(bytes, stagger)};
   }
 
+  /// Room for a copy of state: pinned, so that copying to it goes on by itself.
+  [[nodiscard]] pinned_buffer allocate_staging(std::size_t bytes) const { return pinned_buffer(std::max(bytes, std::size_t{1})); }
+  /// As in host_storage.
+  static void stage(cuda_queue& queue, std::span<state_piece const> pieces) {
+    queue.issue([pieces](cudaStream_t stream) {
+      for (state_piece const& each : pieces) {
+        if (each.bytes == 0) continue;
+        check_cuda(cudaMemcpyAsync(each.to, each.from, each.bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+      }
+    });
+  }
+
   /// On the trainer's stream: to[i] = 0.
   template <class T>
   static void clear(cuda_queue& queue, T* to, std::size_t count) {
@@ -188,6 +201,15 @@ struct cuda_storage {
   static void find_non_finite(cuda_queue& queue, bool const* wanted, T const* from, std::size_t count, unsigned long long* found,
                               unsigned long long* first) {
     issue(queue, [=](cuda_kernels::on where) { cuda_kernels::launch_find(where, wanted, from, count, found, first); });
+  }
+  /// As in host_storage.
+  template <class T>
+  static void digest(cuda_queue& queue, std::span<digest_piece<T> const> pieces, unsigned long long* sums, std::size_t count) {
+    issue(queue, [=](cuda_kernels::on where) {
+      check_cuda(cudaMemsetAsync(sums, 0, count * sizeof *sums, where.stream), "cudaMemsetAsync");
+      for (digest_piece<T> const& each : pieces)
+        cuda_kernels::launch_digest(where, each.values, each.count, each.key, sums + each.sum);
+    });
   }
   /// Enqueues *result = the sum of the squares of the slice: the same bits on every GPU.
   static void sum_of_squares(cuda_queue& queue, sharded<sum_type const> slice, double* result) {

@@ -53,6 +53,18 @@ class partition {
     const bucket b = (*this)[index];
     return b.begin + static_cast<std::size_t>(rank) * b.share + (offset - b.offset);
   }
+  /// Who has an element: the rank, where in its slice, and how many elements from there on are its, as they are numbered.
+  struct owner {
+    int rank;
+    std::size_t offset, left;
+  };
+  [[nodiscard]] constexpr owner owner_of(std::size_t element) const noexcept {
+    const std::size_t full = share_ * ranks_;
+    const std::size_t index = full == 0 || element / full >= buckets_ ? buckets_ - 1 : element / full;
+    const bucket b = (*this)[index];
+    const std::size_t rank = b.share == 0 ? 0 : (element - b.begin) / b.share, in_share = element - b.begin - rank * b.share;
+    return {static_cast<int>(rank), b.offset + in_share, b.share - in_share};
+  }
   /// Calls visit(offset in the rank's slice, first element, how many) for its shares; real elements only.
   template <class Visitor>
   constexpr void for_shares(int rank, Visitor&& visit) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "acco/schedule/schedule.hpp"
 
@@ -16,6 +17,32 @@ struct time_interval {
   [[nodiscard]] constexpr double seconds() const noexcept { return end - begin; }
 };
 
+/// How a save has ended. The same on every rank, but for `digest`, `seconds`, and the words of `problem`.
+struct save_outcome {
+  char const* path = "";     ///< of the checkpoint; of a save that failed, the folder of the run
+  char const* problem = "";  ///< why there is none; empty: it is complete, and durable
+  std::uint64_t step = 0;    ///< updates committed in it
+  std::uint64_t bytes = 0;   ///< of its tensors, all ranks'
+  std::uint64_t digest = 0;  ///< `any_optimizer::world_digest` of it; known to rank 0, and 0 on the others
+  double seconds = 0;        ///< from the cut to the end, on this rank
+  [[nodiscard]] constexpr bool complete() const noexcept { return *problem == '\0'; }
+};
+
+/// To which of two sets of weights a question is meant.
+enum class weights {
+  committed,  ///< what the optimizer has come to
+  average     ///< their exponential moving average (`options::average_decay`)
+};
+
+/// Where a training is again that went back to a snapshot.
+struct rewound {
+  std::uint64_t step = 0;           ///< updates committed, that of the round included whose report comes next
+  double samples = 0;               ///< weight committed, likewise
+  std::uint64_t undone = 0;         ///< updates that are forgotten
+  std::uint64_t micro_batches = 0;  ///< calls of `accumulated` by this rank, from `initialize` or `restore` on, that are in it:
+                                    ///< where the trainer may put its data back to, or not. What was given up does not count
+};
+
 /// A round that has ended on this rank. `compute_seconds`, `exposed_seconds` and `computing` are of the clock of the trainer's
 /// computation. In host memory that is its thread's. On a GPU it is its stream's, as events tell; when a round lands, the host is
 /// ahead of the stream, so `computing` is the part that the round carried, and `exposed_seconds` is what the stream is known to
@@ -26,7 +53,9 @@ struct round_report {
   std::size_t round = 0;             ///< index, from 0
   round_plan plan;                   ///< what kind of round it was
   bool committed = false;            ///< `parameters()` now holds committed weights: evaluate and save only then
-  bool skipped = false;              ///< the update was left out because a gradient was not finite (`non_finite::skip`)
+  bool skipped = false;              ///< the update was left out because a gradient was not finite (`non_finite::skip`), or
+  bool spike = false;                ///< because of the gradients' norm (`options::norm_limit`)
+  bool rewound = false;              ///< and the state is that of an earlier step again (`norm_spike::rewind`): `steps()`
   std::uint64_t step = 0;            ///< updates committed so far
   double samples = 0;                ///< weight committed so far, over all ranks
   double weight = 0;                 ///< weight that this round carried, over all ranks
@@ -43,9 +72,12 @@ struct round_report {
   double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
   double exposed_seconds = 0;        ///< of the computation, lost to the engine: waiting, clearing, copying, encoding
   std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
-  char const* progress = "";         ///< who moved the messages meanwhile (network backends), in words
-  time_interval computing;           ///< when the trainer computed
-  time_interval communicating;       ///< when the round was in flight
+  save_outcome const* saved =
+      nullptr;  ///< of the save that has ended since the last report, valid until the next one has; or null
+  std::optional<std::uint64_t> digest;  ///< `any_optimizer::world_digest` after it, where `options::digest_every` asks for it
+  char const* progress = "";            ///< who moved the messages meanwhile (network backends), in words
+  time_interval computing;              ///< when the trainer computed
+  time_interval communicating;          ///< when the round was in flight
 
   /// Share of the round's communication that the trainer did not have to wait for.
   [[nodiscard]] constexpr double hidden_fraction() const noexcept {
@@ -53,7 +85,8 @@ struct round_report {
   }
 };
 
-/// Sums over the rounds of this rank.
+/// Sums over the rounds of this rank. A restore brings `rounds`, `skipped` and `dropped` of the run with it, and a training that
+/// goes back has those of then; all others are of what this optimizer has done.
 struct round_totals {
   std::size_t rounds = 0;
   std::size_t micro_batches = 0;

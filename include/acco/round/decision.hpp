@@ -8,6 +8,8 @@
 #include "acco/layout/update_regions.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/round/gradient_norm.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/round/world_digest.hpp"
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
@@ -21,10 +23,15 @@ struct round_counts {
   double commits_rest = 0;  ///< of those, ranks that want a step committed though it lacks micro-batches
   double rate = 0;          ///< the learning rate's factor, which is to be the same on every rank; its square is summed, too
   double unseen = 0;        ///< a tensor that a rank has long added nothing to (round/habits.hpp); its square is summed, too
+  save_signals saving;
   // summed for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
 
-  static constexpr std::size_t usual_numbers = 6, checked_numbers = 8, all_numbers = 11;  // that travel: the first ones, or all
+  /// Of the parameters in use at the end of the round before, by words (round/world_digest.hpp), and their squares.
+  digest_words shown{};
+
+  /// That travel: the first ones, or all.
+  static constexpr std::size_t usual_numbers = 13, checked_numbers = 15, measured_numbers = 18, all_numbers = 26;
   constexpr void write(double (&to)[all_numbers]) const noexcept {
     to[0] = weight;
     to[1] = loss_sum;
@@ -32,19 +39,37 @@ struct round_counts {
     to[3] = commits_rest;
     to[4] = rate;
     to[5] = rate * rate;
-    to[6] = unseen;
-    to[7] = unseen * unseen;
-    to[8] = micro_batch_seconds;
-    to[9] = estimate_seconds;
-    to[10] = commit_seconds;
+    to[6] = saving.wishes;
+    to[7] = saving.busy;
+    to[8] = saving.failed;
+    to[9] = saving.culprits;
+    to[10] = saving.complete;
+    to[11] = saving.keepers;
+    to[12] = saving.session;
+    to[13] = unseen;
+    to[14] = unseen * unseen;
+    to[15] = micro_batch_seconds;
+    to[16] = estimate_seconds;
+    to[17] = commit_seconds;
+    for (std::size_t k = 0; k < digest_words::count; ++k) {
+      to[18 + k] = shown.word[k];
+      to[22 + k] = shown.word[k] * shown.word[k];
+    }
   }
 };
+static_assert(round_counts::all_numbers == completed_round::count_numbers);
 /// Their sums over the ranks.
 struct summed_counts : round_counts {
   double rate_squared = 0, unseen_squared = 0;
+  digest_words shown_squared;
 
   [[nodiscard]] static constexpr summed_counts read(double const (&from)[all_numbers]) noexcept {
-    return {{from[0], from[1], from[2], from[3], from[4], from[6], from[8], from[9], from[10]}, from[5], from[7]};
+    const save_signals saving{from[6], from[7], from[8], from[9], from[10], from[11], from[12]};
+    const digest_words shown{{from[18], from[19], from[20], from[21]}}, squared{{from[22], from[23], from[24], from[25]}};
+    return {{from[0], from[1], from[2], from[3], from[4], from[13], saving, from[15], from[16], from[17], shown},
+            from[5],
+            from[14],
+            squared};
   }
 };
 
@@ -57,13 +82,21 @@ struct round_numbers {
   double loss_scale = 1;   ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
   bool apply = false;                       ///< whether the update happens
-  bool skip = false;                        ///< left out because the gradients are not finite
+  bool skip = false;                        ///< left out because the gradients are not finite, or
+  bool spike = false;                       ///< because their norm is beyond the limit
   bool not_finite = false;                  ///< the same, where that is an error
   bool nothing = false;                     ///< every rank is finishing, and there is nothing to commit
   bool rates_differ = false;                ///< the ranks' learning rates do: an error
+  bool shown_differ = false;                ///< the ranks' parameters in use do: an error
   unsigned long long found = 0, first = 0;  ///< elements of this rank's addend that are not finite, and the first of them
   unsigned long long diverged = 0, diverged_first = 0;  ///< the same of its slice's change of parameters, where that is encoded
   double diverged_mine = 0, diverged_all = 0;           ///< how many, summed over ranks
+  digest_words state_mine, state_all;                   ///< of the state, where that is digested
+
+  /// Whether the round has ended in an error that every rank throws.
+  [[nodiscard]] constexpr bool ends() const noexcept {
+    return not_finite || (spike && !skip) || rates_differ || shown_differ || diverged_all != 0;
+  }
 };
 
 /// Whether one of the numbers, of which the sum and the sum of squares over the ranks are known, differs from the others by more
@@ -75,34 +108,53 @@ struct round_numbers {
   return n * squares - sum * sum > (seen > rounding ? seen : rounding) * sum * sum;
 }
 
+/// Whether the digests of which sum and sum of squares are known are not all the same: whole numbers below 2^32 times the ranks'
+/// number, so the sums are exact, and so is the comparison.
+[[nodiscard]] constexpr bool digests_differ(digest_words const& sums, digest_words const& squares, int ranks) {
+  for (std::size_t k = 0; k < digest_words::count; ++k) {
+    if (static_cast<double>(ranks) * squares.word[k] != sums.word[k] * sums.word[k]) return true;
+  }
+  return false;
+}
+
 /// After the counts are summed. Where all ranks are finishing nobody has completed the step: it is dropped, or, where they want
 /// it to be committed, only if it weighs nothing.
 constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
   n.step_weight = n.all.weight + (fresh ? 0 : n.step_weight);
   n.nothing = n.all.finishing == static_cast<double>(ranks) && (n.all.commits_rest == 0 || n.step_weight == 0);
   n.rates_differ = !n.nothing && ranks_differ(n.all.rate, n.all.rate_squared, ranks);
+  n.shown_differ = !n.nothing && digests_differ(n.all.shown, n.all.shown_squared, ranks);
 }
 
 /// Without a norm: updates where there is any weight.
 constexpr void decide_without_norm(round_numbers& n, double clip = 1) {
-  n.apply = n.step_weight > 0 && !n.nothing && !n.rates_differ;  // a GPU comes here also where a host's round has ended
-  n.skip = false;
-  n.not_finite = false;
+  // a GPU comes here also where a host's round has ended
+  n.apply = n.step_weight > 0 && !n.nothing && !n.rates_differ && !n.shown_differ;
+  n.skip = n.spike = n.not_finite = false;
   n.clip = clip;
   if (n.apply) n.scale = n.clip / (n.step_weight * n.loss_scale);
 }
 
+/// What a round does with gradients that it does not like.
+struct norm_limits {
+  double clip_norm = 0;       ///< 0: no clipping
+  bool raises = true;         ///< what is not finite is an error; else the update is left out
+  double most = 0;            ///< a norm beyond it is a spike; 0: none is
+  bool raises_spike = false;  ///< likewise
+};
 /// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs nothing: the
 /// round after would add to it. `squares_clipped` are the squares of what is clipped together.
-constexpr void decide(round_numbers& n, double squares_clipped, double clip_norm, bool raises) {
+constexpr void decide(round_numbers& n, double squares_clipped, norm_limits const& limits) {
   const double weight = n.step_weight * n.loss_scale;
   n.norm = weight > 0 ? gradient_norm(n.squares_all, weight) : 0;
   const bool finite = is_finite(n.squares_all) && is_finite(n.norm);
-  decide_without_norm(n, finite && weight > 0 ? clip_scale(gradient_norm(squares_clipped, weight), clip_norm) : 1);
-  if (finite) return;
+  decide_without_norm(n, finite && weight > 0 ? clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1);
+  n.spike = finite && limits.most > 0 && n.norm > limits.most && n.apply;
+  if (finite && !n.spike) return;
+  const bool raises = n.spike ? limits.raises_spike : limits.raises;
   n.apply = false;
   n.skip = !raises;
-  n.not_finite = raises;
+  n.not_finite = raises && !n.spike;
   n.step_weight = 0;
 }
 
@@ -115,7 +167,8 @@ struct begin_step {
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
     mine.write(n->counts_mine);
-    n->apply = n->skip = n->not_finite = n->nothing = n->rates_differ = false;
+    for (double& each : n->counts_all) each = 0;  // not all of them travel
+    n->apply = n->skip = n->spike = n->not_finite = n->nothing = n->rates_differ = n->shown_differ = false;
     if (!searched) {
       n->found = 0;
       n->first = ~0ULL;
@@ -142,15 +195,14 @@ struct weigh_step {
   constexpr bool operator()() const {
     n->all = summed_counts::read(n->counts_all);
     weigh(*n, ranks, fresh);
-    return !n->nothing && !n->rates_differ;
+    return !n->nothing && !n->rates_differ && !n->shown_differ;
   }
 };
 /// Decides, and writes what that means for each region.
 struct decide_step {
   round_numbers* n;
   double loss_scale;  ///< of the gradients
-  double clip_norm;
-  bool raises;
+  norm_limits limits;
   update_region const* regions;
   std::size_t count;
   double const* squares;  ///< by region, over all ranks; nothing where they have not been measured
@@ -169,7 +221,7 @@ struct decide_step {
         (regions[r].clips_itself ? of_groups[regions[r].clips_with] : together) += squares[r];
       }
     }
-    decide(*n, together, clip_norm, raises);
+    decide(*n, together, limits);
     const double weight = n->step_weight * n->loss_scale;
     for (std::size_t r = 0; r < count; ++r) {
       double scale = n->scale;
@@ -183,9 +235,15 @@ struct tell_diverged {
   round_numbers* n;
   constexpr void operator()() const { n->diverged_mine = static_cast<double>(n->diverged); }
 };
-struct stop_if_not_finite {
+struct stop_if_refused {
   round_numbers* n;
-  constexpr bool operator()() const { return !n->not_finite; }
+  constexpr bool operator()() const { return !n->not_finite && !(n->spike && !n->skip); }
+};
+/// This rank's part of the state's digest, for the sum over the ranks.
+struct tell_state {
+  round_numbers* n;
+  unsigned long long const* digest;
+  constexpr void operator()() const { n->state_mine = digest_words::of(*digest); }
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

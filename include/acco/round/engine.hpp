@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -23,13 +25,21 @@
 #include "acco/round/agreement.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/gradient_norm.hpp"
 #include "acco/round/habits.hpp"
 #include "acco/round/loss_scaler.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/schedule_in_use.hpp"
+#include "acco/round/snapshots.hpp"
+#include "acco/round/spike_watch.hpp"
+#include "acco/round/state_copies.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/round/state_keeper.hpp"
+#include "acco/round/state_staging.hpp"
+#include "acco/round/state_transfer.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/round/verdicts.hpp"
 #include "acco/round/works.hpp"
+#include "acco/round/world_digest.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/host_clock.hpp"
 #include "acco/storage/scoped_buffer.hpp"
@@ -58,12 +68,14 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_),
         habits_(layout_, accumulator_, checks_habits_),
         scaler_(options_.loss_scale),
+        spikes_(options_.norm_limit),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
     schedule_->add_wires(works_);
     if (options_.norms != norm_detail::total)
       norms_.resize(options_.norms == norm_detail::groups ? layout_.groups().size() : layout_.tensor_count(), 0.0);
     check_groups(rule_, layout_, this->backend().rank());
+    demand_storage();
   }
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
@@ -81,22 +93,42 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     accumulator_.count(table);
     works_.count(table);
     table.gathering = Storage::allocation_size(gathered_bytes(), 0);
+    const std::size_t frozen =
+        works_.backend().rank() == 0 && copies_.kept() != 0 ? layout_.size() - layout_.trainable_size() : 0;
+    table.staging = frozen * sizeof(parameter_type) +
+                    (copies_.kept() + (options_.snapshots == 0 ? 0 : options_.snapshots + 1)) * empty_staging().bytes();
     return table;
   }
 
-  /// Compares the ranks' construction, allocates, and gives every rank the parameters of rank 0. Collective; blocks.
+  /// `begin`, and gives every rank the parameters of rank 0. Collective; blocks.
   void initialize(std::span<parameter_type const> values) override {
+    begin();
+    take_from_rank_0(values);
+    works_.state().begin_averages(queue());
+    queue().wait();
+  }
+  void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) override {
+    begin();
+    transfer_.take_masters(read);
+    ++frozen_values_;
+    works_.state().begin_averages(queue());
+    queue().wait();
+    showing_masters_ = showing_committed_ = true;
+    habits_.shown();
+    queue().clock().begin();
+  }
+  /// Compares the ranks' construction, and allocates. Collective; blocks.
+  void begin() override {
     queue().place.phase = "initialize";
     membership_.join();
     works_.joined(schedule_->same_everywhere());
-    description construction;
-    schedule_->describe(construction);  // first: what is named first in a mismatch is what is chosen by a flag
-    describe_construction<Storage>(construction, rule_, options_, layout_);
-    construction.add("checks habits", checks_habits_);
-    membership_.together([&] { agree(queue(), backend(), construction.lines(), queue().place); });
+    description lines = construction_lines();
+    lines.add("checks habits", checks_habits_);
+    membership_.together([&] { agree(queue(), backend(), lines.lines(), queue().place); });
     try {
       works_.allocate();  // first: it makes room in the queue
       accumulator_.allocate(works_.storage(), queue());
+      if constexpr (stages<Storage>) copies_.keep_snapshots(options_.snapshots, [this] { return new_staging(); });
     } catch (std::bad_alloc const&) {
       constexpr double mebibyte = 1 << 20;
       throw memory_error(
@@ -104,9 +136,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
           text("the buffers of this rank, ", static_cast<double>(memory().total()) / mebibyte, " MiB, could not be allocated"),
           text("Use more ranks, smaller types, or fewer parameters; memory() lists the buffers"));
     }
-    take_from_rank_0(values);
-    works_.state().begin_averages(queue());
-    queue().wait();
   }
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
     return adopted_.claim(memory, bytes, trained);
@@ -123,7 +152,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     initialize(initial);
   }
   void set_parameters(std::span<parameter_type const> values) override {
-    queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), "set_parameters"};
+    queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), "set_parameters"};
     take_back_memory();
     take_from_rank_0(values);
     showing_masters_ = showing_committed_ = true;
@@ -140,12 +169,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     gradient_type* const gradients = accumulator_.gradient_at(found.offset);
     return {{accumulator_.parameter_at(found.offset), found.size}, {gradients, gradients == nullptr ? 0 : found.size}};
   }
-  [[nodiscard]] double samples() const noexcept override { return samples_; }
-  [[nodiscard]] std::uint64_t steps() const noexcept override { return steps_; }
+  [[nodiscard]] double samples() const noexcept override { return run_.samples; }
+  [[nodiscard]] std::uint64_t steps() const noexcept override { return run_.steps; }
   [[nodiscard]] round_totals const& totals() const noexcept override { return sums_; }
   [[nodiscard]] parameter_layout const& layout() const noexcept override { return layout_; }
   [[nodiscard]] error_place place() const noexcept override {
-    return {works_.backend().rank(), static_cast<std::int64_t>(next_round_), ""};
+    return {works_.backend().rank(), static_cast<std::int64_t>(run_.round), ""};
   }
 
   /// Ends a micro-batch; ends this rank's part of a round too when the pace says so.
@@ -158,7 +187,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
-    const step_part part = schedule_->plan(next_round_ + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
+    ++calls_;
+    const step_part part = schedule_->plan(run_.round + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
     const unsigned least = schedule_->minimum(part), most = schedule_->maximum(part);
     if (least != most) queue().pass();
     if (micro_batches_ < least || (micro_batches_ < most && in_flight_ && !queue().over())) {
@@ -167,6 +197,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
     habits_.part(mine_.weight);
     auto report = end_part();
+    if (report) report->saved = copies_.news();  // once, to who sees it
     habits_.rest(works_.plan().keeps);
     return report;
   }
@@ -180,11 +211,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     take_back_memory();  // other ranks may still train, and then this one's arrays change
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
-    if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(next_round_), "finish"});
-    if (in_flight_) land();
+    if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(run_.round), "finish"});
+    while (in_flight_) land();  // once more where that goes back to a snapshot
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
     for (;;) {
-      const round_plan plan = schedule_->plan(next_round_);
+      const round_plan plan = schedule_->plan(run_.round);
       const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_->minimum(plan.part);
       mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
       start();
@@ -194,7 +225,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
     }
     mine_ = {};
-    while (!begins_step(*schedule_, next_round_)) ++next_round_;
+    while (!begins_step(*schedule_, run_.round)) ++run_.round;
     scaler_.begin_step();
     if (!showing_masters_) {
       auto masters_arrive = accumulator_.launch(queue(), true);
@@ -206,6 +237,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       showing_masters_ = true;
     }
     quiet_ = true;
+    compared_ = false;
+    rest_copies();
+    (void)copies_.news();  // `saved` tells it
     habits_.shown();
     habits_.rest(false);
     membership_.finish();
@@ -213,28 +247,108 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().clock().begin();
   }
 
-  /// Writes the committed parameters, after the round in flight if it commits, into `out`, in the order of the layout.
-  /// Collective; blocks.
-  void gather_committed(std::span<parameter_type> out) override { gather(out, false); }
-  /// The same of their averages, where those are kept.
-  void gather_average(std::span<parameter_type> out) override { gather(out, true); }
+  /// Writes the committed parameters, after the round in flight if it commits, or their averages, into `out`, in the order of the
+  /// layout. Collective; blocks.
+  void gather(std::span<parameter_type> out, weights which) override {
+    outside_rounds([&] { transfer_.gather(out, which == weights::average); });
+  }
+  /// The same in the master's type, piece by piece. Collective; blocks.
+  void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) override {
+    outside_rounds([&] { transfer_.give_masters(take, which == weights::average); });
+  }
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) override {
-    queue().clock().interrupt();
-    settle();
-    works_.sum_over_ranks(numbers);
-    queue().clock().go_on();
+    outside_rounds([&] { works_.sum_over_ranks(numbers); });
   }
 
   [[nodiscard]] std::uint64_t state_digest() override {
-    queue().clock().interrupt();
-    settle();
-    const bool committed = in_flight_ && works_.numbers().apply && commits(works_.plan());
-    const std::uint64_t digest = works_.state().digest(queue(), steps_ + (committed ? 1 : 0));
-    queue().clock().go_on();
+    std::uint64_t digest = 0;
+    outside_rounds([&] { digest = works_.state().digest(queue(), committed().steps); });
     return digest;
   }
+  [[nodiscard]] std::uint64_t world_digest() override {
+    std::uint64_t digest = 0;
+    outside_rounds([&] {
+      digest_words words = digest_words::of(works_.state().part_of_digest(queue()));
+      works_.sum_over_ranks(words.word);
+      digest = words.sum() + digest_of(committed().steps, committed().samples);
+    });
+    return digest;
+  }
+
+  /// Goes back by at least so many updates; nothing where no snapshot reaches. Collective; blocks.
+  std::optional<rewound> rewind(std::uint64_t steps) override {
+    throw_put_off();
+    if (in_flight_) queue().wait();
+    queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), "rewind"};
+    std::vector<double> asked(static_cast<std::size_t>(backend().size()), 0.0);
+    asked[static_cast<std::size_t>(backend().rank())] = static_cast<double>(steps);
+    works_.sum_over_ranks(asked);
+    const double mine = asked[static_cast<std::size_t>(backend().rank())];
+    const auto other = std::find_if(asked.begin(), asked.end(), [&](double each) { return each != mine; });
+    if (other != asked.end()) {
+      const auto rank = static_cast<int>(other - asked.begin());
+      membership_.together([&] {
+        throw mismatch_error(
+            place(),
+            text("rewind: this rank asks for ", steps, " updates, and rank ", rank, " for ", static_cast<std::uint64_t>(*other)),
+            text("Every rank calls it with the same number, at the same report"), rank);
+      });
+    }
+    auto const* const found = run_.steps < steps ? nullptr : copies_.newest(run_.steps - steps);
+    if (found == nullptr) return std::nullopt;
+    return go_back(*found);
+  }
+
+  [[nodiscard]] state_shape shape() const noexcept override {
+    return {type_of<typename Storage::master_type>(), type_of<parameter_type>(), Rule::slot_count, options_.average_decay > 0};
+  }
+  [[nodiscard]] partition shares() const noexcept override { return shares_; }
+  [[nodiscard]] std::vector<char> construction() const override {
+    description const found = construction_lines();
+    return {found.lines().begin(), found.lines().end()};
+  }
+  [[nodiscard]] options const& chosen() const noexcept override { return options_; }
+  void copy_parameters(std::size_t tensor, std::byte* to) override {
+    auto const each = layout_[tensor];
+    Storage::visit_on_host(queue(), accumulator_.parameter_at(each.offset), each.size,
+                           [to](parameter_type const* from, std::size_t index, std::size_t count) {
+                             std::memcpy(to + index * sizeof(parameter_type), from, count * sizeof(parameter_type));
+                           });
+  }
+  [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return accumulator_.adopted() ? 0 : frozen_values_; }
+  void broadcast(std::span<char> bytes, int root) override { broadcast_and_wait(queue(), backend(), bytes, root); }
+  [[nodiscard]] state_keeper* keeper() noexcept override { return copies_.keeper(); }
+  [[nodiscard]] save_outcome const* saved() const noexcept override { return copies_.saved(); }
+  void together(function_view<void()> action) override { membership_.together(action); }
+  [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage>; }
+  void attach(state_keeper* keeper) override {
+    std::unique_ptr<state_keeper> taken(keeper);
+    if constexpr (stages<Storage>) {
+      try {
+        copies_.attach(std::move(taken), [this] { return new_staging(); });
+      } catch (std::bad_alloc const&) {
+        constexpr double mebibyte = 1 << 20;
+        throw memory_error(place(),
+                           text("the copy of this rank's state, ", static_cast<double>(empty_staging().bytes()) / mebibyte,
+                                " MiB, could not be allocated"),
+                           text("A save needs room for it; use more ranks"));
+      }
+    } else {
+      throw usage_error(place(), text("this storage cannot be saved: it lacks `stage` and `allocate_staging`"),
+                        text("storage/host.hpp has both"));
+    }
+  }
+  void load(state_source& source) override {
+    copies_.drop_after(nullptr);  // snapshots are of another run
+    calls_ = farthest_ = 0;
+    rewinds_ = 0;
+    trusted_ = 0;
+    good_round_ = 0;
+    load_from(source, 0);
+  }
+  std::uint64_t resume(resumption how) override { return resume_from(how, true); }
 
   void leave(std::string_view reason) noexcept override {
     membership_.leave(reason);
@@ -244,53 +358,247 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }
 
  private:
+  [[nodiscard]] description construction_lines() const {
+    description lines;
+    schedule_->describe(lines);  // first: what is named first in a mismatch is what is chosen by a flag
+    describe_construction<Storage>(lines, rule_, options_, layout_);
+    return lines;
+  }
+  template <class T>
+  [[nodiscard]] static constexpr element_type type_of() noexcept {
+    if constexpr (std::is_same_v<T, double>) {
+      return element_type::float64;
+    } else if constexpr (std::is_same_v<T, bfloat16>) {
+      return element_type::bfloat16;
+    } else {
+      return std::is_same_v<T, half> ? element_type::float16 : element_type::float32;
+    }
+  }
+
+  // Saving.
+
+  /// The round in flight has been worked off, and has not landed: nothing has changed since it began but what the trainer has
+  /// added. What was copied then is complete now.
+  void end_copies() {
+    copies_.end(works_.numbers().nothing || works_.numbers().ends() || ends_here(), works_.numbers().apply,
+                [this](run_numbers& numbers) { keep_round(numbers); });
+  }
+  /// Whether this training goes another way than on, once the round lands: whoever came back to here would do so again.
+  [[nodiscard]] bool ends_here() const noexcept {
+    round_numbers const& n = works_.numbers();
+    return (n.spike && options_.on_norm_spike == norm_spike::rewind) || (n.skip && run_.skipped + 1 > options_.skip_limit) ||
+           (n.step_weight == 0 && !n.skip && run_.empty + 1 > options_.empty_limit);
+  }
+  /// Every rank comes here, after rounds that all have told in.
+  void rest_copies() {
+    copies_.rest(
+        works_.numbers().all.saving.keepers, backend().size(),
+        [this](std::span<double> numbers) { works_.sum_over_ranks(numbers); },
+        [this](state_staging<Storage>& to) {
+          works_.add_to(to, shape(), false, false);
+          queue().after_computation();
+          to.enqueue(queue());
+          queue().wait();
+          keep(to.numbers);
+          habits_.keep(to.numbers.habits);
+        });
+  }
+  /// The works of the round that starts copy what it will leave.
+  void copy_state(state_staging<Storage>& to, round_plan const& plan) {
+    to.clear();
+    to.calls = calls_;
+    habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
+    works_.add_to(to, shape(), !waits_, flight_.sends_differences || !shows_committed(plan));
+  }
+  void keep_round(run_numbers& numbers) const {
+    keep(numbers);
+    numbers.completed = true;
+    works_.keep(numbers.last);
+    numbers.last.rate = rate_;
+    numbers.last.differences = flight_.sends_differences;
+    numbers.last.digested = flight_.digests_state;
+    numbers.micro_batches = flight_.micro_batches;
+    numbers.bytes_sent = works_.bytes();
+  }
+  void keep(run_numbers& numbers) const {
+    numbers.run = run_;
+    scaler_.keep(numbers);
+    spikes_.keep(numbers.norms);
+    numbers.pace = schedule_->remember();
+    numbers.rounds = sums_.rounds;
+    numbers.rounds_skipped = sums_.skipped;
+    numbers.dropped = sums_.dropped;
+  }
+
+  // Restoring.
+
+  void show_masters() {
+    transfer_.show_masters();
+    showing_masters_ = showing_committed_ = true;
+  }
+  void load_from(state_source& source, int root) {
+    take_back_memory();
+    loaded_ = transfer_.load(source, shape(), waits_, root);
+  }
+  /// The round that the state was copied in is in flight again, worked off.
+  void go_on(loaded_state<Storage>& from) {
+    run_numbers const& numbers = from.numbers;
+    const round_plan plan = schedule_->plan_of(run_.round, place());
+    if (auto* const shown = from.shown.template as<parameter_type>()) transfer_.show_shares(shown);
+    auto flight = accumulator_.launch(queue(), false);
+    accumulator_.empty(queue());
+    queue().after_computation();
+    transfer_.arrive(from, flight.parameters());
+    works_.go_on(std::move(flight), plan, numbers);
+    queue().before_computation();
+    rate_ = numbers.last.rate;
+    flight_ = {};
+    flight_.sends_differences = numbers.last.differences;
+    flight_.digests_state = numbers.last.digested;
+    flight_.digests_shown = compares(run_.round);
+    flight_.micro_batches = numbers.micro_batches;
+    if (flight_.digests_shown) works_.digest_shown();
+    in_flight_ = true;
+    quiet_ = false;
+  }
+  /// What was restored can be gone back to.
+  void snapshot_of_restored(habit_numbers const& habits) {
+    copies_.take_snapshot([&](state_staging<Storage>& to) {
+      copy_state(to, works_.plan());
+      queue().after_computation();
+      to.enqueue(queue());
+      queue().wait();
+      keep_round(to.numbers);
+      to.numbers.habits = habits;
+    });
+  }
+  /// From what has been loaded; `anew`: of a checkpoint.
+  std::uint64_t resume_from(resumption how, bool anew) {
+    const std::unique_ptr<loaded_state<Storage>> from = std::move(loaded_);
+    run_numbers const& numbers = from->numbers;
+    if (!from->values.empty()) transfer_.take_from(from->root, from->values, false);
+    ++frozen_values_;
+    const bool goes_on = how == resumption::exact && numbers.completed;
+    run_ = numbers.run;
+    sums_.rounds = numbers.rounds;
+    sums_.skipped = numbers.rounds_skipped;
+    sums_.dropped = numbers.dropped;
+    scaler_.restore(numbers);
+    spikes_.restore(numbers.norms);
+    compared_ = false;
+    in_flight_ = false;
+    quiet_ = true;
+    if (how == resumption::exact) schedule_->remind(numbers.pace);
+    if (goes_on) {
+      go_on(*from);
+      if (anew) snapshot_of_restored(numbers.habits);
+    } else {
+      run_.steps = numbers.steps();
+      run_.samples = numbers.samples();
+      run_.step_weight = run_.step_loss_sum = 0;
+      while (!begins_step(*schedule_, run_.round)) ++run_.round;
+      if (numbers.completed) scaler_.begin_step();
+      show_masters();
+    }
+    if (goes_on && waits_) {
+      (void)land();
+      scaler_.begin_step();
+    }
+    habits_.shown();
+    habits_.restore(numbers.habits, anew);
+    habits_.rest(false);
+    const std::uint64_t digest = world_digest();
+    if (in_flight_) works_.has_sent(numbers.bytes_sent);  // the uninterrupted round did not send that
+    queue().clock().begin();
+    return digest;
+  }
+  /// To a snapshot. What is in flight, and has been worked off, is given up, and so is what the trainer has added.
+  rewound go_back(state_staging<Storage> const& snapshot) {
+    if (in_flight_) {
+      copies_.drop_next();
+      end_copies();
+      copies_.hear(works_.numbers().all.saving, backend().size());
+      in_flight_ = false;
+      (void)works_.take_flight();
+    }
+    membership_.go_on();
+    take_back_memory();
+    copies_.drop_after(&snapshot);
+    mine_ = {};
+    micro_batches_ = 0;
+    const std::uint64_t before = run_.steps;
+    const auto frozen = [this](std::size_t tensor, std::byte* to) { copy_parameters(tensor, to); };
+    snapshot_source source(snapshot.view(), frozen);
+    load_from(source, std::exchange(trusted_, 0));
+    good_round_ = std::min(good_round_, snapshot.numbers.run.round);
+    calls_ = snapshot.calls;
+    accumulator_.drop(queue());
+    resume_from(resumption::exact, false);
+    return {.step = snapshot.numbers.steps(),
+            .samples = snapshot.numbers.samples(),
+            .undone = before - snapshot.numbers.steps(),
+            .micro_batches = snapshot.calls};
+  }
+
   /// What `finish` has given back to who may adopt it.
   void take_back_memory() {
     if (adopted_.resume()) return;
     throw usage_error(place(), text("another optimizer of this process has adopted this one's arrays since finish()"),
                       text("Let one of them train at a time: finish the other, or end it"));
   }
-  /// The values of rank 0 become the parameters in use, and the masters, of every rank. Collective; blocks.
+  /// The values of rank 0 become every rank's parameters in use, and masters. Collective; blocks.
   void take_from_rank_0(std::span<parameter_type const> values) {
-    auto whole = accumulator_.parameters();
-    const bool apart = accumulator_.lies_apart();
-    const scoped_buffer gathered(queue(), apart ? works_.storage().allocate(values.size_bytes(), 0) : typename Storage::buffer());
-    if (apart) {
-      whole = {gathered.template as<parameter_type>(), values.size()};
-      Storage::copy(queue(), values.data(), whole.data(), values.size());
-    } else {
-      accumulator_.set_parameters(queue(), values);
-    }
-    queue().after_computation();
-    backend().broadcast(queue(), replicated<parameter_type>(whole), 0);
-    accumulator_.for_slice(backend().rank(), whole.data(),
-                           [&](std::size_t offset, parameter_type const* from, std::size_t count) {
-                             works_.state().set_masters(queue(), offset, from, count);
-                           });
-    queue().wait();
-    queue().before_computation();
-    if (apart) {
-      accumulator_.set_parameters(queue(), whole);
-      queue().after_computation();
-      queue().wait();  // before what was gathered goes
-      queue().before_computation();
-    }
+    transfer_.take_from(0, values, true);
+    ++frozen_values_;
     habits_.shown();
     queue().clock().begin();
   }
-  void gather(std::span<parameter_type> out, bool averaged) {
+  /// Between rounds for whoever communicates himself: the round in flight is done, and stays.
+  template <class Action>
+  void outside_rounds(Action&& action) {
     queue().clock().interrupt();
     settle();
-    const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
-    auto* const gathered = whole.template as<parameter_type>();
-    queue().after_computation();
-    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
-    queue().before_computation();
-    accumulator_.copy_parameters(queue(), out);  // the frozen elements
-    accumulator_.scatter(queue(), gathered, out);
-    queue().after_computation();
-    queue().wait();
+    action();
     queue().clock().go_on();
+  }
+  /// What is committed, the round in flight included, when that is done.
+  struct committed_numbers {
+    std::uint64_t steps;
+    double samples;
+  };
+  [[nodiscard]] committed_numbers committed() const noexcept {
+    round_numbers const& n = works_.numbers();
+    const bool more = in_flight_ && n.apply && commits(works_.plan());
+    return {run_.steps + (more ? 1 : 0), run_.samples + (more ? n.step_weight : 0)};
+  }
+  [[nodiscard]] state_staging<Storage> empty_staging() const {
+    return {shape(), shares_, works_.backend().rank(), !waits_, schedule_->commits_otherwise()};
+  }
+  [[nodiscard]] std::unique_ptr<state_staging<Storage>> new_staging() const {
+    auto made = std::make_unique<state_staging<Storage>>(empty_staging());
+    const std::size_t most_pieces = shape().owned() + shares_.buckets() + accumulator_.stretches();
+    made->allocate(works_.storage(), most_pieces, works_.norms().regions().size());
+    return made;
+  }
+  /// What options ask for, and the storage lacks.
+  void demand_storage() const {
+    if constexpr (!stages<Storage>) {
+      if (options_.snapshots != 0) {
+        throw usage_error(place(),
+                          text("options::snapshots: this storage cannot be copied: it lacks `stage` and `allocate_staging`"),
+                          text("storage/host.hpp has both"));
+      }
+    }
+    if constexpr (!digests<Storage>) {
+      if (options_.digest_every != 0) {
+        throw usage_error(place(), text("options::digest_every: this storage cannot be digested: it lacks `digest`"),
+                          text("storage/host.hpp has it"));
+      }
+    }
+  }
+  /// Whether the parameters in use are digested at this round's end, to be compared by the next one.
+  [[nodiscard]] bool compares(std::uint64_t round) const noexcept {
+    return digests<Storage> && shares_.ranks() > 1 && options_.compare_every != 0 && (round + 1) % options_.compare_every == 0;
   }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
@@ -321,6 +629,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().clock().arrive(micro_batches_);
     std::optional<round_report> report;
     if (in_flight_) report = land();
+    if (report && report->rewound) {  // what was added since is given up, too
+      queue().clock().resume();
+      return report;
+    }
     if (report) {
       try {
         start();
@@ -353,37 +665,49 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (put_off_) std::rethrow_exception(put_off_);
   }
   void start() {
-    const round_plan plan = schedule_->plan_of(next_round_, place());
-    queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), label_of(plan)};
-    rate_ = options_.rate_at({samples_, steps_}, queue().place);
+    const round_plan plan = schedule_->plan_of(run_.round, place());
+    queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), label_of(plan)};
+    rate_ = options_.rate_at({run_.samples, run_.steps}, queue().place);
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
     quiet_ = false;
     round_counts carried = mine_;
     if (plan.keeps) {
       schedule_->encode_kept(works_);
     } else {
-      mine_ = {.commits_rest = mine_.commits_rest};
+      mine_ = {.commits_rest = mine_.commits_rest, .saving = {}};
     }
     carried.rate = rate_;
+    const bool comparing = std::exchange(compared_, false);
+    if (comparing) carried.shown = digest_words::of(works_.shown());
+    flight_ = {};  // and not by names of members: nvcc 13.0 takes them for others in a class template's own struct
+    flight_.digests_state = options_.digest_every != 0 && commits(plan) && (run_.steps + 1) % options_.digest_every == 0;
+    flight_.digests_shown = compares(run_.round);
+    flight_.compares = comparing;
+    flight_.micro_batches = std::exchange(micro_batches_, 0);
+    copies_.start(commits(plan));
+    carried.saving = copies_.tell();
     carried.unseen = habits_.first_unseen();
     const bool measures = schedule_->measures();
-    if (measures && micro_batches_ != 0) {
+    if (measures && flight_.micro_batches != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
-      carried.estimate_seconds = seconds_of_[0];
-      carried.commit_seconds = seconds_of_[1];
+      carried.estimate_seconds = run_.estimate_seconds;
+      carried.commit_seconds = run_.commit_seconds;
     }
-    carried_micro_batches_ = std::exchange(micro_batches_, 0);
     in_flight_ = true;
     queue().clock().start();
 
     works_.begin(carried,
-                 measures         ? round_counts::all_numbers
+                 comparing        ? round_counts::all_numbers
+                 : measures       ? round_counts::measured_numbers
                  : checks_habits_ ? round_counts::checked_numbers
                                   : round_counts::usual_numbers,
-                 {steps_, samples_, rate_, scaler_.computing()});
+                 {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0});
     accumulator_.empty(queue());
-    sends_differences_ = schedule_->enqueue(works_, plan, steps_ + 1);
-    works_.end();
+    flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);
+    round_end<Storage> wanted{.shown = flight_.digests_shown, .state = flight_.digests_state};
+    copies_.enqueue(wanted, commits(plan) && (run_.steps + 1) % options_.snapshot_every == 0,
+                    [&](state_staging<Storage>& to) { copy_state(to, plan); });
+    works_.end(wanted);
     if (commits(plan)) scaler_.begin_step();  // what is accumulated from now on
   }
   /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
@@ -391,7 +715,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void settle() {
     throw_put_off();
     if (!in_flight_) {
-      queue().place = {backend().rank(), static_cast<std::int64_t>(next_round_), ""};
+      queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), ""};
       return;
     }
     queue().wait();
@@ -399,13 +723,15 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   /// Throws what the round has found, on every rank alike. No parameter has changed; the round is over.
   void raise() {
-    round_numbers const& n = works_.numbers();
-    if (!n.not_finite && !n.rates_differ && n.diverged_all == 0) return;
+    if (!works_.numbers().ends()) return;
     in_flight_ = false;
-    membership_.together([&] {
-      if (n.rates_differ) works_.raise_rates(rate_);
-      works_.raise_non_finite();
-    });
+    end_copies();
+    try {
+      verdicts_.raise(rate_, trusted_);
+    } catch (corruption_error const&) {  // the wrong parameters may be in what was copied since they were right
+      copies_.drop_since(trusted_ < 0 ? 0 : good_round_);
+      throw;
+    }
   }
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
@@ -414,6 +740,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().before_computation();
     round_numbers const& n = works_.numbers();
     const round_plan plan = works_.plan();
+    end_copies();
+    copies_.hear(n.all.saving, backend().size());
     if (n.nothing) {
       in_flight_ = false;
       sums_.dropped += n.step_weight;
@@ -426,120 +754,84 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     accumulator_.land(queue(), works_.take_flight());
     habits_.shown();
     showing_committed_ = shows_committed(plan);
-    showing_masters_ = showing_committed_ && !sends_differences_;
+    showing_masters_ = showing_committed_ && !flight_.sends_differences;
+    compared_ = flight_.digests_shown;
+    if (flight_.compares) good_round_ = run_.round - 1;
     if (n.apply && commits(plan)) {
-      ++steps_;
-      samples_ += n.step_weight;
+      ++run_.steps;
+      run_.samples += n.step_weight;
       scaler_.updated();
+      spikes_.updated(n.norm);
     }
-    if (n.skip) scaler_.overflowed(n.loss_scale);
-    tell_norms();
-    if (commits(plan)) skipped_in_a_row_ = n.skip ? skipped_in_a_row_ + 1 : n.apply ? 0 : skipped_in_a_row_;
-    seconds_of_[commits(plan) ? 1 : 0] = works_.times().seconds();
+    if (n.skip && !n.spike) scaler_.overflowed(n.loss_scale);
+    if (!norms_.empty()) works_.norms().tell(layout_, options_.norms, n.step_weight * n.loss_scale, norms_);
+    if (commits(plan)) run_.skipped = n.skip ? run_.skipped + 1 : n.apply ? 0 : run_.skipped;
+    (commits(plan) ? run_.commit_seconds : run_.estimate_seconds) = works_.times().seconds();
     if (schedule_->measures() && !commits(plan) && n.all.finishing == 0) {
       const auto ranks = static_cast<double>(backend().size());
       schedule_->measured({n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
     }
-    if (plan.gradients == carried::fresh) step_ = {};
-    step_.weight += n.all.weight;
-    step_.loss_sum += n.all.loss_sum;
-    if (commits(plan)) empty_in_a_row_ = n.step_weight == 0 && !n.skip ? empty_in_a_row_ + 1 : 0;
-    const round_report report = describe_round(queue().clock().land());
-    if (n.skip) step_ = {};
+    if (plan.gradients == carried::fresh) run_.step_weight = run_.step_loss_sum = 0;
+    run_.step_weight += n.all.weight;
+    run_.step_loss_sum += n.all.loss_sum;
+    if (commits(plan)) run_.empty = n.step_weight == 0 && !n.skip ? run_.empty + 1 : 0;
+    round_report report = describe_round(queue().clock().land());
+    if (n.skip) run_.step_weight = run_.step_loss_sum = 0;
     sums_.add(report);
-    ++next_round_;
-    if (skipped_in_a_row_ > options_.skip_limit) {
-      membership_.together([this] {
-        throw non_finite_error(
-            queue().place, text(skipped_in_a_row_, " updates in a row were skipped because of gradients that are not finite"),
-            text("The model has diverged: start again with a lower learning rate, or raise options::skip_limit"));
-      });
-    }
-    if (checks_habits_) look_for_gradients(plan);
-    if (empty_in_a_row_ > options_.empty_limit) {
-      membership_.together([this] {
-        throw usage_error(queue().place, text(empty_in_a_row_, " steps in a row weighed nothing on any rank"),
-                          text("Tell accumulated the samples of each micro-batch, or raise options::empty_limit"));
-      });
+    ++run_.round;
+    if (n.spike && options_.on_norm_spike == norm_spike::rewind && n.all.finishing == 0) return rewound_report(report);
+    verdicts_.look_for_skips(run_);
+    if (checks_habits_) verdicts_.look_for_gradients(run_, rate_);
+    verdicts_.look_for_weight(run_);
+    return report;
+  }
+
+  /// The round that has landed was a spike: back to the oldest snapshot. Who gets to no new step that way is told so, after
+  /// `skip_limit` times.
+  round_report rewound_report(round_report report) {
+    if constexpr (stages<Storage>) {
+      const bool farther = run_.steps > farthest_;
+      farthest_ = std::max(farthest_, run_.steps);
+      rewinds_ = farther ? 1 : rewinds_ + 1;
+      auto const* const oldest = copies_.oldest();
+      if (oldest == nullptr || rewinds_ > options_.skip_limit) verdicts_.raise_spike_again(oldest != nullptr, rewinds_ - 1);
+      const rewound found = go_back(*oldest);
+      report.rewound = true;
+      report.step = found.step;
+      report.samples = found.samples;
     }
     return report;
   }
 
-  /// Norms of the mean gradient of each group, or tensor, where they are wanted.
-  void tell_norms() noexcept {
-    if (norms_.empty()) return;
-    round_norms<Storage> const& found = works_.norms();
-    std::fill(norms_.begin(), norms_.end(), 0.0);
-    const bool of_groups = options_.norms == norm_detail::groups;
-    for (std::size_t k = 0; k < layout_.tensor_count() && !of_groups; ++k) {
-      if (const std::size_t region = found.regions().of_tensor(k); region != update_regions::none)
-        norms_[k] = found.squares(region);
-    }
-    for (std::size_t r = 0; r < found.regions().size() && of_groups; ++r)
-      norms_[found.regions()[r].clips_with] += found.squares(r);
-    for (std::size_t g = 0; g < norms_.size() && of_groups; ++g) norms_[g] = norms_[layout_.clips_with(g)];
-    round_numbers const& n = works_.numbers();
-    const double weight = n.step_weight * n.loss_scale;
-    for (double& each : norms_) each = weight > 0 ? gradient_norm(each, weight) : 0;
-  }
-
-  /// Throws, on every rank alike, where gradients are missing on all of them, or nothing is learned from them.
-  void look_for_gradients(round_plan const& plan) {
-    round_numbers const& n = works_.numbers();
-    if (commits(plan) && n.step_weight > 0 && !n.skip) {
-      silent_steps_ = n.squares_all == 0 ? silent_steps_ + 1 : 0;
-      had_gradients_ = had_gradients_ || n.squares_all != 0;
-      idle_steps_ = rate_ == 0 ? idle_steps_ + 1 : 0;
-    }
-    if (idle_steps_ > std::max(options_.empty_limit, habit_watch<Storage>::silent_parts)) {
-      membership_.together([&] {
-        throw usage_error(queue().place, text("the learning rate has been 0 in ", idle_steps_, " steps in a row"),
-                          text("Shapes count samples: where warm-up and total are meant in steps, write acco::in_steps{...}. "
-                               "Where this is meant, raise options::empty_limit, or set check_habits = habit_checks::off"));
-      });
-    }
-    const double unseen = n.all.unseen, ranks = backend().size();
-    const bool same = unseen > 0 && ranks * n.all.unseen_squared == unseen * unseen;
-    if ((silent_steps_ == 0 || silent_steps_ < (had_gradients_ ? options_.empty_limit : habit_watch<Storage>::silent_parts)) &&
-        !(same && had_gradients_))
-      return;
-    membership_.together([&] {
-      if (same && had_gradients_) habits_.raise_unseen(queue().place);
-      throw usage_error(
-          queue().place,
-          text("gradients() stayed zero on all ranks, in ", silent_steps_,
-               " steps in a row, though the micro-batches have a weight"),
-          text("Add to the span that gradients() returns now: not to one of before the last report, nor to tensors that a "
-               "zero_grad has detached from it. Where this is meant, options::check_habits = habit_checks::off"));
-    });
-  }
-
   [[nodiscard]] round_report describe_round(computation_times const& computation) const {
     round_numbers const& n = works_.numbers();
-    return {.round = next_round_,
-            .plan = works_.plan(),
-            .committed = showing_committed_,
-            .skipped = n.skip,
-            .step = steps_,
-            .samples = samples_,
-            .weight = n.all.weight,
-            .mean_loss = n.all.weight > 0 ? n.all.loss_sum / n.all.weight : 0,
-            .step_weight = step_.weight,
-            .step_loss = step_.weight > 0 ? step_.loss_sum / step_.weight : 0,
-            .gradient_norm = n.norm,
-            .clip_scale = n.clip,
-            .loss_scale = n.loss_scale,
-            .learning_rate_scale = rate_,
-            .micro_batches = carried_micro_batches_,
-            .first = schedule_->minimum(step_part::first),
-            .second = schedule_->minimum(step_part::second),
-            .compute_seconds = computation.computed.seconds(),
-            .communication_seconds = works_.times().seconds(),
-            .exposed_seconds = computation.exposed,
-            .bytes_sent = works_.bytes(),
-            .progress = progress_policy(),
-            .computing = computation.computed,
-            .communicating = works_.times()};
+    return {
+        .round = run_.round,
+        .plan = works_.plan(),
+        .committed = showing_committed_,
+        .skipped = n.skip,
+        .spike = n.spike,
+        .step = run_.steps,
+        .samples = run_.samples,
+        .weight = n.all.weight,
+        .mean_loss = n.all.weight > 0 ? n.all.loss_sum / n.all.weight : 0,
+        .step_weight = run_.step_weight,
+        .step_loss = run_.step_weight > 0 ? run_.step_loss_sum / run_.step_weight : 0,
+        .gradient_norm = n.norm,
+        .clip_scale = n.clip,
+        .loss_scale = n.loss_scale,
+        .learning_rate_scale = rate_,
+        .micro_batches = flight_.micro_batches,
+        .first = schedule_->minimum(step_part::first),
+        .second = schedule_->minimum(step_part::second),
+        .compute_seconds = computation.computed.seconds(),
+        .communication_seconds = works_.times().seconds(),
+        .exposed_seconds = computation.exposed,
+        .bytes_sent = works_.bytes(),
+        .digest = flight_.digests_state ? std::optional(n.state_all.sum() + digest_of(run_.steps, run_.samples)) : std::nullopt,
+        .progress = progress_policy(),
+        .computing = computation.computed,
+        .communicating = works_.times()};
   }
 
   std::unique_ptr<schedule_in_use<works_type>> schedule_;
@@ -555,30 +847,43 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   // The trainer's side.
   loss_scaler scaler_;
-  std::vector<double> norms_;  // of the round that landed last
-  round_counts mine_;          // of the micro-batches since the last boundary
+  spike_watch spikes_;
+  std::uint64_t farthest_ = 0;  // step at which a spike was met
+  std::size_t rewinds_ = 0;     // since one was met farther on
+  std::vector<double> norms_;   // of the round that landed last
+  round_counts mine_;           // of the micro-batches since the last boundary
   std::size_t micro_batches_ = 0;
-  std::size_t next_round_ = 0;  // the round that starts next, or is in flight
+  std::uint64_t calls_ = 0;  // micro-batches, ever
+  run_counters run_;
+  std::uint64_t frozen_values_ = 0;  // how often they were set
   bool in_flight_ = false;
   bool quiet_ = true;  // the next launch must not move the trainer's spans
   bool showing_committed_ = true;
   bool showing_masters_ = true;  // the committed parameters exactly, not a copy that arrived as encoded differences
-  std::uint64_t steps_ = 0;      // updates committed
-  double samples_ = 0;           // weight committed
-  round_counts step_;            // of the rounds of the step so far, over all ranks
-  std::size_t skipped_in_a_row_ = 0, empty_in_a_row_ = 0, silent_steps_ = 0, idle_steps_ = 0;
-  bool had_gradients_ = false;
-  double seconds_of_[2] = {};  // of the last estimate and commit
   round_totals sums_;
   std::exception_ptr put_off_;  // thrown by the next call
 
+  // Saving.
+  state_copies<Storage> copies_;
+  std::unique_ptr<loaded_state<Storage>> loaded_;  // until `resume`
+
   // Of the round in flight, as the trainer's thread knows it.
-  bool sends_differences_ = false;  // parameters travel encoded
-  std::size_t carried_micro_batches_ = 0;
+  struct facts {
+    bool sends_differences = false;  // parameters travel encoded
+    bool digests_state = false, digests_shown = false;
+    bool compares = false;  // what the round before has digested
+    std::size_t micro_batches = 0;
+  };
+  facts flight_;
+  std::uint64_t good_round_ = 0;  // in which all ranks had the same parameters in use, as was found later
+  int trusted_ = 0;               // a rank that has the right parameters; -1: nobody knows
+  bool compared_ = false;         // the round that landed last has digested the parameters in use, for the next one to compare
   double rate_ = 1;
 
   works_type works_;  // its queue's threads use what is above
+  state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, layout_, shares_};
   membership<Backend> membership_{works_.backend()};
+  round_verdicts<Rule, Storage, Backend> verdicts_{works_, options_, habits_, membership_};
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE

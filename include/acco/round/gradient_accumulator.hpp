@@ -114,6 +114,8 @@ class gradient_accumulator {
   }
   /// Whether tensors lie apart: then there are no whole arrays.
   [[nodiscard]] bool lies_apart() const noexcept { return !apart_.empty(); }
+  /// Whether the parameters in use are the trainer's own arrays.
+  [[nodiscard]] bool adopted() const noexcept { return adopted_parameters_ != nullptr || lies_apart(); }
 
   /// Fills in this class's rows of the byte table.
   void count(memory_table& table) const noexcept {
@@ -237,6 +239,10 @@ class gradient_accumulator {
     for (tensor_apart const& each : apart_) Storage::copy(q, values.data() + each.offset, each.parameters, each.count);
     if (!lies_apart() && values.data() != parameters_) Storage::copy(q, values.data(), parameters_, values.size());
   }
+  /// Some of them, from `offset` of the layout on, within one tensor.
+  void put_parameters(queue& q, std::size_t offset, std::span<parameter_type const> values) {
+    Storage::copy(q, values.data(), const_cast<parameter_type*>(parameter_at(offset)), values.size());
+  }
   /// Copies them to `out`.
   void copy_parameters(queue& q, std::span<parameter_type> out) const {
     for (tensor_apart const& each : apart_) {
@@ -255,6 +261,27 @@ class gradient_accumulator {
       view.for_stretches(first, count,
                          [&](parameter_type const* from, std::size_t at, std::size_t n) { visit(offset + at, from, n); });
     });
+  }
+
+  /// The same of the parameters in use, wherever they lie.
+  template <class Visitor>
+  void for_slice_in_use(int rank, Visitor&& visit) const {
+    if (!lies_apart()) return for_slice(rank, static_cast<parameter_type const*>(parameters_), visit);
+    std::vector<parameter_type const*> places;
+    for (auto const& each : of_runs_) places.push_back(each.parameters);
+    const trainable_view<parameter_type> view{nullptr, runs_.data(), runs_.size(), places.data()};
+    shares_.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
+      view.for_stretches(first, count,
+                         [&](parameter_type const* from, std::size_t at, std::size_t n) { visit(offset + at, from, n); });
+    });
+  }
+  /// Into how many stretches a slice can be cut.
+  [[nodiscard]] std::size_t stretches() const noexcept { return runs_.size() + shares_.buckets(); }
+  /// Trainable elements, numbered without gaps, become the parameters in use.
+  void show(queue& q, parameter_type const* trainable) {
+    for (std::size_t k = 0; k < runs_.size(); ++k)
+      Storage::copy(q, trainable + runs_[k].first, lies_apart() ? of_runs_[k].parameters : parameters_ + runs_[k].offset,
+                    runs_[k].count);
   }
 
   /// Copies trainable elements, numbered without gaps, to where they lie in a buffer in the order of the layout.
@@ -288,7 +315,6 @@ class gradient_accumulator {
   [[nodiscard]] static gradient_type* gradients_in(parameter_type* memory) noexcept {
     return reinterpret_cast<gradient_type*>(memory);
   }
-  [[nodiscard]] bool adopted() const noexcept { return adopted_parameters_ != nullptr || lies_apart(); }
   /// Nothing behind the last element.
   [[nodiscard]] tensor_apart const* apart_at(std::size_t offset) const noexcept {
     const auto behind = std::upper_bound(apart_.begin(), apart_.end(), offset,

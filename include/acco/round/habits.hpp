@@ -17,6 +17,7 @@
 #include "acco/number/finite.hpp"
 #include "acco/options.hpp"
 #include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/state_copy.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {
 
@@ -69,7 +70,7 @@ class habit_watch {
     if (!on_) return;
     const std::size_t elements = layout_.trainable_size();
     for (std::size_t k = 0; k < count_; ++k) {
-      const std::size_t at = accumulator_.offset_of(somewhere(k, elements));
+      const std::size_t at = accumulator_.offset_of(somewhere(k, elements, random_of_parameters_));
       parameters_[k] = {at, number(*accumulator_.parameter_at(at))};
     }
   }
@@ -113,6 +114,38 @@ class habit_watch {
     content_ = has_content ? content_ + 1 : 0;
     if (marks && suspicious_ && has_content) begin_probe();
   }
+  /// What decides about marks, between a part and the next `rest`; and back again: a training that goes on marks what it would
+  /// have marked. `anew`: in another process, which does not know which tensors have had a gradient.
+  void keep(habit_numbers& to) const noexcept {
+    to = {};
+    if (!on_) return;
+    to.random = random_;
+    to.values = {suspicion_,
+                 stands_still_,
+                 static_cast<double>(ignored_),
+                 static_cast<double>(ignore_),
+                 static_cast<double>(verdicts_),
+                 static_cast<double>(flip_),
+                 static_cast<double>(parts_),
+                 suspicious_ ? 1.0 : 0.0};
+  }
+  void restore(habit_numbers const& from, bool anew) noexcept {
+    if (!on_ || from.random == 0) return;
+    const auto whole = [&](std::size_t k) {
+      return static_cast<std::size_t>(from.values[k] >= 0 && from.values[k] < 1e15 ? from.values[k] : 0);
+    };
+    random_ = from.random;
+    suspicion_ = from.values[0];
+    stands_still_ = from.values[1];
+    ignored_ = whole(2);
+    ignore_ = std::max<std::size_t>(whole(3), 1);
+    verdicts_ = whole(4);
+    flip_ = whole(5) % 2;
+    parts_ = whole(6);
+    suspicious_ = from.values[7] != 0;
+    probes_ = 0;
+    if (anew && parts_ >= silent_parts) unseen_.clear();  // it was looked for, and those that were seen are not known
+  }
   /// The training is about to come to rest, in the midst of a part perhaps: what was written to the parameters would be gone.
   void settle(error_place const& where) {
     if (!on_) return;
@@ -137,16 +170,17 @@ class habit_watch {
   }
 
   /// An element of the k-th of `count_` equal stretches.
-  [[nodiscard]] std::size_t somewhere(std::size_t k, std::size_t elements) noexcept {
-    random_ ^= random_ << 13U;
-    random_ ^= random_ >> 7U;
-    random_ ^= random_ << 17U;
+  [[nodiscard]] std::size_t somewhere(std::size_t k, std::size_t elements, std::uint64_t& random) const noexcept {
+    random ^= random << 13U;
+    random ^= random >> 7U;
+    random ^= random << 17U;
     const std::size_t begin = elements / count_ * k, end = k + 1 == count_ ? elements : elements / count_ * (k + 1);
-    return begin + static_cast<std::size_t>(random_ % (end - begin));
+    return begin + static_cast<std::size_t>(random % (end - begin));
   }
 
   void draw() noexcept {
-    for (std::size_t k = 0; k < count_; ++k) gradients_[k].at = accumulator_.offset_of(somewhere(k, layout_.trainable_size()));
+    for (std::size_t k = 0; k < count_; ++k)
+      gradients_[k].at = accumulator_.offset_of(somewhere(k, layout_.trainable_size(), random_));
     watches_idle_ = false;
   }
   void check_parameters(error_place const& where) const {
@@ -262,7 +296,7 @@ class habit_watch {
   std::size_t count_ = 0;  // of spots
   std::array<spot, most> parameters_{}, gradients_{};
   std::array<double, most> idle_{};
-  std::uint64_t random_ = 0x9e3779b97f4a7c15ULL;
+  std::uint64_t random_ = 0x9e3779b97f4a7c15ULL, random_of_parameters_ = random_;
   std::vector<std::size_t> unseen_;  // tensors that have had no gradient
   std::size_t parts_ = 0;
   std::size_t content_ = 0;  // micro-batches in the accumulator, as far as this knows; 0: it is empty

@@ -2,9 +2,11 @@
 // Which scale the trainer's loss has now, and which the gradients have that are on their way.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
+#include "acco/round/state_copy.hpp"
 #include "acco/schedule/loss_scaling.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -34,6 +36,20 @@ class loss_scaler {
     const double higher = next_ * how_->growth;
     next_ = higher > how_->most ? how_->most : higher;
     updates_ = 0;
+  }
+
+  void keep(run_numbers& in) const noexcept {
+    in.computing_scale = computing_;
+    in.next_scale = next_;
+    in.updates_in_a_row = updates_;
+  }
+  /// Within this one's limits; where the loss had no scale then, from the initial one on.
+  void restore(run_numbers const& from) noexcept {
+    if (!how_) return;
+    if (from.computing_scale <= 0) return;
+    computing_ = std::clamp(from.computing_scale, how_->least, how_->most);
+    next_ = std::clamp(from.next_scale, how_->least, how_->most);
+    updates_ = from.updates_in_a_row;
   }
 
  private:

@@ -2,14 +2,17 @@
 // The squares of the reduced gradients, of everything together or region by region, and what a round decides by them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
-#include "acco/options.hpp"
 #include "acco/round/decision.hpp"
+#include "acco/round/gradient_norm.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/storage/update_table.hpp"
 
@@ -70,7 +73,7 @@ class round_norms {
   }
   /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision.
   template <class Rule, class AllReduce>
-  void decide(queue& q, sharded_state<Storage, Rule>& state, round_numbers* n, std::size_t buckets, options const& chosen,
+  void decide(queue& q, sharded_state<Storage, Rule>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
               double loss_scale, AllReduce&& all_reduce) {
     double* all = nullptr;
     if (regions_.measured()) {
@@ -82,8 +85,8 @@ class round_norms {
       Storage::run(q, add_squares{n, squares_.there(), buckets});
       all_reduce(&n->squares_mine, &n->squares_all, 1);
     }
-    Storage::run(q, decide_step{n, loss_scale, chosen.clip_norm, chosen.raises(), table_.there(), regions_.size(), all,
-                                of_groups_.there(), decided_.there()});
+    Storage::run(q,
+                 decide_step{n, loss_scale, limits, table_.there(), regions_.size(), all, of_groups_.there(), decided_.there()});
   }
   /// What was decided, by region, for works that come later.
   [[nodiscard]] region_update const* decided() noexcept { return decided_.there(); }
@@ -91,6 +94,30 @@ class round_norms {
   void download(queue& q) {
     if (regions_.measured()) sums_.download(q);
   }
+  /// What a kept round had measured, and back again.
+  void keep(std::vector<double>& squares) const {
+    squares.clear();
+    for (std::size_t r = 0; regions_.measured() && r < regions_.size(); ++r) squares.push_back(this->squares(r));
+  }
+  void restore(queue& q, std::span<double const> squares) {
+    if (!regions_.measured() || squares.size() != regions_.size()) return;
+    for (std::size_t r = 0; r < regions_.size(); ++r) sums_[regions_.size() + r] = squares[r];
+    sums_.upload(q);
+  }
+
+  /// After a download, where regions are measured: the norms of the mean gradient of each group, or tensor, of which sums over so
+  /// much weight, times the loss's scale, were measured.
+  void tell(parameter_layout const& layout, norm_detail detail, double weight, std::span<double> norms) const noexcept {
+    std::fill(norms.begin(), norms.end(), 0.0);
+    const bool of_groups = detail == norm_detail::groups;
+    for (std::size_t k = 0; k < layout.tensor_count() && !of_groups; ++k) {
+      if (const std::size_t region = regions_.of_tensor(k); region != update_regions::none) norms[k] = squares(region);
+    }
+    for (std::size_t r = 0; r < regions_.size() && of_groups; ++r) norms[regions_[r].clips_with] += squares(r);
+    for (std::size_t g = 0; g < norms.size() && of_groups; ++g) norms[g] = norms[layout.clips_with(g)];
+    for (double& each : norms) each = weight > 0 ? gradient_norm(each, weight) : 0;
+  }
+
   /// After a download, where regions are measured: the squares of the summed gradients of one of them, over all ranks.
   [[nodiscard]] double squares(std::size_t region) const noexcept { return sums_[regions_.size() + region]; }
 

@@ -3,6 +3,7 @@
 // same rule, storage and backend share one engine, which is compiled once.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -31,7 +32,10 @@ class schedule_in_use {
   /// Whether the pace measures: then `measured` is called when a step is about to begin.
   [[nodiscard]] virtual bool measures() const = 0;
   virtual void measured(pace_seconds const& seconds) = 0;
-  /// Everything about the schedule on which the ranks must agree.
+  /// What such a pace has found, where it tells, and what it is to go on with.
+  [[nodiscard]] virtual std::array<double, 5> remember() const noexcept = 0;
+  virtual void remind(std::array<double, 5> const& of) noexcept = 0;
+  /// Everything about the schedule, as it was constructed, on which the ranks must agree.
   virtual void describe(description& into) const = 0;
 
   /// Tells the works how rounds may travel, before they allocate.
@@ -41,6 +45,10 @@ class schedule_in_use {
   /// Enqueues the works of the round that was carried, which has this plan and belongs to the `step`-th commit (from 1). Returns
   /// whether parameters travel as encoded differences.
   virtual bool enqueue(Works& works, round_plan const& plan, std::uint64_t step) const = 0;
+
+  /// Whether the parameters that a commit brings may differ from the masters, converted: they are a prediction, or come as
+  /// encoded differences.
+  [[nodiscard]] virtual bool commits_otherwise() const = 0;
 
   // What the engine derives from it.
 
@@ -96,7 +104,17 @@ class schedule_of final : public schedule_in_use<Works> {
   void measured([[maybe_unused]] pace_seconds const& seconds) override {
     if constexpr (measuring_pace<decltype(Schedule::pace)>) schedule_.pace.measured(seconds);
   }
-  void describe(description& into) const override { describe_schedule(into, schedule_); }
+  [[nodiscard]] std::array<double, 5> remember() const noexcept override {
+    if constexpr (requires { schedule_.pace.remember(); }) {
+      return schedule_.pace.remember();
+    } else {
+      return {};
+    }
+  }
+  void remind([[maybe_unused]] std::array<double, 5> const& of) noexcept override {
+    if constexpr (requires { schedule_.pace.remind(of); }) schedule_.pace.remind(of);
+  }
+  void describe(description& into) const override { describe_schedule(into, constructed_); }
 
   void add_wires(Works& works) const override {
     works.add_wire(estimate_);
@@ -119,6 +137,14 @@ class schedule_of final : public schedule_in_use<Works> {
     return enqueue_as(works, commit_);
   }
 
+  [[nodiscard]] bool commits_otherwise() const override {
+    if (encoding<typename commit_type::parameter_encoding>) return true;
+    for (std::size_t round = 0; round < period_.rounds(); ++round) {
+      if (round_plan const plan = schedule_.plan(round); commits(plan) && !shows_committed(plan)) return true;
+    }
+    return false;
+  }
+
  private:
   using estimate_type = decltype(estimate_wire(std::declval<Schedule const&>()));
   using commit_type = decltype(commit_wire(std::declval<Schedule const&>()));
@@ -130,6 +156,7 @@ class schedule_of final : public schedule_in_use<Works> {
   }
 
   Schedule schedule_;
+  Schedule constructed_ = schedule_;  // before its pace found anything
   schedule_period period_ = period_of(schedule_);
   estimate_type estimate_ = estimate_wire(schedule_);
   commit_type commit_ = commit_wire(schedule_);

@@ -17,6 +17,7 @@
 #include "acco/layout/update_regions.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/round/stagger.hpp"
+#include "acco/round/world_digest.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/update_table.hpp"
 
@@ -71,6 +72,13 @@ class sharded_state {
     Storage::convert(q, from, masters() + offset, count);
   }
 
+  /// At once, between the trainer's own computations: masters, in their own type, from host memory.
+  void put_masters(queue& q, std::size_t offset, master_type const* from, std::size_t count) {
+    Storage::copy(q, from, masters() + offset, count);
+  }
+  /// This rank's slice of the masters, or of their averages.
+  [[nodiscard]] master_type const* values(bool averaged) const noexcept { return averaged ? averages() : masters(); }
+
   /// Enqueues: the averages begin as the masters.
   void begin_averages(queue& q) {
     if (keeps_averages_) Storage::convert(q, static_cast<master_type const*>(masters()), averages(), shares_.slice_size());
@@ -79,6 +87,26 @@ class sharded_state {
   void average(queue& q, std::size_t bucket, bool const* wanted, double keep) {
     const std::size_t offset = shares_[bucket].offset;
     Storage::average(q, wanted, masters() + offset, averages() + offset, real(bucket), keep);
+  }
+  /// Calls visit(number, pointer) for the arrays of a state that it owns, in their order (state_copy.hpp).
+  template <class Visitor>
+  void for_arrays(Visitor&& visit) const {
+    visit(std::size_t{0}, masters());
+    for (std::size_t k = 0; k < Rule::slot_count; ++k) visit(1 + k, slot(k));
+    if (keeps_averages_) visit(std::size_t{1 + Rule::slot_count}, averages());
+  }
+  [[nodiscard]] std::size_t arrays() const noexcept { return 1 + Rule::slot_count + (keeps_averages_ ? 1 : 0); }
+  /// This rank's part of the state's digest, without the numbers (world_digest.hpp).
+  [[nodiscard]] std::uint64_t part_of_digest(queue& q) const {
+    std::uint64_t sum = 0;
+    for_arrays([&](std::size_t array, master_type const* values) {
+      shares_.for_shares(rank_, [&](std::size_t offset, std::size_t first, std::size_t count) {
+        Storage::visit_on_host(q, values + offset, count, [&](master_type const* from, std::size_t index, std::size_t n) {
+          sum += digest_of(from, n, key_of(first + index, array, arrays()));
+        });
+      });
+    });
+    return sum;
   }
   /// Enqueues the sums of squares of this rank's share of a bucket of the slice, block by block.
   void squares_of_blocks(queue& q, std::size_t bucket, sum_type const* slice, double* results) {
@@ -126,8 +154,7 @@ class sharded_state {
   /// Enqueues: this rank's share of a bucket = masters, or their averages, converted: the committed parameters.
   void show(queue& q, std::size_t bucket, replicated<parameter_type> out, bool averaged = false) const {
     const std::size_t offset = shares_[bucket].offset;
-    master_type const* const from = averaged ? averages() : masters();
-    Storage::convert(q, from + offset, share_of(bucket, out) + offset, real(bucket));
+    Storage::convert(q, values(averaged) + offset, share_of(bucket, out) + offset, real(bucket));
   }
 
   /// Real elements of the slice; the rest, up to the slice's size, is padding.

@@ -8,13 +8,20 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "acco/error.hpp"
+#include "acco/function_view.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
+#include "acco/round/state_copy.hpp"
 
 namespace ACCO_NAMESPACE {
+
+struct options;
+class state_keeper;
+class state_source;
 
 /// What `finish` does with a step of which no rank has all micro-batches: its second part is missing, or some of a part.
 enum class unfinished {
@@ -27,6 +34,12 @@ template <class Parameter, class Gradient>
 struct tensor_spans {
   std::span<Parameter const> parameters;
   std::span<Gradient> gradients;
+};
+
+/// How a training goes on from a state.
+enum class resumption {
+  exact,   ///< as if it had never stopped
+  at_rest  ///< like a training that has called `finish`: also under another schedule
 };
 
 /// Whose memory a stretch that is to be adopted overlaps.
@@ -43,6 +56,8 @@ class training_engine {
   virtual ~training_engine() = default;
 
   virtual void initialize(std::span<Parameter const> values) = 0;
+  /// From masters, in their own type (`shape`): read(offset, count, to) is called on rank 0, in the order of the layout.
+  virtual void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) = 0;
   /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, or this throws, nothing is claimed any more.
   [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) = 0;
   virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) = 0;
@@ -55,8 +70,11 @@ class training_engine {
   [[nodiscard]] virtual tensor_spans<Parameter, Gradient> tensor(std::size_t index) const noexcept = 0;
   virtual std::optional<round_report> accumulated(double weight, double loss_sum) = 0;
   virtual void finish(unfinished rest) = 0;
-  virtual void gather_committed(std::span<Parameter> out) = 0;
-  virtual void gather_average(std::span<Parameter> out) = 0;
+  virtual void gather(std::span<Parameter> out, weights which) = 0;
+  /// In the master's type: take(offset, count, from) is called on every rank, in the order of the layout.
+  virtual void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) = 0;
+  /// Nothing where no snapshot reaches: then nothing has changed.
+  virtual std::optional<rewound> rewind(std::uint64_t steps) = 0;
   virtual void sum_over_ranks(std::span<double> numbers) = 0;
   virtual void poll() = 0;
   [[nodiscard]] virtual double loss_scale() const noexcept = 0;
@@ -67,6 +85,39 @@ class training_engine {
   [[nodiscard]] virtual memory_table memory() const noexcept = 0;
   [[nodiscard]] virtual parameter_layout const& layout() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t state_digest() = 0;
+  [[nodiscard]] virtual std::uint64_t world_digest() = 0;
+
+  // For whoever keeps states (acco::checkpoint).
+
+  [[nodiscard]] virtual state_shape shape() const noexcept = 0;
+  [[nodiscard]] virtual partition shares() const noexcept = 0;
+  /// What this rank was constructed from, in lines "what = value".
+  [[nodiscard]] virtual std::vector<char> construction() const = 0;
+  [[nodiscard]] virtual options const& chosen() const noexcept = 0;
+  /// A tensor's parameters in use, to host memory. While nothing is in flight.
+  virtual void copy_parameters(std::size_t tensor, std::byte* to) = 0;
+  /// Which values the frozen tensors have: another number where they are others; 0 where they may change at any time, because
+  /// they are the trainer's own arrays.
+  [[nodiscard]] virtual std::uint64_t frozen_values() const noexcept = 0;
+  /// Every rank gets the root's. Collective; blocks.
+  virtual void broadcast(std::span<char> bytes, int root) = 0;
+  /// Who is told about cuts; the engine takes it over, also where it throws `usage_error` where the storage cannot be copied
+  /// from, `memory_error`.
+  virtual void attach(state_keeper* keeper) = 0;
+  /// Whether the storage can be copied from.
+  [[nodiscard]] virtual bool can_be_saved() const noexcept = 0;
+  [[nodiscard]] virtual state_keeper* keeper() noexcept = 0;
+  [[nodiscard]] virtual save_outcome const* saved() const noexcept = 0;
+  /// What `action` throws is thrown on every rank alike: nobody has to be told.
+  virtual void together(function_view<void()> action) = 0;
+  /// The first half of `initialize`: compares the ranks' construction, and allocates. Collective; blocks.
+  virtual void begin() = 0;
+  /// At rest: reads this rank's part of a state. What the source throws leaves nothing that `load` or `resume` would mind.
+  virtual void load(state_source& source) = 0;
+  /// After every rank's `load`: the state that was read is this training's. Returns its digest (`world_digest`). Collective;
+  /// blocks.
+  virtual std::uint64_t resume(resumption how) = 0;
+
   /// Tells the other ranks, at once, that this one ends, and why. Once.
   virtual void leave(std::string_view reason) noexcept = 0;
   /// Whether the error that ended the training was thrown by every rank alike: then `gather_committed` still works.

@@ -24,12 +24,16 @@
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/decision.hpp"
+#include "acco/round/digests.hpp"
 #include "acco/round/encoded_buffers.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/non_finite.hpp"
 #include "acco/round/norms.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/round/stagger.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/round/state_staging.hpp"
+#include "acco/round/world_digest.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/storage.hpp"
 
@@ -41,6 +45,15 @@ struct round_position {
   double samples = 0;       ///< weight committed
   double rate = 1;          ///< the learning rate's scale
   double loss_scale = 1;    ///< of the gradients that the round carries
+  double most_norm = 0;     ///< a norm beyond it is a spike; 0: none is
+};
+
+/// What is wanted of a round once it has been worked off.
+template <class Storage>
+struct round_end {
+  state_staging<Storage>* copies[2] = {};  ///< to which the state is copied
+  bool shown = false;                      ///< digests the parameters in use
+  bool state = false;                      ///< digests the state
 };
 
 /// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the slices they
@@ -108,6 +121,7 @@ class round_works {
     received_ = storage_.allocate(received_bytes(), stagger::reduced + 1);
     numbers_ = {storage_, 1};
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
+    digests_.allocate(storage_, layout_, state_, shares_, backend_.rank());
     Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
   }
 
@@ -154,11 +168,24 @@ class round_works {
     update_shares(wire.parameters);
     gather(wire.parameters);
   }
-  void end() {
+  void end(round_end<Storage> const& wanted) {
     queue_.on(lane::update);
     const queue_mark updated = queue_.mark();
     queue_.on(lane::network);
     queue_.after(updated);
+    if constexpr (digests<Storage>) {
+      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_);
+      if (wanted.state) {
+        round_numbers* const n = numbers_.there();
+        Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
+        all_reduce(n->state_mine.word, n->state_all.word, digest_words::count);
+      }
+    }
+    if constexpr (stages<Storage>) {
+      for (state_staging<Storage>* each : wanted.copies) {
+        if (each != nullptr) each->enqueue(queue_);
+      }
+    }
     numbers_.download(queue_);
     norms_.download(queue_);
     queue_.stamp([to = &times_.end](double now) { *to = now; });
@@ -172,6 +199,90 @@ class round_works {
   [[nodiscard]] time_interval times() const noexcept { return times_; }
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : bytes_; }
+
+  /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`: whether the
+  /// parameters in use, and those that arrive, do not follow from the masters.
+  template <class Copy>
+  void add_to(Copy& copy, state_shape const& shape, bool shows, bool arrives) const {
+    copy.shows = shows;
+    copy.arrives = arrives;
+    state_.for_arrays([&](std::size_t array, auto const* values) { copy.add(array, 0, values, shares_.slice_size()); });
+    if (shows) {
+      accumulator_.for_slice_in_use(backend_.rank(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+        copy.add(shape.shown(), offset, from, count);
+      });
+    }
+    if (!arrives) return;
+    for_buckets([&](std::size_t, bucket const& b) {
+      copy.add(shape.arriving(), b.offset, own(b, flight_.parameters()).data(), b.share);
+    });
+  }
+  /// A round that was worked off before: its plan, where its parameters are, and what it had come to.
+  void go_on(flight_type flight, round_plan const& plan, run_numbers const& from) {
+    carry(std::move(flight), plan);
+    completed_round const& last = from.last;
+    round_numbers& n = numbers_[0];
+    n = {};
+    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) n.counts_all[k] = last.counts[k];
+    n.all = summed_counts::read(n.counts_all);
+    n.all.saving = {};  // it has been heard
+    n.squares_all = last.squares;
+    n.step_weight = last.step_weight;
+    n.loss_scale = last.loss_scale;
+    n.norm = last.norm;
+    n.clip = last.clip;
+    n.apply = last.apply;
+    n.skip = last.skip;
+    n.spike = last.spike;
+    n.state_all = digest_words::of(last.digest);
+    queue_.after_computation();
+    numbers_.upload(queue_);
+    norms_.restore(queue_, last.measured);
+    queue_.wait();
+    times_ = {0, last.seconds};
+    has_sent(from.bytes_sent);
+    position_ = {from.run.steps, from.run.samples, last.rate, last.loss_scale};
+  }
+  /// The round in flight has sent so much up to now.
+  void has_sent(std::uint64_t bytes) noexcept {
+    bytes_ = bytes;
+    if constexpr (traits_of<Backend>.counts_bytes) sent_before_ = sent() - bytes;
+  }
+  /// What the round in flight has come to.
+  void keep(completed_round& last) const {
+    round_numbers const& n = numbers_[0];
+    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) last.counts[k] = n.counts_all[k];
+    last.squares = n.squares_all;
+    last.step_weight = n.step_weight;
+    last.loss_scale = n.loss_scale;
+    last.norm = n.norm;
+    last.clip = n.clip;
+    last.apply = n.apply;
+    last.skip = n.skip;
+    last.spike = n.spike;
+    last.digest = n.state_all.sum();
+    last.seconds = times_.seconds();
+    norms_.keep(last.measured);
+  }
+  /// Digests the parameters in use now; blocks.
+  void digest_shown() {
+    if constexpr (digests<Storage>) {
+      queue_.after_computation();
+      digests_.digest_shown(queue_, layout_, accumulator_);
+      queue_.wait();
+    }
+  }
+  /// What was found by a round that has been worked off, and was to digest them.
+  [[nodiscard]] std::uint64_t shown() const noexcept {
+    if constexpr (digests<Storage>) return digests_.shown(layout_);
+    return 0;
+  }
+  /// Every rank's shares of `whole`, in which this rank's own lie already. Collective; blocks.
+  void gather_shares(replicated<parameter_type> whole) {
+    queue_.on(lane::network);
+    for_buckets([&](std::size_t, bucket const& b) { all_gather(b, whole); });
+    queue_.wait();
+  }
 
   /// Brings the masters of all ranks, or their averages, into `whole`. Collective; blocks.
   void gather_masters(replicated<parameter_type> whole, bool averaged = false) {
@@ -195,6 +306,18 @@ class round_works {
     sum_over_ranks(all);
     raise_different_rates(all, position_.samples, queue_.place);
   }
+  /// Throws an error that names who has other parameters in use than the others; `trusted` becomes a rank that has the right
+  /// ones, or -1 where that cannot be told. Collective: every rank throws alike.
+  void raise_shown([[maybe_unused]] int& trusted) {
+    if constexpr (digests<Storage>) {
+      std::vector<std::uint64_t> mine;
+      for (std::size_t k = 0; k < layout_.tensor_count(); ++k) mine.push_back(digests_.shown(k));
+      raise_different_parameters(
+          mine, layout_, backend_.size(), queue_.place, trusted, [this](std::span<std::uint64_t> all, int root) {
+            broadcast_and_wait(queue_, backend_, std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
+          });
+    }
+  }
   /// Throws an error that names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such
   /// parameters, if its encoding refused them. Collective then: every rank has come here, and throws alike.
   void raise_non_finite() {
@@ -208,10 +331,10 @@ class round_works {
   }
 
  private:
-  /// At most: tasks, marks included, of a round's three sums, and of a bucket's reduction and gathering.
+  /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
-    return 21 + 3 * of_a_call + (11 + 2 * of_a_call) * buckets;
+    return 27 + 4 * of_a_call + (11 + 2 * of_a_call) * buckets;
   }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
@@ -340,17 +463,20 @@ class round_works {
   template <class Gradients>
   void decide() {
     round_numbers* const n = numbers_.there();
-    norms_.decide(queue_, state_, n, shares_.buckets(), options_, position_.loss_scale,
+    const norm_limits limits{options_.clip_norm, options_.raises(), position_.most_norm,
+                             options_.on_norm_spike == norm_spike::raise};
+    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale,
                   [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
     if (options_.raises()) {
       if constexpr (!encoding<Gradients>) {
         Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found,
                                  &n->first);
       }
-      Storage::run(queue_, stop_if_not_finite{n});
-    } else {
-      Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());
     }
+    const bool looks_for_spikes = limits.most > 0;
+    if (limits.raises || (looks_for_spikes && limits.raises_spike)) Storage::run(queue_, stop_if_refused{n});
+    if (!limits.raises || (looks_for_spikes && !limits.raises_spike))
+      Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());
   }
   /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
   void prepare_next() {
@@ -421,6 +547,7 @@ class round_works {
   encoded_buffers<Storage> encoded_;
   round_norms<Storage> norms_;
   sharded_state<Storage, Rule> state_;
+  round_digests<Storage> digests_;
   typename Storage::buffer reduced_, received_;
   typename Storage::template numbers<round_numbers> numbers_;
 

@@ -2,6 +2,8 @@
 // A pace that finds the split of a step by measuring.
 #pragma once
 
+#include <array>
+
 #include "acco/schedule/pace.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -40,6 +42,22 @@ struct auto_pace {
     least(found.least.estimate, now.estimate);
     least(found.least.commit, now.commit);
     if (found.steps == warm_up + measurements) found.second = best_second(micro_batches, found.least);
+  }
+
+  /// What it has found, as numbers that a checkpoint keeps: a run that goes on does not measure again.
+  [[nodiscard]] constexpr std::array<double, 5> remember() const noexcept {
+    return {static_cast<double>(found.steps), static_cast<double>(found.second), found.least.micro_batch, found.least.estimate,
+            found.least.commit};
+  }
+  /// What cannot be its own is left alone.
+  constexpr void remind(std::array<double, 5> const& of) noexcept {
+    const bool possible = of[0] >= 0 && of[0] <= warm_up + measurements && of[1] >= 0 && of[1] < micro_batches;
+    if (!possible) return;
+    found.steps = static_cast<unsigned>(of[0]);
+    found.second = static_cast<unsigned>(of[1]);
+    found.least.micro_batch = of[2];
+    found.least.estimate = of[3];
+    found.least.commit = of[4];
   }
 
   /// The length of the second part with which a step is shortest; of nearly equal ones the smallest.

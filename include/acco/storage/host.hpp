@@ -17,6 +17,7 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
+#include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -120,6 +121,27 @@ struct host_storage {
   }
   [[nodiscard]] host_buffer allocate(std::size_t bytes, std::size_t stagger) const {
     return {memory, allocation_size(bytes, stagger), stagger * host_buffer::alignment};
+  }
+
+  /// Room for a copy of state.
+  [[nodiscard]] host_buffer allocate_staging(std::size_t bytes) const { return allocate(bytes, 0); }
+  /// Enqueues copies to host memory. The pieces stay where they are until that is done.
+  static void stage(host_queue& queue, std::span<state_piece const> pieces) {
+    queue.enqueue([pieces] {
+      for (state_piece const& each : pieces) {
+        if (each.bytes != 0) std::memcpy(each.to, each.from, each.bytes);
+      }
+    });
+  }
+
+  /// Enqueues sums[k] = the digest of the pieces of this sum, for `count` sums. The pieces stay where they are until that is
+  /// done.
+  template <class T>
+  static void digest(host_queue& queue, std::span<digest_piece<T> const> pieces, unsigned long long* sums, std::size_t count) {
+    queue.enqueue([=] {
+      std::fill_n(sums, count, 0ULL);
+      for (digest_piece<T> const& each : pieces) sums[each.sum] += digest_of(each.values, each.count, each.key);
+    });
   }
 
   /// Between the trainer's own computations, at once: to[i] = 0.

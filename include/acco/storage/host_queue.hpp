@@ -43,7 +43,7 @@ struct queue_driver {
 /// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does not order
 /// them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and `rethrow` throw what
 /// it threw. All members but those of tasks belong to the one thread that owns the queue (the trainer's). A task is a trivially
-/// copyable function object of at most 96 bytes; `reserve` makes room, after which nothing is allocated. One that has a member
+/// copyable function object of at most 192 bytes; `reserve` makes room, after which nothing is allocated. One that has a member
 /// `dropped() noexcept` is told when it will not run.
 class host_queue {
  public:
@@ -90,7 +90,7 @@ class host_queue {
     static_assert(std::is_trivially_copyable_v<Task> && std::is_trivially_destructible_v<Task>,
                   "acco: a task captures pointers, views and numbers only");
     static_assert(sizeof(Task) <= slot::bytes && alignof(Task) <= alignof(std::max_align_t),
-                  "acco: a task holds at most 96 bytes");
+                  "acco: a task holds at most 192 bytes");
     lane_state& mine = of(current_);
     if (mine.submitted - mine.done() == mine.ring.size()) wait_for(mine, mine.submitted - mine.ring.size() + 1);
     slot& next = mine.ring[mine.submitted % mine.ring.size()];
@@ -189,7 +189,7 @@ class host_queue {
  private:
   static constexpr std::size_t usual_capacity = 64;
   struct slot {
-    static constexpr std::size_t bytes = 96;
+    static constexpr std::size_t bytes = 192;
     alignas(std::max_align_t) std::byte storage[bytes];
     progress (*run)(void*, bool drop);
     std::uint64_t needs;  // tasks of the other lane that must have ended

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: `any_optimizer::save` and `restore` work where this header is included. Component acco::checkpoint, which needs
+// nlohmann's JSON and xxHash. docs/checkpoints.md has the format and what is guaranteed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <ranges>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "acco/any_optimizer.hpp"
+#include "acco/checkpoint/disk.hpp"
+#include "acco/checkpoint/folder.hpp"
+#include "acco/checkpoint/manifest.hpp"
+#include "acco/checkpoint/model_file.hpp"
+#include "acco/checkpoint/model_writer.hpp"
+#include "acco/checkpoint/plan.hpp"
+#include "acco/checkpoint/reader.hpp"
+#include "acco/checkpoint/writer.hpp"
+#include "acco/error.hpp"
+#include "acco/options.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/round/training_engine.hpp"
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// What a trainer goes on with.
+struct restored {
+  std::string path;                              ///< of the checkpoint
+  std::uint64_t step = 0;                        ///< updates committed in it, the one that has not been reported yet included
+  double samples = 0;                            ///< weight committed in it, likewise
+  std::uint64_t digest = 0;                      ///< `world_digest()` of it, and of this training now
+  int ranks = 0;                                 ///< that there were
+  bool exact = false;                            ///< whether the training goes on as if it had never stopped: as many ranks, and
+                                                 ///< nothing changed (of a learning rate its first value is compared)
+  std::vector<std::byte> trainer;                ///< this rank's own, where the ranks are as many as then
+  std::vector<std::vector<std::byte>> trainers;  ///< every rank's of then
+  double last_weight = 0, last_loss = 0;         ///< what the report told that the call returned which was cut, after `position`
+                                                 ///< had been asked: weight and mean loss of its round. Weight 0: none
+  std::vector<std::string> skipped;              ///< newer checkpoints that could not be read, and why; known to rank 0
+
+  /// The trainer's own as what it was, where it was a trivially copyable value. Throws `usage_error` where it was none of that
+  /// size: there was no `position`, or it was another rank count's.
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] T position() const {
+    return value_of<T>(trainer, "this rank's");
+  }
+  /// The same of a rank of then, 0 to `ranks` - 1: where the ranks were others.
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] T position(std::size_t rank) const {
+    return value_of<T>(rank < trainers.size() ? std::span<std::byte const>(trainers[rank]) : std::span<std::byte const>(),
+                       "that rank's");
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] T value_of(std::span<std::byte const> bytes, char const* whose) const {
+    if (bytes.size() != sizeof(T)) {
+      throw usage_error({}, text("the checkpoint holds ", bytes.size(), " bytes of ", whose, " trainer, not ", sizeof(T)),
+                        text("Ask for the type that save's position returned. There were ", ranks,
+                             " ranks: position<T>(rank) and restored::trainers have what each of them kept"));
+    }
+    T value;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+};
+
+/// What may differ between the checkpoint and the training that goes on with it. The tensors, the types, the rule's name and
+/// whether averages are kept may not.
+enum class changes {
+  none,     ///< nothing but what looks on or keeps copies (docs/checkpoints.md): the first line that differs is named
+  allowed,  ///< hyperparameters, options, the schedule. Under another schedule the training begins at rest, as after `finish`
+};
+
+/// The calls behind `any_optimizer::save`, `restore`, `save_model`, and `initialize` from a model file.
+template <class Optimizer>
+struct checkpoints_need_acco_checkpoint_hpp {
+  using engine = training_engine<typename Optimizer::parameter_type, typename Optimizer::gradient_type>;
+
+  template <class Position>
+  static void save(Optimizer& training, std::string_view run, Position&& position) {
+    engine& on = *training.engine_;
+    std::string folder;
+    try {
+      folder = checkpoints::plain_path(run);
+    } catch (std::filesystem::filesystem_error const& e) {
+      throw usage_error(on.place(), text("save: '", run, "' is no folder's name: ", std::string_view(e.what())),
+                        text("Give the folder of a run: it is made where it is not there"));
+    }
+    if (on.keeper() == nullptr) attach(on, "", 0);
+    std::function<std::vector<std::byte>()> asked;
+    if constexpr (!std::is_same_v<std::remove_cvref_t<Position>, nothing_of_the_trainer>)
+      asked = [ask = std::forward<Position>(position)]() mutable { return bytes_of(ask()); };
+    static_cast<checkpoints::writer&>(*on.keeper()).ask(std::move(folder), std::move(asked));
+  }
+
+  /// The problem, on every rank; or nothing.
+  static std::string save_model(engine& on, std::string_view path, weights which) {
+    std::unique_ptr<model_writer> file;
+    std::string problem;
+    const auto tried = [&](auto&& action) {
+      try {
+        if (on.place().rank == 0 && problem.empty()) action();
+      } catch (std::exception const& e) {
+        problem = words_of(e);
+        file.reset();
+      }
+    };
+    tried([&] {
+      std::vector<tensor_to_write> tensors;
+      for (std::size_t k = 0; k < on.layout().tensor_count(); ++k) {
+        auto const each = on.layout()[k];
+        tensors.push_back({std::string(each.name), {each.shape.begin(), each.shape.end()}, on.shape().master});
+      }
+      std::vector<std::pair<std::string, std::string>> const about{
+          {"format", "pt"},
+          {"step", std::to_string(on.steps())},
+          {"weights", which == weights::average ? "average" : "committed"}};
+      file = std::make_unique<model_writer>(std::string(path), tensors, about);
+    });
+    const auto take = [&](std::size_t, std::size_t count, std::byte const* from) {
+      tried([&] { file->append({from, count * size_of(on.shape().master)}); });
+    };
+    on.gather_masters(take, which);
+    tried([&] { file->commit(); });
+    share(on, problem, 0);
+    return problem;
+  }
+  /// The names of the tensors in the file that the layout has not.
+  static std::vector<std::string> initialize(engine& on, model_file const& from) {
+    auto const& layout = on.layout();
+    std::map<std::string, int, std::less<>> known;
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      auto const each = layout[k];
+      model_tensor const* const found = from.find(each.name);
+      known[std::string(each.name)] = 1;
+      const auto extents = [](auto const& shape) {
+        std::string words = "[";
+        for (auto const extent : shape) words += (words.size() == 1 ? "" : ", ") + std::to_string(extent);
+        return words + "]";
+      };
+      if (found == nullptr || !std::ranges::equal(found->shape, each.shape)) {
+        throw checkpoint_error(on.place(),
+                               found == nullptr ? text(from.path(), " has no tensor '", each.name, "', which the layout has")
+                                                : text(from.path(), ": tensor '", each.name, "' has the shape ",
+                                                       extents(found->shape), ", in the layout it has ", extents(each.shape)),
+                               text("Name the layout's tensors as the file does, and give them its shapes"));
+      }
+    }
+    on.initialize_from([&](std::size_t offset, std::size_t count, std::byte* to) {
+      while (count != 0) {
+        auto const tensor = layout.at_offset(offset);
+        const std::size_t first = offset - tensor.offset, n = std::min(count, tensor.size - first);
+        if (on.shape().master == element_type::float64) {
+          from.read(tensor.name, first, std::span(reinterpret_cast<double*>(to), n));
+        } else {
+          from.read(tensor.name, first, std::span(reinterpret_cast<float*>(to), n));
+        }
+        offset += n;
+        count -= n;
+        to += n * size_of(on.shape().master);
+      }
+    });
+    std::vector<std::string> others;
+    for (model_tensor const& each : from.tensors()) {
+      if (known.find(each.name) == known.end()) others.push_back(each.name);
+    }
+    return others;
+  }
+
+  template <class Changes>
+  static restored restore(engine& on, std::string_view from, Changes const& wanted) {
+    changes allowed = changes::none;
+    if constexpr (std::is_same_v<Changes, changes>) allowed = wanted;
+    const int rank = on.place().rank;
+    restored found;
+    candidates all(from);
+    for (;;) {
+      std::string problem, path;
+      try {
+        if (rank == 0) path = all.next(found.skipped);
+      } catch (std::exception const& e) {
+        problem = words_of(e);
+      }
+      share(on, path, 0);
+      if (path.empty()) {
+        if (problem.empty()) problem = found.skipped.empty() ? "there is none" : found.skipped.front();
+        if (found.skipped.size() > 1)
+          problem += "; and " + std::to_string(found.skipped.size() - 1) + " more that cannot be read";
+        share(on, problem, 0);
+        on.together([&] {
+          throw checkpoint_error(on.place(), text("no whole checkpoint in ", from, ": ", problem),
+                                 text("Give the folder of a run, or of one checkpoint; a run that begins calls initialize"));
+        });
+      }
+      problem = try_one(on, path, allowed, found);
+      if (problem.empty()) return found;
+      if (rank == 0) found.skipped.push_back(problem);
+    }
+  }
+
+ private:
+  /// The checkpoints that a path leads to, each once, the newest first. A training may be saving there meanwhile: what is deleted
+  /// before it could be read has a newer one beside it.
+  class candidates {
+   public:
+    explicit candidates(std::string_view from) : from_(from) {}
+    /// Empty: there is none that has not been given. What cannot be read is told to `skipped`. Throws where the folder cannot be
+    /// listed, and what is no path.
+    std::string next(std::vector<std::string>& skipped) {
+      const std::string path = checkpoints::plain_path(from_);
+      std::error_code unknown;
+      if (std::filesystem::exists(path + "/" + std::string(checkpoints::manifest_name), unknown))
+        return given_.insert(path).second ? path : "";
+      for (;;) {
+        const std::vector<std::string> names = checkpoints::names_in(path);
+        std::vector<std::string> passed;
+        const std::vector<std::string> all = checkpoints_in(path, &passed);
+        for (std::string const& each : passed) {
+          if (told_.insert(each).second) skipped.push_back(each);
+        }
+        for (std::string const& each : all) {
+          if (given_.insert(each).second) return each;
+        }
+        if (checkpoints::names_in(path) == names) return "";
+      }
+    }
+
+   private:
+    std::string from_;
+    std::set<std::string> given_, told_;
+  };
+  /// What it says, without the library's name, to be said in another's words.
+  static std::string words_of(std::exception const& e) {
+    const std::string_view words = e.what();
+    return std::string(words.starts_with("acco: ") ? words.substr(6) : words);
+  }
+  template <class Given>
+  static std::vector<std::byte> bytes_of(Given const& given) {
+    if constexpr (std::ranges::contiguous_range<Given const>) {
+      static_assert(std::is_trivially_copyable_v<std::ranges::range_value_t<Given const>>,
+                    "acco: save's position returns a trivially copyable value, or a contiguous range of them");
+      const auto bytes = std::as_bytes(std::span(std::ranges::data(given), std::ranges::size(given)));
+      return {bytes.begin(), bytes.end()};
+    } else {
+      static_assert(std::is_trivially_copyable_v<Given>,
+                    "acco: save's position returns a trivially copyable value, or a contiguous range of them");
+      std::vector<std::byte> bytes(sizeof(Given));
+      std::memcpy(bytes.data(), &given, sizeof given);
+      return bytes;
+    }
+  }
+  static void attach(engine& on, std::string const& run, std::uint64_t restarts) {
+    demand_names(on.layout(), on.place());
+    checkpoints::writer_setting setting{
+        .layout = on.layout(),
+        .construction = checkpoints::lines_of(on.construction()),
+        .shape = on.shape(),
+        .rank = on.place().rank,
+        .ranks = on.shares().ranks(),
+        .keep = on.chosen().keep_checkpoints,
+        .deadline = on.chosen().deadline,
+        .run = run,
+        .restarts = restarts,
+        .frozen =
+            [&on](std::size_t tensor, std::vector<std::byte>& to) {
+              const std::size_t at = to.size();
+              to.resize(at + on.layout()[tensor].size * sizeof(typename Optimizer::parameter_type));
+              on.copy_parameters(tensor, to.data() + at);
+            },
+        .frozen_values = [&on] { return on.frozen_values(); },
+        .on = &checkpoints::calls_of_rank(on.place().rank)};
+    on.attach(new checkpoints::writer(std::move(setting)));
+  }
+  /// Names that a safetensors file can have.
+  static void demand_names(parameter_layout const& layout, error_place const& where) {
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      std::string_view const name = layout[k].name;
+      const bool utf8 = nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore) ==
+                        nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      if (utf8 && name != "__metadata__") continue;
+      throw usage_error(where,
+                        text("tensor ", k, " of the layout cannot be saved: its name ",
+                             utf8 ? "is __metadata__, which safetensors files have for themselves" : "is not UTF-8"),
+                        text("Give it another name in the layout"));
+    }
+  }
+  /// Every rank gets the root's words. Collective.
+  static void share(engine& on, std::string& words, int root) {
+    std::uint64_t size = words.size();
+    char length[sizeof size];
+    std::memcpy(length, &size, sizeof size);
+    on.broadcast(length, root);
+    std::memcpy(&size, length, sizeof size);
+    words.resize(size);
+    on.broadcast(words, root);
+  }
+  /// The first rank's words that are not empty, on every rank. Collective.
+  static std::string first_of(engine& on, std::string words) {
+    const auto ranks = static_cast<std::size_t>(on.shares().ranks());
+    std::vector<double> has(ranks, 0.0);
+    has[static_cast<std::size_t>(on.place().rank)] = words.empty() ? 0 : 1;
+    on.sum_over_ranks(has);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (has[rank] == 0) continue;
+      share(on, words, static_cast<int>(rank));
+      return words;
+    }
+    return "";
+  }
+
+  /// Why this training cannot go on from it; empty: it can.
+  static std::string difference(engine& on, checkpoints::manifest const& m, changes allowed, bool& same_schedule) {
+    const std::vector<std::string> mine = checkpoints::lines_of(on.construction());
+    const auto told = [](std::vector<std::string> const& lines, std::size_t k) {
+      return k < lines.size() ? "'" + lines[k] + "'" : "nothing more";
+    };
+    const auto schedule = [](std::vector<std::string> const& lines) {
+      std::vector<std::string> found;
+      for (std::string const& line : lines) {
+        if (line.starts_with("acco = ")) break;
+        found.push_back(line);
+      }
+      return found;
+    };
+    const auto must = [&](std::vector<std::string> const& lines) {
+      std::vector<std::string> found;
+      for (std::string const& line : lines) {
+        for (char const* const what : {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ",
+                                       "layout: extent = ", "layout: group.frozen = ", "layout: group = "}) {
+          if (line.starts_with(what)) found.push_back(line);
+        }
+      }
+      return found;
+    };
+    const auto all = [](std::vector<std::string> const& lines) {
+      std::vector<std::string> found;
+      for (std::string const& line : lines) {  // but for the library's version, and for what looks on, or keeps copies
+        bool looks_on = false;
+        for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
+                                       "options.digest_every = "})
+          looks_on = looks_on || line.starts_with(what);
+        if (!looks_on) found.push_back(line);
+      }
+      return found;
+    };
+    same_schedule = schedule(mine) == schedule(m.construction);
+    auto const a = allowed == changes::allowed ? must(m.construction) : all(m.construction);
+    auto const b = allowed == changes::allowed ? must(mine) : all(mine);
+    for (std::size_t k = 0; k < a.size() || k < b.size(); ++k) {
+      if (k < a.size() && k < b.size() && a[k] == b[k]) continue;
+      return "the checkpoint has " + told(a, k) + ", this training has " + told(b, k);
+    }
+    const state_shape shape = on.shape();
+    if (shape.slots != m.shape.slots || shape.averages != m.shape.averages)
+      return "the checkpoint has " + std::to_string(m.shape.owned()) + " arrays a parameter, this training has " +
+             std::to_string(shape.owned());
+    return "";
+  }
+  /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
+  /// another training's.
+  static std::string try_one(engine& on, std::string const& path, changes allowed, restored& found) {
+    const int rank = on.place().rank;
+    checkpoints::manifest m;
+    std::string problem, other;
+    bool same_schedule = true;
+    try {
+      m = checkpoints::manifest_of(path);
+      other = difference(on, m, allowed, same_schedule);
+      if (other.empty()) {
+        checkpoints::reader source(path, m, on.layout(), rank);
+        const bool same_ranks = m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+        if (!same_ranks) source.forget_rank();
+        found.trainers.clear();
+        for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source.trainer(k));
+        found.trainer = same_ranks ? found.trainers[static_cast<std::size_t>(rank)] : std::vector<std::byte>();
+        on.load(source);
+      }
+    } catch (usage_error const&) {  // no checkpoint's fault
+      throw;
+    } catch (std::exception const& e) {
+      problem = words_of(e);
+    }
+    problem = first_of(on, problem);
+    if (!problem.empty()) return problem;
+    other = first_of(on, other);
+    if (!other.empty()) {
+      const bool may = allowed == changes::none && difference(on, m, changes::allowed, same_schedule).empty();
+      on.together([&] {
+        throw checkpoint_error(
+            on.place(), text(path, " is another training's: ", other),
+            may ? text("Construct the optimizer as it was, or pass acco::changes::allowed to restore where the change is meant")
+                : text("Construct the optimizer as it was; weights alone come from its master.safetensors (initialize with a "
+                       "model_file)"));
+      });
+    }
+    found.digest = on.resume(same_schedule ? resumption::exact : resumption::at_rest);
+    found.path = path;
+    found.step = m.numbers.steps();
+    found.samples = m.numbers.samples();
+    found.ranks = static_cast<int>(m.ranks.size());
+    bool ignored = false;
+    const bool unchanged = allowed == changes::none || difference(on, m, changes::none, ignored).empty();
+    found.exact = unchanged && m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+    if (m.numbers.completed && same_schedule) {
+      const bool landed = on.steps() != m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
+      found.last_weight = landed ? m.numbers.last.counts[0] : m.numbers.run.step_weight;
+      const double sum = landed ? m.numbers.last.counts[1] : m.numbers.run.step_loss_sum;
+      found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
+    }
+    if (found.digest != m.digest)
+      return path + ": its digest is " + checkpoints::hex(m.digest) + ", and what was read from it has " +
+             checkpoints::hex(found.digest);
+    // Another training than the one that was is another run: it deletes none of that one's.
+    if (on.can_be_saved()) attach(on, unchanged ? m.run : "", unchanged ? m.restarts + 1 : 0);
+    return "";
+  }
+};
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which files a state becomes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "acco/checkpoint/tensor_file.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE::checkpoints {
+
+inline constexpr std::string_view frozen_name = "frozen.safetensors";
+
+/// The file of an array of the state; `rule` is the name of the rule.
+[[nodiscard]] inline std::string file_of_array(std::size_t array, state_shape const& shape, std::string_view rule) {
+  if (array == 0) return "master.safetensors";
+  if (array == shape.shown()) return "shown.safetensors";
+  if (array == shape.arriving()) return "arriving.safetensors";
+  if (array > shape.slots) return "average.safetensors";
+  std::string name;
+  for (const char c : rule) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    name += plain ? c : '_';
+  }
+  return (name.empty() ? "rule" : name) + "." + std::to_string(array - 1) + ".safetensors";
+}
+
+/// What every tensor file says of itself.
+[[nodiscard]] inline std::vector<std::pair<std::string, std::string>> about_of(std::string const& run, std::uint64_t step) {
+  return {{"format", "acco-checkpoint 1"}, {"run", run}, {"step", std::to_string(step)}};
+}
+/// The file of one array.
+[[nodiscard]] inline tensor_file file_for(std::size_t array, state_shape const& shape, std::string_view rule,
+                                          parameter_layout const& layout, std::string const& run, std::uint64_t step) {
+  tensor_file file{file_of_array(array, shape, rule), tensors_of(layout, false, shape.type(array)), {}};
+  file.header = header_of(file.tensors, about_of(run, step));
+  return file;
+}
+[[nodiscard]] inline tensor_file file_for_frozen(state_shape const& shape, parameter_layout const& layout, std::string const& run,
+                                                 std::uint64_t step) {
+  tensor_file file{std::string(frozen_name), tensors_of(layout, true, shape.parameter), {}};
+  file.header = header_of(file.tensors, about_of(run, step));
+  return file;
+}
+
+/// The value of a line "what = value" among lines.
+[[nodiscard]] inline std::string value_of(std::vector<std::string> const& lines, std::string_view what) {
+  for (std::string const& line : lines) {
+    if (line.size() > what.size() + 3 && line.starts_with(what) && line.compare(what.size(), 3, " = ") == 0)
+      return line.substr(what.size() + 3);
+  }
+  return "";
+}
+[[nodiscard]] inline std::vector<std::string> lines_of(std::vector<char> const& text) {
+  std::vector<std::string> lines(1);
+  for (const char c : text) c == '\n' ? lines.emplace_back() : lines.back() += c;
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+}  // namespace ACCO_NAMESPACE::checkpoints

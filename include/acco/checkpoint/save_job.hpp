@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// One save, as the threads of one rank share it: what is to be written, and whether that still has a purpose.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "acco/checkpoint/disk.hpp"
+#include "acco/checkpoint/folder.hpp"
+#include "acco/checkpoint/plan.hpp"
+#include "acco/checkpoint/tensor_file.hpp"
+#include "acco/clock.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE::checkpoints {
+
+/// What a writer knows of its training.
+struct writer_setting {
+  parameter_layout layout;
+  std::vector<std::string> construction;
+  state_shape shape;
+  int rank = 0, ranks = 1;
+  std::size_t keep = 2;   ///< checkpoints
+  double deadline = 600;  ///< seconds that a rank waits for rank 0's folder, and rank 0 for the others' parts
+  std::string run;        ///< of a run that was restored; else the session names it
+  std::uint64_t restarts = 0;
+  std::function<void(std::size_t tensor, std::vector<std::byte>& to)> frozen;  ///< appends a frozen tensor; called at a cut
+  std::function<std::uint64_t()> frozen_values;  ///< which values they have (`training_engine::frozen_values`); likewise
+  system_calls* on = nullptr;
+};
+
+/// What the trainer's thread hands over at a cut. The writing thread's from `taken` until nothing is being written.
+struct save_job {
+  state_view copy{nullptr, {}, partition(0, 1), 0, {}, false, false};
+  std::string run;      ///< its folder
+  std::string session;  ///< of rank 0, in hexadecimal digits
+  std::string problem;  ///< why this rank has nothing to write
+  std::uint64_t number = 0;
+  std::vector<std::byte> trainer;
+  std::vector<std::byte> frozen;    ///< on rank 0: all frozen tensors; kept from save to save while they do not change
+  std::uint64_t frozen_values = 0;  ///< which values they had
+  bool has_trainer = false;
+  double began = 0;
+
+  /// Where all ranks write, until it gets its name.
+  [[nodiscard]] std::string folder() const {
+    return run + "/" + std::string(saving_prefix) + session + "-" + std::to_string(number);
+  }
+  [[nodiscard]] std::string run_id(writer_setting const& of) const { return of.run.empty() ? session : of.run; }
+  [[nodiscard]] bool has(writer_setting const& of, std::size_t array) const {
+    if (array < of.shape.owned()) return true;
+    return array == of.shape.shown() ? copy.shows : copy.arrives;
+  }
+  /// All tensor files of the checkpoint, the frozen one last.
+  [[nodiscard]] std::vector<tensor_file> files(writer_setting const& of) const {
+    std::vector<tensor_file> all;
+    const std::uint64_t step = copy.numbers->steps();
+    const std::string rule = value_of(of.construction, "rule");
+    for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
+      if (has(of, array)) all.push_back(file_for(array, of.shape, rule, of.layout, run_id(of), step));
+    }
+    if (of.layout.trainable_size() != of.layout.size()) all.push_back(file_for_frozen(of.shape, of.layout, run_id(of), step));
+    return all;
+  }
+};
+
+/// Not this rank's problem: it leaves no words of it, for they would stand before those of the rank whose problem it is.
+struct anothers_problem : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// What the writing thread asks while it works: whether anybody still waits for it. Any thread may call any member.
+class purpose {
+ public:
+  /// Another save begins.
+  void begin() noexcept { abandoned_ = false; }
+  /// The ranks have been told that this save has failed.
+  void abandon() noexcept { abandoned_ = true; }
+  /// The optimizer ends, and nobody tells the ranks anything any more.
+  void end() noexcept { ended_ = steady_seconds(); }
+
+  void go_on() const {
+    if (abandoned_) throw anothers_problem("it was abandoned, because another rank failed");
+  }
+  /// Waits for what another rank makes in the job's folder; throws at the time given, or when the save is abandoned.
+  void wait_for(std::string const& path, int rank, char const* what, double until, save_job const& job) const {
+    const double begin = steady_seconds();
+    for (auto nap = std::chrono::microseconds(200);; nap = std::min(nap * 2, std::chrono::microseconds(50'000))) {
+      go_on();
+      std::error_code unknown;
+      if (std::filesystem::exists(path, unknown)) return;
+      const double now = steady_seconds(), ended = ended_;
+      if (now > std::min(until, ended + grace)) {
+        char waited[32];
+        std::snprintf(waited, sizeof waited, "%.1f", now - begin);
+        throw std::runtime_error(
+            "rank " + std::to_string(rank) + " has not " + what + " within " + waited + " s" +
+            (ended != never ? ", and the training has ended" : ": is " + job.run + " one folder for all ranks?"));
+      }
+      std::this_thread::sleep_for(nap);
+    }
+  }
+
+ private:
+  static constexpr double grace = 10;  ///< seconds for the others' parts, when this optimizer ends without `finish`
+  static constexpr double never = std::numeric_limits<double>::infinity();
+
+  std::atomic<bool> abandoned_{false};
+  std::atomic<double> ended_{never};
+};
+
+}  // namespace ACCO_NAMESPACE::checkpoints

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Digests that works of a round compute: of the parameters in use, which every rank has, and of this rank's part of the state.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/sharded_state.hpp"
+#include "acco/round/world_digest.hpp"
+#include "acco/storage/state_piece.hpp"
+#include "acco/storage/storage.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// A storage whose works can digest arrays. With others, parameters are not compared between ranks, and `options::digest_every`
+/// is refused.
+template <class Storage>
+concept digests = requires(typename Storage::queue& q, std::span<digest_piece<typename Storage::parameter_type> const> parameters,
+                           std::span<digest_piece<typename Storage::master_type> const> masters, unsigned long long* sums) {
+  Storage::digest(q, parameters, sums, std::size_t{});
+  Storage::digest(q, masters, sums, std::size_t{});
+};
+
+/// Owns the sums. The trainer's thread calls all members; what they enqueue has been read when the queue is idle.
+template <class Storage>
+class round_digests {
+ public:
+  using queue = typename Storage::queue;
+  using parameter_type = typename Storage::parameter_type;
+  using master_type = typename Storage::master_type;
+
+  template <class Rule>
+  void allocate(Storage const& storage, parameter_layout const& layout, sharded_state<Storage, Rule> const& state,
+                partition const& shares, int rank) {
+    of_tensors_ = {storage, layout.tensor_count()};
+    of_state_ = {storage, 1};
+    shown_.reserve(layout.tensor_count());
+    const std::size_t arrays = state.arrays();
+    state.for_arrays([&](std::size_t array, master_type const* values) {
+      shares.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
+        state_.push_back({values + offset, count, key_of(first, array, arrays), 0});
+      });
+    });
+  }
+
+  /// Enqueues the digests of the parameters in use, tensor by tensor: the parts of element i of the layout have the number i + 1.
+  void digest_shown(queue& q, parameter_layout const& layout, gradient_accumulator<Storage> const& accumulator) {
+    shown_.clear();
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      if (auto const each = layout[k]; each.size != 0)
+        shown_.push_back({accumulator.parameter_at(each.offset), each.size, {each.offset + 1, 1}, k});
+    }
+    Storage::digest(q, std::span<digest_piece<parameter_type> const>(shown_), of_tensors_.there(), layout.tensor_count());
+    of_tensors_.download(q);
+  }
+  /// Enqueues the digest of this rank's part of the state; where works find it.
+  unsigned long long const* digest_state(queue& q) {
+    Storage::digest(q, std::span<digest_piece<master_type> const>(state_), of_state_.there(), 1);
+    return of_state_.there();
+  }
+
+  /// What `digest_shown` has found: of a tensor, and of everything.
+  [[nodiscard]] std::uint64_t shown(std::size_t tensor) const noexcept { return of_tensors_[tensor]; }
+  [[nodiscard]] std::uint64_t shown(parameter_layout const& layout) const noexcept {
+    std::uint64_t sum = 0;
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) sum += of_tensors_[k];
+    return sum;
+  }
+
+ private:
+  typename Storage::template numbers<unsigned long long> of_tensors_, of_state_;
+  std::vector<digest_piece<parameter_type>> shown_;  // of the round in flight
+  std::vector<digest_piece<master_type>> state_;
+};
+
+/// Of a storage that cannot.
+template <class Storage>
+  requires(!digests<Storage>)
+class round_digests<Storage> {
+ public:
+  template <class... Any>
+  void allocate(Any const&...) {}
+};
+
+/// Which of the ranks' digests, by rank, are not those of most of them.
+struct odd_ranks {
+  std::vector<std::size_t> ranks;  ///< empty: all are alike
+  bool majority = false;           ///< whether more than half of the ranks agree: then these are the others; else they are all
+};
+[[nodiscard]] inline odd_ranks odd_among(std::span<std::uint64_t const> digests) {
+  std::uint64_t usual = 0;
+  std::size_t most = 0;
+  for (const std::uint64_t each : digests) {
+    std::size_t alike = 0;
+    for (const std::uint64_t other : digests) alike += other == each ? 1 : 0;
+    if (alike > most) {
+      most = alike;
+      usual = each;
+    }
+  }
+  odd_ranks found;
+  if (most == digests.size()) return found;
+  found.majority = 2 * most > digests.size();
+  for (std::size_t rank = 0; rank < digests.size(); ++rank) {
+    if (!found.majority || digests[rank] != usual) found.ranks.push_back(rank);
+  }
+  return found;
+}
+
+/// Throws an error that names a tensor, and the ranks whose parameters in use differ there. `mine` has this rank's digest of each
+/// tensor; `broadcast(numbers, root)` gives every rank the root's. Collective: every rank throws alike.
+template <class Broadcast>
+[[noreturn]] void raise_different_parameters(std::vector<std::uint64_t> const& mine, parameter_layout const& layout, int ranks,
+                                             error_place where, int& trusted, Broadcast&& broadcast) {
+  std::vector<std::vector<std::uint64_t>> all(static_cast<std::size_t>(ranks), mine);
+  for (int root = 0; root < ranks; ++root) broadcast(std::span<std::uint64_t>(all[static_cast<std::size_t>(root)]), root);
+  std::size_t first = layout.tensor_count(), tensors = 0;
+  odd_ranks odd;
+  std::vector<bool> right(all.size(), true);
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    std::vector<std::uint64_t> of_tensor;
+    for (auto const& each : all) of_tensor.push_back(each[k]);
+    odd_ranks found = odd_among(of_tensor);
+    if (found.ranks.empty()) continue;
+    ++tensors;
+    for (const std::size_t rank : found.ranks) right[rank] = false;  // all of them, where there is no majority
+    if (first != layout.tensor_count()) continue;
+    first = k;
+    odd = std::move(found);
+  }
+  const auto good = std::find(right.begin(), right.end(), true);
+  trusted = good == right.end() ? -1 : static_cast<int>(good - right.begin());
+  const text advice(
+      "Memory, an adapter or a compute unit gives wrong bits there; or the program writes to its parameters; or the "
+      "ranks' processors differ, and compute differently (options::compare_every = 0). Go on from a checkpoint, or "
+      "rewind, without that machine");
+  if (first == layout.tensor_count())
+    throw corruption_error(where, text("the digests of the parameters in use have differed between ranks, on their way"), advice);
+  text names;
+  for (std::size_t k = 0; k < odd.ranks.size(); ++k)
+    names.append(k == 0 ? "" : k + 1 == odd.ranks.size() ? " and " : ", ").append(odd.ranks[k]);
+  const text others(tensors > 1 ? text(", and in ", tensors - 1, " more") : text(""));
+  const auto tensor = layout[first].name;
+  const int alone = odd.majority && odd.ranks.size() == 1 ? static_cast<int>(odd.ranks[0]) : -1;
+  throw corruption_error(where,
+                         odd.majority ? text("the parameters in use of rank ", names,
+                                             " are not those of the other ranks, in tensor '", tensor, "'", others)
+                                      : text("the parameters in use differ between ranks ", names, ", in tensor '", tensor, "'",
+                                             others, ": which of them are right cannot be told"),
+                         advice, alone);
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Room in host memory for a copy of this rank's part of the state, and the works of a round that fill it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "acco/layout/partition.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/storage/state_piece.hpp"
+#include "acco/storage/storage.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// A storage whose works can copy to host memory; others cannot be saved.
+template <class Storage>
+concept stages = requires(typename Storage::queue& q, Storage const& storage, std::span<state_piece const> pieces) {
+  Storage::stage(q, pieces);
+  storage.allocate_staging(std::size_t{});
+};
+
+/// Owns the room, of which the arrays are slices. Filled by works of a round; the trainer's thread calls all members.
+template <class Storage>
+class state_staging {
+ public:
+  /// `shape`, `shares`, `rank` of the engine; whether there may be parameters in use, and parameters that arrive, which do not
+  /// follow from the masters.
+  state_staging(state_shape shape, partition shares, int rank, bool may_show, bool may_arrive)
+      : shape_(shape), shares_(shares), rank_(rank), may_show_(may_show), may_arrive_(may_arrive) {}
+
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    std::size_t sum = 0;
+    for (std::size_t k = 0; k < shape_.arrays(); ++k) sum += rounded(bytes_of(k));
+    return sum;
+  }
+  /// For copies of at most so many pieces, and the norms of so many regions.
+  void allocate(Storage const& storage, std::size_t pieces, std::size_t regions) {
+    buffer_ = storage.allocate_staging(bytes());
+    pieces_.reserve(pieces);
+    arrays_.resize(shape_.arrays(), nullptr);
+    numbers.last.measured.reserve(regions);
+  }
+  [[nodiscard]] bool allocated() const noexcept { return pieces_.capacity() != 0; }
+
+  /// Begins a new copy, of nothing yet.
+  void clear() noexcept {
+    pieces_.clear();
+    for (std::byte const*& each : arrays_) each = nullptr;
+    arrays_.resize(shape_.arrays(), nullptr);
+    std::vector<double> measured = std::move(numbers.last.measured);  // its room is kept
+    numbers = {};
+    measured.clear();
+    numbers.last.measured = std::move(measured);
+  }
+  /// Adds elements of an array, from `offset` of the slice on.
+  void add(std::size_t array, std::size_t offset, void const* from, std::size_t count) {
+    std::byte* const begin = begin_of(array);
+    arrays_[array] = begin;
+    const std::size_t size = size_of(shape_.type(array));
+    pieces_.push_back({from, begin + offset * size, count * size});
+  }
+  /// Enqueues the copying of what was added.
+  void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_piece const>(pieces_)); }
+
+  [[nodiscard]] state_view view() const noexcept { return {&numbers, shape_, shares_, rank_, arrays_, shows, arrives}; }
+
+  run_numbers numbers;
+  bool shows = false, arrives = false;  ///< parameters in use, and parameters that arrive
+  std::uint64_t calls = 0;              ///< micro-batches that this rank has put into it
+
+ private:
+  [[nodiscard]] static constexpr std::size_t rounded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+  [[nodiscard]] std::size_t bytes_of(std::size_t array) const noexcept {
+    if ((array == shape_.shown() && !may_show_) || (array == shape_.arriving() && !may_arrive_)) return 0;
+    return shares_.slice_size() * size_of(shape_.type(array));
+  }
+  [[nodiscard]] std::byte* begin_of(std::size_t array) const noexcept {
+    std::byte* at = buffer_.template as<std::byte>();
+    for (std::size_t k = 0; k < array; ++k) at += rounded(bytes_of(k));
+    return at;
+  }
+
+  state_shape shape_;
+  partition shares_;
+  int rank_;
+  bool may_show_, may_arrive_;
+  decltype(std::declval<Storage const&>().allocate_staging(std::size_t{})) buffer_;
+  std::vector<state_piece> pieces_;
+  std::vector<std::byte const*> arrays_;
+};
+
+/// Of a storage that cannot: nobody ever makes one.
+template <class Storage>
+  requires(!stages<Storage>)
+class state_staging<Storage> {
+ public:
+  state_staging(state_shape shape, partition shares, int rank, bool, bool) : shape_(shape), shares_(shares), rank_(rank) {}
+  [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
+  void allocate(Storage const&, std::size_t, std::size_t) noexcept {}
+  void clear() noexcept {}
+  void add(std::size_t, std::size_t, void const*, std::size_t) noexcept {}
+  void enqueue(typename Storage::queue&) noexcept {}
+  [[nodiscard]] state_view view() const noexcept { return {&numbers, shape_, shares_, rank_, {}, false, false}; }
+
+  run_numbers numbers;
+  bool shows = false, arrives = false;
+  std::uint64_t calls = 0;
+
+ private:
+  state_shape shape_;
+  partition shares_;
+  int rank_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

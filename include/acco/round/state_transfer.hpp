@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// How parameters and state come in and get out, while no round is in flight: from rank 0 to all, from all slices to the whole,
+// from a source of state to this rank's slice.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "acco/collective/blocking.hpp"
+#include "acco/function_view.hpp"
+#include "acco/layout/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/number/convert.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/state_copy.hpp"
+#include "acco/round/state_keeper.hpp"
+#include "acco/round/works.hpp"
+#include "acco/storage/scoped_buffer.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What has been read of a state.
+template <class Storage>
+struct loaded_state {
+  run_numbers numbers;
+  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank `root`
+  int root = 0;
+  typename Storage::buffer shown, arriving;  ///< this rank's shares, where they lie in the whole
+};
+
+/// Refers to what an engine owns, and owns nothing. The trainer's thread calls all members; those that say so are collective. All
+/// block.
+template <class Rule, class Storage, class Backend>
+class state_transfer {
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using master_type = typename Storage::master_type;
+  using works_type = round_works<Rule, Storage, Backend>;
+  using accumulator_type = gradient_accumulator<Storage>;
+
+  state_transfer(works_type& works, accumulator_type& accumulator, parameter_layout const& layout, partition shares) noexcept
+      : works_(works), accumulator_(accumulator), layout_(layout), shares_(shares) {}
+
+  // Parameters.
+
+  /// The values of one rank become the parameters in use, and, where they are wanted, the masters of every rank. Collective.
+  void take_from(int root, std::span<parameter_type const> values, bool masters) {
+    auto whole = accumulator_.parameters();
+    const bool apart = accumulator_.lies_apart();
+    const scoped_buffer gathered(queue(), apart ? works_.storage().allocate(values.size_bytes(), 0) : typename Storage::buffer());
+    if (apart) {
+      whole = {gathered.template as<parameter_type>(), values.size()};
+      Storage::copy(queue(), values.data(), whole.data(), values.size());
+    } else {
+      accumulator_.set_parameters(queue(), values);
+    }
+    queue().after_computation();
+    works_.backend().broadcast(queue(), replicated<parameter_type>(whole), root);
+    if (masters) {
+      accumulator_.for_slice(rank(), whole.data(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+        works_.state().set_masters(queue(), offset, from, count);
+      });
+    }
+    queue().wait();
+    queue().before_computation();
+    if (apart) {
+      accumulator_.set_parameters(queue(), whole);
+      settle();  // before what was gathered goes
+    }
+  }
+  /// All ranks' masters, converted, or their averages, in the order of the layout. Collective.
+  void gather(std::span<parameter_type> out, bool averaged) {
+    const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
+    auto* const gathered = whole.template as<parameter_type>();
+    queue().after_computation();
+    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
+    queue().before_computation();
+    accumulator_.copy_parameters(queue(), out);  // the frozen elements
+    accumulator_.scatter(queue(), gathered, out);
+    queue().after_computation();
+    queue().wait();
+  }
+  /// The masters, converted, become the parameters in use. Collective.
+  void show_masters() {
+    const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
+    auto* const gathered = whole.template as<parameter_type>();
+    queue().after_computation();
+    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}));
+    show(gathered);
+  }
+  /// Every rank's parameters in use, of which `shares` has this rank's. Collective.
+  void show_shares(parameter_type* shares) {
+    queue().after_computation();
+    works_.gather_shares(replicated<parameter_type>({shares, shares_.padded_size()}));
+    show(shares);
+  }
+
+  // Masters, in their own type, in the order of the layout, piece by piece through host memory.
+
+  /// read(offset, count, to) gives rank 0 the initial values: they become every rank's masters and parameters. Collective.
+  void take_masters(function_view<void(std::size_t, std::size_t, std::byte*)> read) {
+    std::vector<master_type> piece;
+    std::vector<parameter_type> frozen;
+    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, bool trainable) {
+      piece.resize(count);
+      if (rank() == 0) read(offset, count, reinterpret_cast<std::byte*>(piece.data()));
+      broadcast_and_wait(queue(), works_.backend(), chars_of(piece), 0);
+      if (trainable) {
+        shares_.for_shares(rank(), [&](std::size_t in_slice, std::size_t begin, std::size_t n) {
+          const std::size_t from = std::max(first, begin), until = std::min(first + count, begin + n);
+          if (from < until)
+            works_.state().put_masters(queue(), in_slice + (from - begin), piece.data() + (from - first), until - from);
+        });
+      } else {
+        frozen.resize(count);
+        elementwise::convert(static_cast<master_type const*>(piece.data()), frozen.data(), count);
+        accumulator_.put_parameters(queue(), offset, std::span<parameter_type const>(frozen));
+      }
+      settle();
+    });
+    show_masters();
+  }
+  /// take(offset, count, from) gets all ranks' masters, or their averages, on every rank. Collective.
+  void give_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, bool averaged) {
+    std::vector<master_type> piece;
+    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, bool trainable) {
+      if (!trainable) {
+        piece.resize(count);
+        Storage::visit_on_host(queue(), accumulator_.parameter_at(offset), count,
+                               [&](parameter_type const* from, std::size_t index, std::size_t n) {
+                                 elementwise::convert(from, piece.data() + index, n);
+                               });
+        return take(offset, count, reinterpret_cast<std::byte const*>(piece.data()));
+      }
+      for (std::size_t done = 0; done < count;) {
+        const partition::owner from = shares_.owner_of(first + done);
+        const std::size_t n = std::min(from.left, count - done);
+        piece.resize(n);
+        if (from.rank == rank()) {
+          Storage::visit_on_host(
+              queue(), works_.state().values(averaged) + from.offset, n,
+              [&](master_type const* values, std::size_t index, std::size_t m) { std::copy_n(values, m, piece.data() + index); });
+        }
+        broadcast_and_wait(queue(), works_.backend(), chars_of(piece), from.rank);
+        take(offset + done, n, reinterpret_cast<std::byte const*>(piece.data()));
+        done += n;
+      }
+    });
+  }
+
+  // State.
+
+  /// What the source has of this rank's, and of what is frozen on rank `root`. What it throws leaves nothing that would be
+  /// minded. `waits`: the parameters in use are the masters, converted.
+  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits,
+                                                            int root) {
+    auto into = std::make_unique<loaded_state<Storage>>();
+    into->root = root;
+    into->numbers = source.numbers();
+    expect(source, shape.arrays());
+    // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.
+    if (layout_.size() != shares_.size() || waits) into->values.resize(layout_.size());
+    for (std::size_t k = 0; k < layout_.tensor_count() && rank() == root; ++k) {
+      if (layout_.groups()[layout_[k].group].frozen && layout_[k].size != 0)
+        source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
+    }
+    works_.state().for_arrays([&](std::size_t array, auto* values) { read(source, array, values, false); });
+    const auto shares_of = [&](std::size_t array, typename Storage::buffer& buffer) {
+      if (!source.has(array)) return;
+      buffer = works_.storage().allocate(gathered_bytes(), 0);
+      read(source, array, buffer.template as<parameter_type>(), true);
+    };
+    if (!waits) shares_of(shape.shown(), into->shown);
+    shares_of(shape.arriving(), into->arriving);
+    return into;
+  }
+  /// The parameters that arrive with the round in which the state was copied. Collective.
+  void arrive(loaded_state<Storage> const& from, replicated<parameter_type> arriving) {
+    if (auto const* const kept = from.arriving.template as<parameter_type>()) {
+      queue().wait();
+      shares_.for_shares(rank(), [&](std::size_t, std::size_t first, std::size_t count) {
+        Storage::copy(queue(), kept + first, arriving.whole().data() + first, count);
+      });
+      queue().after_computation();
+      works_.gather_shares(arriving);
+    } else {
+      works_.gather_masters(arriving);
+    }
+  }
+
+ private:
+  static constexpr std::size_t most = std::size_t{1} << 18U;  ///< elements of a piece
+
+  [[nodiscard]] typename Storage::queue& queue() const noexcept { return works_.queue(); }
+  [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
+  [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
+  static std::span<char> chars_of(std::vector<master_type>& piece) {
+    return {reinterpret_cast<char*>(piece.data()), piece.size() * sizeof(master_type)};
+  }
+  void settle() {
+    queue().after_computation();
+    queue().wait();
+    queue().before_computation();
+  }
+  /// This rank's elements of all arrays of the source's will be read.
+  void expect(state_source& source, std::size_t arrays) const {
+    for (std::size_t array = 0; array < arrays; ++array) {
+      if (!source.has(array)) continue;
+      shares_.for_shares(rank(), [&](std::size_t, std::size_t first, std::size_t count) { source.expect(array, first, count); });
+    }
+  }
+
+  /// Elements of an array of the source's to this rank's slice, or, `whole`, to where they lie in the whole.
+  template <class T>
+  void read(state_source& source, std::size_t array, T* to, bool whole) {
+    [[maybe_unused]] std::vector<T> piece;
+    shares_.for_shares(rank(), [&](std::size_t offset, std::size_t first, std::size_t count) {
+      T* const at = to + (whole ? first : offset);
+      if constexpr (Storage::host_memory) {
+        source.read(array, first, count, reinterpret_cast<std::byte*>(at));
+      } else {
+        for (std::size_t i = 0; i < count; i += most) {
+          piece.resize(std::min(most, count - i));
+          source.read(array, first + i, piece.size(), reinterpret_cast<std::byte*>(piece.data()));
+          Storage::copy(queue(), static_cast<T const*>(piece.data()), at + i, piece.size());
+          queue().after_computation();
+          queue().wait();
+        }
+      }
+    });
+  }
+  void show(parameter_type const* trainable) {
+    queue().before_computation();
+    accumulator_.show(queue(), trainable);
+    settle();
+  }
+  /// visit(offset in the layout, number of the first trainable element, count, whether they are trainable).
+  template <class Visitor>
+  void for_pieces(Visitor&& visit) const {
+    std::size_t first = 0;
+    for (std::size_t k = 0; k < layout_.tensor_count();) {
+      const auto trains = [&](std::size_t tensor) { return !layout_.groups()[layout_[tensor].group].frozen; };
+      const std::size_t begin = layout_[k].offset;
+      const bool trainable = trains(k);
+      std::size_t count = layout_[k++].size;
+      while (trainable && k < layout_.tensor_count() && trains(k)) count += layout_[k++].size;  // small tensors travel together
+      for (std::size_t i = 0; i < count; i += most) visit(begin + i, first + i, std::min(most, count - i), trainable);
+      if (trainable) first += count;
+    }
+  }
+
+  works_type& works_;
+  accumulator_type& accumulator_;
+  parameter_layout const& layout_;
+  partition shares_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

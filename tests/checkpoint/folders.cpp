@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders as people leave them: links, pipes, files in a folder's place, names that mean something else, others at work in them.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <acco/acco.hpp>
+#include <acco/checkpoint.hpp>
+
+#include "checkpoint/scratch.hpp"
+
+namespace {
+namespace fs = std::filesystem;
+
+auto make(acco::threads_backend const& world, acco::parameter_layout layout = acco::parameter_layout(300), std::size_t keep = 2,
+          double rate = 1e-3) {
+  return acco::optimizer{acco::synchronous{},         acco::adamw{.learning_rate = rate},
+                         acco::host_storage<float>{}, world,
+                         std::move(layout),           acco::options{.deadline = 20, .keep_checkpoints = keep}};
+}
+template <class Training>
+void train(Training& t, int steps) {
+  for (int m = 0; m < steps; ++m) {
+    for (float& each : t.gradients()) each += 1;
+    (void)t.accumulated(1);
+  }
+}
+/// Trains a little, saves, and returns what became of it.
+template <class Training>
+acco::save_outcome saved(Training& t, std::string const& run, int steps = 1) {
+  train(t, steps);
+  t.save(run);
+  t.finish();
+  return *t.saved();
+}
+template <class Training>
+void begin(Training& t) {
+  t.initialize(std::vector<float>(t.layout().size(), 1.0F));
+}
+}  // namespace
+
+TEST_CASE("links are removed, not what they lead to") {
+  const scratch folder;
+  fs::create_directories(folder.run());
+  const std::string precious = folder.path() + "/precious", archive = folder.path() + "/archive";
+  fs::create_directories(precious);
+  std::ofstream(precious + "/notes") << "mine";
+  acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+    auto t = make(world, acco::parameter_layout(300), 1);
+    begin(t);
+    const std::string first = saved(t, folder.run()).path;
+    fs::rename(first, archive);
+    fs::create_directory_symlink(archive, first);
+    fs::create_directory_symlink(precious, folder.run() + "/.deleting-link");
+    fs::create_directory_symlink(precious, folder.run() + "/.saving-link");
+    CHECK(saved(t, folder.run()).complete());
+    CHECK(saved(t, folder.run()).complete());
+  });
+  CHECK(acco::verify_checkpoint(archive));
+  CHECK(fs::exists(precious + "/notes"));
+  CHECK(acco::checkpoints_in(folder.run()).size() == 1);
+  CHECK(acco::latest_checkpoint(folder.run()));
+}
+
+TEST_CASE("a folder that cannot be made spoils no save into another one") {
+  const scratch folder;
+  std::ofstream(folder.path() + "/file") << "a file";
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    auto t = make(world, acco::parameter_layout(300), 1);
+    begin(t);
+    for (std::string const& bad : {std::string("/proc/acco/run"), folder.path() + "/file/run"}) {
+      CHECK_FALSE(saved(t, bad).complete());
+      for (int times = 0; times < 3; ++times) {
+        auto const good = saved(t, folder.run());
+        CHECK_MESSAGE(good.complete(), good.problem);
+      }
+    }
+  });
+  CHECK(acco::checkpoints_in(folder.run()).size() == 1);
+}
+
+TEST_CASE("what cannot be listed is not empty") {
+  const scratch folder;
+  const std::string file = folder.path() + "/file";
+  std::ofstream(file) << "a file";
+  CHECK(acco::checkpoints_in(folder.path() + "/nowhere").empty());
+  CHECK_THROWS_WITH_AS((void)acco::checkpoints_in(file), doctest::Contains("cannot be listed: opendir"), acco::checkpoint_error);
+  CHECK_THROWS_WITH_AS((void)acco::latest_checkpoint(file), doctest::Contains("cannot be listed"), acco::checkpoint_error);
+  const std::string loop = folder.path() + "/loop";
+  fs::create_symlink(loop, loop);
+  std::atomic<int> refused{0};
+  for (std::string const& path : {file, loop, std::string(), std::string(5000, 'x'), folder.path() + "/nowhere"}) {
+    CAPTURE(path.substr(0, 40));
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      auto t = make(world);
+      try {
+        (void)t.restore(path);
+      } catch (acco::checkpoint_error const& e) {
+        refused += std::string(e.what()).find("no whole checkpoint in") != std::string::npos ? 1 : 0;
+      }
+      auto another = make(world);  // the ranks are in step
+      begin(another);
+      train(another, 2);
+      another.finish();
+    });
+  }
+  CHECK(refused == 15);
+}
+
+TEST_CASE("a pipe in a file's place holds nobody up") {
+  const scratch folder;
+  const std::string fake = folder.run() + "/step-00000000001";
+  fs::create_directories(fake);
+  REQUIRE(::mkfifo((fake + "/manifest.json").c_str(), 0600) == 0);
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    auto t = make(world);
+    begin(t);
+    CHECK(saved(t, folder.run(), 3).complete());
+    auto again = make(world);
+    CHECK(again.restore(folder.run()).step == 3);
+    again.finish();
+  });
+}
+
+TEST_CASE("names that no tensor file can have are refused before anything is written; a folder without a name is, too") {
+  const scratch folder;
+  acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+    for (std::string const& name : {std::string("__metadata__"), std::string("\xff\xfe")}) {
+      acco::parameter_layout layout;
+      auto t = make(world, layout.add(name, {300}));
+      begin(t);
+      CHECK_THROWS_WITH_AS(t.save(folder.run()), doctest::Contains("tensor 0 of the layout cannot be saved"), acco::usage_error);
+    }
+  });
+  CHECK_FALSE(fs::exists(folder.run()));
+  acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+    auto t = make(world);
+    begin(t);
+    CHECK_THROWS_WITH_AS(t.save(""), doctest::Contains("is no folder's name"), acco::usage_error);
+    CHECK(saved(t, folder.run()).complete());  // and the training goes on
+  });
+}
+
+namespace {
+struct nameless : acco::adamw {
+  static constexpr char const* name = "";
+};
+}  // namespace
+
+TEST_CASE("a rule without a name has files, too") {
+  const scratch folder;
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    const auto of = [&] { return acco::optimizer{acco::synchronous{}, nameless{}, acco::host_storage<float>{}, world, 300}; };
+    auto t = of();
+    begin(t);
+    CHECK(saved(t, folder.run(), 3).complete());
+    auto again = of();
+    CHECK(again.restore(folder.run()).step == 3);
+    CHECK(again.world_digest() == t.world_digest());
+    again.finish();
+  });
+}
+
+TEST_CASE("a restore finds a checkpoint while another training saves and deletes") {
+  const scratch folder(in_memory());
+  std::atomic<bool> over{false};
+  std::atomic<int> restores{0};
+  std::thread writer([&] {
+    acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+      auto t = make(world, acco::parameter_layout(300), 1);
+      begin(t);
+      CHECK(saved(t, folder.run()).complete());
+      ++restores;
+      while (!over) CHECK(saved(t, folder.run()).complete());
+    });
+  });
+  while (restores == 0) std::this_thread::yield();
+  for (int times = 0; times < 150; ++times) {
+    acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+      auto t = make(world, acco::parameter_layout(300), 1);
+      CHECK_NOTHROW((void)t.restore(folder.run()));
+    });
+  }
+  over = true;
+  writer.join();
+}
+
+TEST_CASE("a training that was changed on purpose is another run: it deletes none of the one that it comes from") {
+  const scratch folder;
+  acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+    auto a = make(world, acco::parameter_layout(300), 1);
+    begin(a);
+    const std::string mine = saved(a, folder.run()).path;
+    auto b = make(world, acco::parameter_layout(300), 1, 0.5);
+    CHECK_FALSE(b.restore(folder.run(), acco::changes::allowed).exact);
+    for (int times = 0; times < 3; ++times) CHECK(saved(b, folder.run()).complete());
+    CHECK(acco::verify_checkpoint(mine));
+    CHECK(acco::checkpoints_in(folder.run()).size() == 2);
+    CHECK_THROWS_WITH_AS((void)make(world, acco::parameter_layout(301)).restore(folder.run(), acco::changes::allowed),
+                         doctest::Contains("weights alone come from its master.safetensors"), acco::checkpoint_error);
+  });
+}

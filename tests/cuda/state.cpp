@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state on the device: digests by kernels, snapshots in pinned memory and back, masters in and out, parameters compared. Over
+// the stand-in only.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+#include "cuda/cuda_world.hpp"
+#include "cuda/stream_trainer.hpp"
+
+namespace {
+using stream_trainer::micro_batch;
+acco::parameter_layout layout_of() { return stream_trainer::layout_of(9000); }
+template <class T, class Schedule>
+auto make(acco::threads_backend const& world, acco::cuda_stream const& stream, Schedule const& schedule,
+          acco::options const& chosen) {
+  return acco::optimizer{
+      schedule, acco::adamw{.learning_rate = 0.01}, acco::cuda_storage<T>{.computation = stream.get()}, world, layout_of(),
+      chosen};
+}
+}  // namespace
+
+TEST_CASE_TEMPLATE("kernels digest what the host digests; a training that goes back goes on as it did", T, float, acco::bfloat16,
+                   double) {
+  const auto train = [](auto schedule) {
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      acco::cuda_stream stream;
+      auto training = make<T>(world, stream, schedule,
+                              {.average_decay = 0.9,
+                               .check_habits = acco::habit_checks::off,
+                               .snapshots = 2,
+                               .snapshot_every = 2,
+                               .compare_every = 1,
+                               .digest_every = 1,
+                               .bucket_elements = 4096});
+      training.initialize(std::vector<T>(layout_of().size(), T(0.5F)));
+      std::map<std::uint64_t, std::uint64_t> digests;
+      std::size_t compared = 0;
+      bool went_back = false;
+      for (std::size_t m = 0; m < 24; ++m) {
+        auto const r = micro_batch(training, stream, world.rank(), m);
+        if (r && r->digest) {
+          if (went_back && digests.count(r->step) == 1) {
+            CHECK(digests[r->step] == *r->digest);
+            ++compared;
+          }
+          digests[r->step] = *r->digest;
+          if (r->round % 3 == 0 && schedule.plan(r->round + 1).meanwhile == acco::computation::waits)
+            CHECK(training.world_digest() == *r->digest);
+        }
+        if (m == 18 && !went_back) {
+          went_back = true;
+          const acco::rewound found = training.rewind(2);
+          CHECK(training.world_digest() == digests[found.step]);
+          m = found.micro_batches - 1;
+        }
+      }
+      CHECK(compared >= 2);
+      training.finish();
+    });
+  };
+  train(acco::two_phase{});
+  train(acco::synchronous{});
+  train(acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}});
+}
+
+TEST_CASE("a flipped bit on one device is found, by rank and tensor") {
+  for (const std::size_t element : {std::size_t{702}, std::size_t{733}}) {
+    std::string said;
+    std::mutex mutex;
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      acco::cuda_stream stream;
+      auto training =
+          make<acco::half>(world, stream, acco::two_phase{}, {.check_habits = acco::habit_checks::off, .compare_every = 3});
+      training.initialize(std::vector<acco::half>(layout_of().size(), acco::half(0.5F)));
+      try {
+        for (std::size_t m = 0; m < 20; ++m) {
+          auto const r = micro_batch(training, stream, world.rank(), m);
+          if (!r || r->round != 3 || world.rank() != 1) continue;
+          emulated::of(stream.get()).enqueue([p = training.parameters(), element] {
+            auto* const byte = reinterpret_cast<std::byte*>(const_cast<acco::half*>(&p[element]));
+            *byte ^= std::byte{1};
+          });
+        }
+        training.finish();
+      } catch (acco::corruption_error const& e) {
+        const std::lock_guard lock(mutex);
+        said = e.what();
+        CHECK(e.peer() == 1);
+      }
+    });
+    CHECK(said.find("rank 1 are not those of the other ranks, in tensor 'frozen'") != std::string::npos);
+  }
+}
+
+TEST_CASE("masters go to the device and come back without losing a bit") {
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    acco::cuda_stream stream;
+    auto training = make<acco::bfloat16>(world, stream, acco::two_phase{}, {.average_decay = 0.9, .bucket_elements = 2048});
+    std::vector<float> masters(layout_of().size()), out(masters.size());
+    for (std::size_t i = 0; i < masters.size(); ++i) masters[i] = 0.1F + 1e-5F * static_cast<float>(i);
+    training.initialize(masters);
+    for (const auto which : {acco::weights::committed, acco::weights::average}) {
+      training.gather_masters(out, which);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const bool frozen = i >= 701 && i < 734;
+        REQUIRE(out[i] == (frozen ? static_cast<float>(acco::bfloat16(masters[i])) : masters[i]));
+      }
+    }
+    for (std::size_t m = 0; m < 5; ++m) (void)micro_batch(training, stream, world.rank(), m);
+    training.gather_masters(out);
+    CHECK(out != masters);
+    training.finish();
+  });
+}

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=... -DSEEDS=... -DNAME=... -DFOLDER=... -P run.cmake: one fuzz target, from fresh seeds. What it finds remains in FOLDER.
+cmake_minimum_required(VERSION 3.25)
+set(long -max_total_time=15)
+if(DEFINED ENV{ACCO_FUZZ_RUNS})
+  set(long -runs=$ENV{ACCO_FUZZ_RUNS})
+elseif(DEFINED ENV{ACCO_THOROUGH})
+  set(long -runs=10000000)
+endif()
+file(MAKE_DIRECTORY ${FOLDER})
+execute_process(COMMAND ${SEEDS} ${FOLDER}/seeds COMMAND_ERROR_IS_FATAL ANY)
+file(REMOVE_RECURSE ${FOLDER}/corpus)
+file(MAKE_DIRECTORY ${FOLDER}/corpus)
+execute_process(COMMAND ${PROGRAM} ${long} -max_len=4096 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=64 -print_final_stats=1
+                        -dict=${CMAKE_CURRENT_LIST_DIR}/words.txt -artifact_prefix=${FOLDER}/ ${FOLDER}/corpus ${FOLDER}/seeds/${NAME}
+                RESULT_VARIABLE failed OUTPUT_VARIABLE told ERROR_VARIABLE told)
+string(LENGTH "${told}" length)
+if(length GREATER 6000)
+  math(EXPR from "${length} - 6000")
+  string(SUBSTRING "${told}" ${from} -1 told)
+endif()
+message("${told}")
+if(failed)
+  message(FATAL_ERROR "fuzz/${NAME} failed (${failed}); the input is in ${FOLDER}")
+endif()

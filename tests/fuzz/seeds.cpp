@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the inputs that fuzzing begins with: seeds FOLDER.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <acco/checkpoint/manifest.hpp>
+#include <acco/checkpoint/tensor_file.hpp>
+
+namespace {
+using namespace acco::checkpoints;
+
+void write(std::string const& path, std::string const& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+acco::checkpoints::manifest small_manifest() {
+  acco::checkpoints::manifest m;
+  m.library = "0.1.0";
+  m.run = m.session = "0123456789ab";
+  m.sequence = 3;
+  m.shape = {acco::element_type::float32, acco::element_type::bfloat16, 2, true};
+  m.construction = {"schedule = two_phase", "rule = adamw"};
+  m.numbers.run.steps = 12;
+  m.numbers.run.samples = 96;
+  m.numbers.completed = m.numbers.last.apply = true;
+  m.numbers.last.step_weight = 8;
+  m.numbers.last.measured = {1.5, 0x1p-1074};
+  m.files = {{"master.safetensors", 4096 + 12, 4096, 77, {5}}, {"trainer-00000-of-00001", 4, 0, sum_of({}), {6}}};
+  m.ranks = {{3, 40, true}};
+  return m;
+}
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 2) return 1;
+  const std::string folder = words[1];
+  std::filesystem::create_directories(folder + "/tensor_header");
+  std::filesystem::create_directories(folder + "/manifest");
+
+  const std::string all = write_manifest(small_manifest());
+  write(folder + "/manifest/small", all.substr(0, all.rfind(",\n \"sum\"")));
+  write(folder + "/manifest/empty", "{");
+
+  const std::vector<tensor_entry> tensors{{"wte", acco::element_type::float32, {2, 3}, 6},
+                                          {"empty", acco::element_type::float16, {0}, 0}};
+  std::string file = header_of(tensors, {{"format", "pt"}});
+  file.resize(file.size() + 24);
+  write(folder + "/tensor_header/file", '\0' + file);
+  int number = 0;
+  const auto header = [&](std::string const& text, std::uint16_t data) {
+    std::string input("\1");
+    input += static_cast<char>(data & 0xffU);
+    input += static_cast<char>(data >> 8U);
+    write(folder + "/tensor_header/header-" + std::to_string(number++), input + text);
+  };
+  header("{}", 0);
+  header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  )", 8);
+  header(
+      R"({"__metadata__":{"a":"b","":"\u0041"},"b":{"dtype":"U8","shape":[3],"data_offsets":[2,5]},"a":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}})",
+      5);
+  header(R"({"x":{"shape":[4,1],"data_offsets":[0,2],"dtype":"F4"},"y":{"dtype":"F64","shape":[1],"data_offsets":[2,10]}})", 10);
+  header(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"I64","shape":[18446744073709551615],"data_offsets":[8,1e1]}})",
+      8);
+}
