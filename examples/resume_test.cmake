@@ -4,7 +4,7 @@ cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 execute_process(COMMAND ${PROGRAM} ${WORK}/whole OUTPUT_VARIABLE whole COMMAND_ERROR_IS_FATAL ANY)
-foreach(steps IN ITEMS 300 800)
+foreach(steps IN ITEMS 200 500)
   execute_process(COMMAND sh -c "\"$0\" \"$1/run\" > \"$1/out\" & until grep -q 'step *${steps} ' \"$1/out\" || ! kill -0 $!; do sleep 0.01; done; kill -9 $!; wait $!; echo $?; cat \"$1/out\"" ${PROGRAM} ${WORK}
                   OUTPUT_VARIABLE killed ERROR_QUIET)
   if(NOT killed MATCHES "^137\n.*step +${steps}  loss")
