@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checkpoint costs: the trainer's thread while it asks for one, the steps while it is written, and a restore beside
 // reading the same files and doing nothing; and what it costs to look for flipped bits, to digest, and to keep snapshots.
-// bench_checkpoint [FOLDER] [PARAMETERS] [RANKS]; bench/peers/torch_checkpoint.py is PyTorch's.
+// bench_checkpoint [FOLDER] [PARAMETERS] [RANKS] [restore: only that]; bench/peers/torch_checkpoint.py is PyTorch's.
+//
+// Reading and doing nothing: as many threads as ranks read each its part of each file, 1 MiB at a time, to where it stays. Where
+// it stays matters more than the reading: the system hands out memory page by page, at the first touch, and that takes longer
+// than copying the bytes. So a restore into a training that has its memory is compared with reading into memory that is there,
+// and with reading into fresh memory, which whoever starts needs anyway. A restore in the place of initialize also touches all
+// the other memory of the optimizer, for the first time: so does initialize, whose time is taken off.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -10,12 +16,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <acco/acco.hpp>
@@ -122,18 +131,88 @@ void forget(std::string const& folder) {
     ::close(file);
   }
 }
-/// Seconds in which all files of a folder are read by one thread, 1 MiB at a time.
-double read_all(std::string const& folder, std::uint64_t& bytes) {
-  std::vector<std::byte> piece(std::size_t{1} << 20U);
+/// Memory for all files of a folder.
+using places = std::vector<std::unique_ptr<std::byte[]>>;
+/// Seconds in which all files of a folder are read by so many threads; where there are no places yet, into fresh memory.
+double read_all(std::string const& folder, int threads, places& to, std::uint64_t& bytes) {
   const auto begin = clock_type::now();
+  std::vector<acco::checkpoints::file_to_read> files;
+  for (auto const& each : std::filesystem::directory_iterator(folder)) files.emplace_back(each.path().string());
+  const bool fresh = to.empty();
   bytes = 0;
-  for (auto const& each : std::filesystem::directory_iterator(folder)) {
-    const acco::checkpoints::file_to_read file(each.path().string());
-    for (std::uint64_t at = 0; at < file.size(); at += piece.size())
-      file.read(at, std::span(piece).first(std::min<std::size_t>(piece.size(), file.size() - at)));
+  for (auto const& file : files) {
     bytes += file.size();
+    if (fresh) to.emplace_back(new std::byte[file.size() + 1]);
+  }
+  const auto work = [&](std::uint64_t thread) {
+    const auto of = static_cast<std::uint64_t>(threads);
+    for (std::size_t k = 0; k < files.size(); ++k) {
+      const std::uint64_t end = files[k].size() * (thread + 1) / of;
+      for (std::uint64_t at = files[k].size() * thread / of, count = 0; at < end; at += count) {
+        count = std::min<std::uint64_t>(std::uint64_t{1} << 20U, end - at);
+        files[k].read(at, {to[k].get() + at, count});
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, static_cast<std::uint64_t>(thread));
+    work(0);
   }
   return since(begin);
+}
+
+/// A restore beside reading.
+void compare_restores(std::string const& newest, std::size_t count, int ranks) {
+  (void)::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // fixed: all that is freed goes back to the system, and what is allocated is fresh
+  for (const bool from_disk : {true, false}) {
+    std::vector<double> seconds[3], against_there, against_fresh, started;
+    std::uint64_t bytes = 0, restored = 0;
+    for (int repeat = 0; repeat < 9; ++repeat) {
+      const auto files = [&] {
+        if (from_disk) forget(newest);
+      };
+      places to;
+      files();
+      const double fresh = read_all(newest, ranks, to, bytes);
+      files();
+      const double there = read_all(newest, ranks, to, bytes);
+      to.clear();
+      double took[3] = {};  // restore into memory that is there, restore in the place of initialize, initialize
+      for (int kind = 0; kind < 3; ++kind) {
+        files();
+        const std::vector<float> values(count, 1.0F);
+        acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+          acco::any_optimizer<float> t = make(world, count);
+          if (kind == 0) {
+            t.initialize(values);
+            t.finish();
+          }
+          const std::uint64_t before = bytes_read();
+          const auto begin = clock_type::now();
+          if (kind == 2) {
+            t.initialize(values);
+          } else {
+            (void)t.restore(newest);
+          }
+          if (world.rank() == 0) took[kind] = since(begin);
+          if (world.rank() == 0 && kind == 0) restored = bytes_read() - before;
+        });
+        seconds[kind].push_back(took[kind]);
+      }
+      against_there.push_back(took[0] / there);
+      against_fresh.push_back(took[0] / fresh);
+      started.push_back((took[1] - took[2]) / fresh);
+    }
+    std::printf(
+        "restore, files %s           %.1f ms, %.2f times reading them into memory that is there, %.2f into fresh memory\n",
+        from_disk ? "on disk  " : "in memory", median(seconds[0]) * 1e3, median(against_there), median(against_fresh));
+    std::printf(
+        "  in the place of initialize         %.1f ms, initialize %.1f ms; the difference %.2f times reading into fresh memory\n",
+        median(seconds[1]) * 1e3, median(seconds[2]) * 1e3, median(started));
+    std::printf("  reads                              %.4f of the files' bytes\n",
+                static_cast<double>(restored) / static_cast<double>(bytes));
+  }
 }
 }  // namespace
 
@@ -142,6 +221,12 @@ int main(int count_of_words, char** words) {
   const std::size_t count = count_of_words > 2 ? std::strtoull(words[2], nullptr, 10) : 4'000'000;
   const int ranks = count_of_words > 3 ? std::atoi(words[3]) : 1;
   std::filesystem::remove_all(run);
+  if (count_of_words > 4 && words[4] == std::string("restore")) {
+    (void)train(run, count, ranks, true);
+    compare_restores(acco::latest_checkpoint(run).value(), count, ranks);
+    std::filesystem::remove_all(run);
+    return 0;
+  }
   std::vector<double> ratios, plain, asked, written;
   measured last;
   for (int repeat = 0; repeat < 5; ++repeat) {
@@ -180,28 +265,6 @@ int main(int count_of_words, char** words) {
     std::printf("steps, %s / without %.4f, median of 5 pairs (%.4f to %.4f)\n", each.what, over[2], over[0], over[4]);
   }
 
-  const std::string newest = acco::latest_checkpoint(run).value();
-  for (const bool from_disk : {true, false}) {
-    std::vector<double> against, seconds;
-    std::uint64_t bytes = 0, restored = 0;
-    for (int repeat = 0; repeat < 7; ++repeat) {
-      if (from_disk) forget(newest);
-      const double idle = read_all(newest, bytes);
-      if (from_disk) forget(newest);
-      double took = 0;
-      acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-        acco::any_optimizer<float> t = make(world, count);
-        const std::uint64_t before = bytes_read();
-        const auto begin = clock_type::now();
-        (void)t.restore(newest);
-        if (world.rank() == 0) took = since(begin), restored = bytes_read() - before;
-      });
-      seconds.push_back(took);
-      against.push_back(took / idle);
-    }
-    std::printf("restore, files %s           %.1f ms, %.2f times reading them; reads %.4f of their bytes\n",
-                from_disk ? "on disk  " : "in memory", median(seconds) * 1e3, median(against),
-                static_cast<double>(restored) / static_cast<double>(bytes));
-  }
+  compare_restores(acco::latest_checkpoint(run).value(), count, ranks);
   std::filesystem::remove_all(run);
 }

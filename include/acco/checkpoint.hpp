@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <set>
 #include <span>
@@ -383,19 +384,22 @@ struct checkpoints_need_acco_checkpoint_hpp {
   static std::string try_one(engine& on, std::string const& path, changes allowed, restored& found) {
     const int rank = on.place().rank;
     checkpoints::manifest m;
+    std::optional<checkpoints::reader> source;
+    std::vector<double> sums;
     std::string problem, other;
     bool same_schedule = true;
     try {
       m = checkpoints::manifest_of(path);
       other = difference(on, m, allowed, same_schedule);
       if (other.empty()) {
-        checkpoints::reader source(path, m, on.layout(), rank);
+        source.emplace(path, m, on.layout(), on.shares(), rank);
         const bool same_ranks = m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
-        if (!same_ranks) source.forget_rank();
+        if (!same_ranks) source->forget_rank();
         found.trainers.clear();
-        for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source.trainer(k));
+        for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source->trainer(k));
         found.trainer = same_ranks ? found.trainers[static_cast<std::size_t>(rank)] : std::vector<std::byte>();
-        on.load(source);
+        on.load(*source);
+        sums = source->to_sum();
       }
     } catch (usage_error const&) {  // no checkpoint's fault
       throw;
@@ -415,6 +419,14 @@ struct checkpoints_need_acco_checkpoint_hpp {
                        "model_file)"));
       });
     }
+    if (!sums.empty()) on.sum_over_ranks(sums);
+    try {
+      source->check(sums);
+    } catch (std::exception const& e) {
+      problem = words_of(e);
+    }
+    problem = first_of(on, problem);
+    if (!problem.empty()) return problem;
     found.digest = on.resume(same_schedule ? resumption::exact : resumption::at_rest);
     found.path = path;
     found.step = m.numbers.steps();

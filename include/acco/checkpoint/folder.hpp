@@ -130,10 +130,21 @@ class checked_file {
   /// A chunk of the data, into `to`, which has its size.
   template <class TensorAt>
   void chunk(std::uint64_t index, std::span<std::byte> to, TensorAt&& tensor_at) const {
+    read(index * chunk_bytes, to);
+    demand(index, sum_of_blocks(to, index * blocks_of_a_chunk), tensor_at);
+  }
+  /// Some of the data, which is not checked here.
+  void read(std::uint64_t at, std::span<std::byte> to) const { file_.read(record_.data + at, to); }
+  /// Throws where this is not a chunk's sum.
+  template <class TensorAt>
+  void demand(std::uint64_t index, std::uint64_t sum, TensorAt&& tensor_at) const {
+    if (sum == record_.chunks[index]) return;
+    damaged(index, tensor_at);
+  }
+  template <class TensorAt>
+  [[noreturn]] void damaged(std::uint64_t index, TensorAt&& tensor_at) const {
     const std::uint64_t begin = index * chunk_bytes;
-    file_.read(record_.data + begin, to);
-    if (sum_of_blocks(to, index * blocks_of_a_chunk) == record_.chunks[index]) return;
-    const std::string first(tensor_at(begin)), last(tensor_at(begin + to.size() - 1));
+    const std::string first(tensor_at(begin)), last(tensor_at(begin + size_of_chunk(index) - 1));
     throw std::runtime_error(file_.path() + ": chunk " + std::to_string(index) + " is damaged" +
                              (first.empty()   ? ""
                               : first == last ? ", in tensor '" + first + "'"

@@ -17,16 +17,19 @@
 #include "acco/checkpoint/folder.hpp"
 #include "acco/checkpoint/manifest.hpp"
 #include "acco/checkpoint/plan.hpp"
+#include "acco/checkpoint/share_edges.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
 
-/// One tensor file, of which any stretch can be read: whole chunks are, and are checked, one at a time is kept.
+/// One tensor file, of which any stretch can be read, each byte once: into place, and summed while it is in the cache. A chunk
+/// that is read whole is checked at once; of others the sums are kept, and `check` has the last word.
 class chunked_tensors {
  public:
   /// Throws where the file is not the one that the manifest and the layout say.
@@ -40,23 +43,33 @@ class chunked_tensors {
   }
   void expect(std::uint64_t at, std::uint64_t bytes) const noexcept { file_.expect(at, bytes); }
   void read(std::uint64_t at, std::span<std::byte> to) {
+    const auto tensor_at = [this](std::uint64_t byte) { return expected_.tensor_at(byte); };
     while (!to.empty()) {
       const std::uint64_t index = at / chunk_bytes, in_chunk = at % chunk_bytes;
       const std::size_t size = file_.size_of_chunk(index), count = std::min<std::size_t>(to.size(), size - in_chunk);
-      const auto tensor_at = [this](std::uint64_t byte) { return expected_.tensor_at(byte); };
-      if (count == size) {  // all of it: it needs no place of its own
+      if (count == size) {
         file_.chunk(index, to.first(count), tensor_at);
       } else {
-        if (index != kept_) {
-          kept_ = none;
-          chunk_.resize(size);
-          file_.chunk(index, chunk_, tensor_at);
-          kept_ = index;
-        }
-        std::memcpy(to.data(), chunk_.data() + in_chunk, count);
+        read_blocks(at, to.first(count), partial_.chunks[index]);
       }
       at += count;
       to = to.subspan(count);
+    }
+  }
+  [[nodiscard]] partial_sums const& partial() const noexcept { return partial_; }
+  /// When all has been read: throws where a chunk that was not read whole is damaged. `summed` has what the ranks' parts of the
+  /// chunks and blocks at `edges` come to; of other chunks this rank has read all parts.
+  void check(share_edges const& edges, double const* summed) const {
+    const auto tensor_at = [this](std::uint64_t byte) { return expected_.tensor_at(byte); };
+    const auto word = [&](std::size_t k) { return sum_words::read(summed + k * sum_words::count); };
+    for (std::size_t k = 0; k < edges.chunks.size(); ++k) file_.demand(edges.chunks[k], word(k), tensor_at);
+    for (std::size_t k = 0; k < edges.blocks.size(); ++k) {
+      const auto mine = partial_.continued.find(edges.blocks[k]);
+      if (mine != partial_.continued.end() && mine->second != word(edges.chunks.size() + k))
+        file_.damaged(edges.blocks[k] / blocks_of_a_chunk, tensor_at);
+    }
+    for (auto const& [index, sum] : partial_.chunks) {
+      if (!std::binary_search(edges.chunks.begin(), edges.chunks.end(), index)) file_.demand(index, sum, tensor_at);
     }
   }
 
@@ -67,18 +80,47 @@ class chunked_tensors {
     if (found == nullptr) throw std::runtime_error("the manifest names no " + name);
     return *found;
   }
+  /// A part of a chunk: the blocks that lie in it, and those of which it has an end, by way of `block_`.
+  void read_blocks(std::uint64_t at, std::span<std::byte> to, std::uint64_t& sum) {
+    while (!to.empty()) {
+      const std::uint64_t block = at / block_bytes, in_block = at % block_bytes;
+      const std::size_t size = std::min(block_bytes, file_.data() - block * block_bytes);
+      std::size_t count = std::min<std::size_t>(to.size(), size - in_block);
+      if (count == size) {
+        count = at + to.size() == file_.data() ? to.size() : to.size() / block_bytes * block_bytes;
+        file_.read(at, to.first(count));
+        sum += sum_of_blocks(to.first(count), block);
+      } else {
+        if (block != kept_) {
+          kept_ = none;
+          block_.resize(size);
+          file_.read(block * block_bytes, block_);
+          kept_ = block;
+        }
+        const std::uint64_t own = sum_of(block_, block);
+        (in_block == 0 ? partial_.begun : partial_.continued)[block] = own;
+        if (in_block == 0) sum += own;
+        std::memcpy(to.data(), block_.data() + in_block, count);
+      }
+      at += count;
+      to = to.subspan(count);
+    }
+  }
+
   tensor_file expected_;
   file_record const& record_;
   checked_file file_;
-  std::vector<std::byte> chunk_;
+  partial_sums partial_;
+  std::vector<std::byte> block_;
   std::uint64_t kept_ = none;
 };
 
 /// `m` must outlive it.
 class reader final : public state_source {
  public:
-  reader(std::string checkpoint, manifest const& m, parameter_layout const& layout, int rank)
-      : path_(std::move(checkpoint)), manifest_(m), layout_(layout), numbers_(m.numbers) {
+  /// `shares`: of the ranks that read now, each its own.
+  reader(std::string checkpoint, manifest const& m, parameter_layout const& layout, partition shares, int rank)
+      : path_(std::move(checkpoint)), manifest_(m), layout_(layout), shares_(shares), numbers_(m.numbers) {
     const auto own = static_cast<std::size_t>(rank);
     if (own < m.ranks.size()) {
       numbers_.micro_batches = m.ranks[own].micro_batches;
@@ -116,6 +158,27 @@ class reader final : public state_source {
     for (std::size_t k = 0; k < tensor; ++k) at += layout_.groups()[layout_[k].group].frozen ? layout_[k].size * size : 0;
     frozen_->read(at, {to, layout_[tensor].size * size});
   }
+  /// When all has been read: what this rank adds to a sum over the ranks, equally many numbers on each. None: nothing is shared.
+  [[nodiscard]] std::vector<double> to_sum() const {
+    std::vector<double> numbers;
+    for (std::size_t array = 0; array < arrays_.size(); ++array) {
+      const share_edges edges = edges_of(array);
+      const partial_sums mine = arrays_[array] ? arrays_[array]->partial() : partial_sums();
+      for (const std::uint64_t chunk : edges.chunks) sum_words::append(numbers, mine.chunks, chunk);
+      for (const std::uint64_t block : edges.blocks) sum_words::append(numbers, mine.begun, block);
+    }
+    return numbers;
+  }
+  /// The sums: throws where a chunk of which this rank has read a part only is damaged.
+  void check(std::vector<double> const& summed) const {
+    double const* from = summed.data();
+    for (std::size_t array = 0; array < arrays_.size(); ++array) {
+      const share_edges edges = edges_of(array);
+      if (arrays_[array]) arrays_[array]->check(edges, from);
+      from += (edges.chunks.size() + edges.blocks.size()) * sum_words::count;
+    }
+    if (frozen_) frozen_->check({}, nullptr);
+  }
   /// A rank's own bytes, as they were then.
   [[nodiscard]] std::vector<std::byte> trainer(std::size_t rank) const {
     file_record const* const record = manifest_.find(trainer_file(rank, manifest_.ranks.size()));
@@ -131,6 +194,9 @@ class reader final : public state_source {
   }
 
  private:
+  [[nodiscard]] share_edges edges_of(std::size_t array) const {
+    return share_edges::of(shares_, size_of(manifest_.shape.type(array)));
+  }
   [[nodiscard]] chunked_tensors& file_of(std::size_t array) {
     std::unique_ptr<chunked_tensors>& file = arrays_[array];
     if (!file)
@@ -142,6 +208,7 @@ class reader final : public state_source {
   std::string path_;
   manifest const& manifest_;
   parameter_layout const& layout_;
+  partition shares_;
   run_numbers numbers_;
   std::string rule_;
   std::vector<std::unique_ptr<chunked_tensors>> arrays_;

@@ -444,7 +444,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void go_on(loaded_state<Storage>& from) {
     run_numbers const& numbers = from.numbers;
     const round_plan plan = schedule_->plan_of(run_.round, place());
-    if (auto* const shown = from.shown.template as<parameter_type>()) transfer_.show_shares(shown);
+    if (from.shown != nullptr) transfer_.show_shares(from.shown);
     auto flight = accumulator_.launch(queue(), false);
     accumulator_.empty(queue());
     queue().after_computation();

@@ -152,6 +152,9 @@ class gradient_accumulator {
   [[nodiscard]] std::span<parameter_type> parameters() const noexcept { return {parameters_, lies_apart() ? 0 : whole_}; }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept { return {gradients_, lies_apart() ? 0 : whole_}; }
 
+  /// The parameters in use, where they lie as all ranks' shares travel, with room for the padding; else null.
+  [[nodiscard]] parameter_type* gathered() const noexcept { return mode_ == mode::copying ? nullptr : parameters_; }
+
   /// One of their elements, by its place in the layout.
   [[nodiscard]] parameter_type const* parameter_at(std::size_t offset) const noexcept {
     if (!lies_apart()) return parameters_ + offset;

@@ -30,7 +30,9 @@ struct loaded_state {
   run_numbers numbers;
   std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank `root`
   int root = 0;
-  typename Storage::buffer shown, arriving;  ///< this rank's shares, where they lie in the whole
+  typename Storage::parameter_type* shown =
+      nullptr;                               ///< this rank's shares of the parameters in use, where they lie in the whole
+  typename Storage::buffer apart, arriving;  ///< memory for them, where they could not be read into place; such shares
 };
 
 /// Refers to what an engine owns, and owns nothing. The trainer's thread calls all members; those that say so are collective. All
@@ -97,6 +99,7 @@ class state_transfer {
   void show_shares(parameter_type* shares) {
     queue().after_computation();
     works_.gather_shares(replicated<parameter_type>({shares, shares_.padded_size()}));
+    if (shares == accumulator_.gathered()) return queue().before_computation();  // they are there already
     show(shares);
   }
 
@@ -170,13 +173,18 @@ class state_transfer {
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
     }
     works_.state().for_arrays([&](std::size_t array, auto* values) { read(source, array, values, false); });
-    const auto shares_of = [&](std::size_t array, typename Storage::buffer& buffer) {
-      if (!source.has(array)) return;
-      buffer = works_.storage().allocate(gathered_bytes(), 0);
-      read(source, array, buffer.template as<parameter_type>(), true);
-    };
-    if (!waits) shares_of(shape.shown(), into->shown);
-    shares_of(shape.arriving(), into->arriving);
+    if (!waits && source.has(shape.shown())) {
+      into->shown = accumulator_.gathered();
+      if (into->shown == nullptr) {
+        into->apart = works_.storage().allocate(gathered_bytes(), 0);
+        into->shown = into->apart.template as<parameter_type>();
+      }
+      read(source, shape.shown(), into->shown, true);
+    }
+    if (source.has(shape.arriving())) {
+      into->arriving = works_.storage().allocate(gathered_bytes(), 0);
+      read(source, shape.arriving(), into->arriving.template as<parameter_type>(), true);
+    }
     return into;
   }
   /// The parameters that arrive with the round in which the state was copied. Collective.
@@ -224,8 +232,10 @@ class state_transfer {
       if constexpr (Storage::host_memory) {
         source.read(array, first, count, reinterpret_cast<std::byte*>(at));
       } else {
-        for (std::size_t i = 0; i < count; i += most) {
-          piece.resize(std::min(most, count - i));
+        constexpr std::size_t whole_chunks = most * sizeof(master_type) / sizeof(T);  // of a file
+        for (std::size_t i = 0, n = 0; i < count; i += n) {
+          n = std::min(whole_chunks - (first + i) % whole_chunks, count - i);
+          piece.resize(n);
           source.read(array, first + i, piece.size(), reinterpret_cast<std::byte*>(piece.data()));
           Storage::copy(queue(), static_cast<T const*>(piece.data()), at + i, piece.size());
           queue().after_computation();
