@@ -11,7 +11,7 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
-    ("Understand", ["algorithm", "coarse", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "coarse", "local_updates", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
@@ -24,6 +24,8 @@ REFERENCE = [
     ("schedules", "Schedules and paces", "When a round travels, what it carries, and what its update does.",
      ["synchronous", "delayed", "two_phase", "weight_prediction", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
+    ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
+     ["local_updates", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "meanwhile", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),
     ("rules", "Update rules", "One pure function of one element.",
      ["adamw", "sgd", "decay", "lion", "rules", "update_rule", "update_step", "update_group", "check_update_rule"]),
     ("learning_rates", "Learning rates", "Factors of the rule's own learning rate, as functions of what has been committed.",

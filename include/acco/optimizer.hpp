@@ -58,13 +58,15 @@ consteval bool check_wires() {
 /// allocates buffers nor communicates.
 template <class Schedule, class Rule, class Storage, class Backend>
 class optimizer : public plain_types<Storage>::optimizer {
-  static_assert(check_schedule<Schedule>());
+  using level = level_around<Schedule>;
+  using inner_schedule = typename level::inner;  // the schedule itself, where there is no level around it
+  static_assert(check_schedule<inner_schedule>());
   static_assert(check_update_rule<Rule>());
-  static constexpr bool storage_is_one = check_wires<Schedule, Rule, Storage>();
+  static constexpr bool storage_is_one = check_wires<inner_schedule, Rule, Storage>();
   static_assert(
-      !measuring_pace<decltype(Schedule::pace)> || requires { Schedule::splits_steps; },
+      !measuring_pace<decltype(inner_schedule::pace)> || requires { inner_schedule::splits_steps; },
       "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
-  static_assert(!sends_encoded_gradients<Schedule> || traits_of<Backend>.passes,
+  static_assert(!sends_encoded_gradients<inner_schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
   static consteval bool check_backend() {
@@ -86,10 +88,14 @@ class optimizer : public plain_types<Storage>::optimizer {
   template <class... Arguments>
   static typename plain_types<Storage>::engine* make(Schedule&& schedule, Arguments&&... arguments) {
     if constexpr (storage_is_one) {  // otherwise what is wrong with it has been said
-      using engine = round_engine<Rule, Storage, Backend>;
       try {
-        return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
-                          std::forward<Arguments>(arguments)...);
+        if constexpr (level::is_one) {
+          return level::make(schedule, std::forward<Arguments>(arguments)...);
+        } else {
+          using engine = round_engine<Rule, Storage, Backend>;
+          return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
+                            std::forward<Arguments>(arguments)...);
+        }
       } catch (std::bad_alloc const&) {
         throw memory_error({}, text("there is no memory for the tables of an optimizer of so many parameters"),
                            text("Use more ranks, or fewer parameters; a negative number becomes a huge one"));

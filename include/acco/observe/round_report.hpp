@@ -43,12 +43,25 @@ struct rewound {
                                     ///< where the trainer may put its data back to, or not. What was given up does not count
 };
 
+/// An exchange between the workers of local updates (outer/local_updates.hpp) that has ended. The same on every rank but for
+/// `norm` and `gap`, which are of what ranks of this place in their workers exchange, `bytes_sent` and the times.
+struct outer_report {
+  std::size_t exchange = 0;          ///< index, from 0
+  double weight = 0;                 ///< of the workers that brought something, by `local_updates::weights`
+  double samples = 0;                ///< weight of the micro-batches that it brought, over all ranks
+  double norm = 0;                   ///< of the mean change that the outer rule was given; 0 where means of parameters travel
+  double gap = 1;                    ///< by which the change was divided (`local_updates::by_gap`)
+  double communication_seconds = 0;  ///< from its start to its end, waiting for other workers included
+  double exposed_seconds = 0;        ///< of the computation, lost to it; they are in the round's `exposed_seconds`, too
+  std::uint64_t bytes_sent = 0;      ///< by this rank; they are in the round's `bytes_sent`, too
+};
+
 /// A round that has ended on this rank. `compute_seconds`, `exposed_seconds` and `computing` are of the clock of the trainer's
 /// computation. In host memory that is its thread's. On a GPU it is its stream's, as events tell; when a round lands, the host is
 /// ahead of the stream, so `computing` is the part that the round carried, and `exposed_seconds` is what the stream is known to
 /// have lost by then and no round has told. `communicating` is of the queue: of its threads, or of its streams. All are written
 /// as `steady_seconds()`. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on
-/// every rank.
+/// every rank; under local updates on every rank of a worker, `step`, `samples` and `committed` on all.
 struct round_report {
   std::size_t round = 0;             ///< index, from 0
   round_plan plan;                   ///< what kind of round it was
@@ -74,10 +87,11 @@ struct round_report {
   std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
   save_outcome const* saved =
       nullptr;  ///< of the save that has ended since the last report, valid until the next one has; or null
-  std::optional<std::uint64_t> digest;  ///< `any_optimizer::world_digest` after it, where `options::digest_every` asks for it
-  char const* progress = "";            ///< who moved the messages meanwhile (network backends), in words
-  time_interval computing;              ///< when the trainer computed
-  time_interval communicating;          ///< when the round was in flight
+  std::optional<std::uint64_t> digest;     ///< `any_optimizer::world_digest` after it, where `options::digest_every` asks for it
+  std::optional<outer_report> outer = {};  ///< under local updates: of the exchange that has ended since the last report
+  char const* progress = "";               ///< who moved the messages meanwhile (network backends), in words
+  time_interval computing;                 ///< when the trainer computed
+  time_interval communicating;             ///< when the round was in flight
 
   /// Share of the round's communication that the trainer did not have to wait for.
   [[nodiscard]] constexpr double hidden_fraction() const noexcept {

@@ -141,6 +141,8 @@ struct norm_limits {
   bool raises = true;         ///< what is not finite is an error; else the update is left out
   double most = 0;            ///< a norm beyond it is a spike; 0: none is
   bool raises_spike = false;  ///< likewise
+  double moved = 0;           ///< how far the parameters have come since the gradients were measured: these count by the share
+                              ///< norm / (norm + moved), the inverse of the gap 1 + moved / norm
 };
 /// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs nothing: the
 /// round after would add to it. `squares_clipped` are the squares of what is clipped together.
@@ -148,7 +150,8 @@ constexpr void decide(round_numbers& n, double squares_clipped, norm_limits cons
   const double weight = n.step_weight * n.loss_scale;
   n.norm = weight > 0 ? gradient_norm(n.squares_all, weight) : 0;
   const bool finite = is_finite(n.squares_all) && is_finite(n.norm);
-  decide_without_norm(n, finite && weight > 0 ? clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1);
+  const double near = limits.moved > 0 && n.norm > 0 ? n.norm / (n.norm + limits.moved) : 1;
+  decide_without_norm(n, finite && weight > 0 ? near * clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1);
   n.spike = finite && limits.most > 0 && n.norm > limits.most && n.apply;
   if (finite && !n.spike) return;
   const bool raises = n.spike ? limits.raises_spike : limits.raises;

@@ -23,6 +23,7 @@
 #include "acco/options.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/round/between_rounds.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/habits.hpp"
@@ -212,15 +213,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
     if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(run_.round), "finish"});
-    while (in_flight_) land();  // once more where that goes back to a snapshot
+    while (in_flight_) tell(land());  // once more where that goes back to a snapshot
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
     for (;;) {
       const round_plan plan = schedule_->plan(run_.round);
       const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_->minimum(plan.part);
       mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
       start();
-      const bool landed = land().has_value();
+      auto landed = land();
       if (waits_) scaler_.begin_step();
+      tell(landed);
       if (!landed) break;  // nobody had anything left
       if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
     }
@@ -349,6 +351,45 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     load_from(source, 0);
   }
   std::uint64_t resume(resumption how) override { return resume_from(how, true); }
+
+  // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
+
+  /// Who is told, between rounds, that one has landed.
+  void watch(between_rounds* who) noexcept { watcher_ = who; }
+  /// This rank's slice of the masters, padding included: between rounds, or `outside_rounds`.
+  [[nodiscard]] std::span<typename Storage::master_type> masters() noexcept { return works_.state().slice(); }
+  /// Between rounds: the masters have been replaced on every rank, and become the parameters in use. What the trainer has
+  /// accumulated since the last boundary stays; it was computed at the parameters of before. Collective; blocks; allocates
+  /// nothing.
+  void masters_changed() {
+    auto arriving = accumulator_.launch(queue(), false, true);
+    queue().after_computation();
+    works_.gather_masters(arriving.parameters());
+    queue().before_computation();
+    accumulator_.land(queue(), std::move(arriving));
+    showing_masters_ = showing_committed_ = true;
+    habits_.shown();
+  }
+  /// Lands the round in flight, if one is, before the next boundary does. Collective; blocks.
+  void land_now() {
+    throw_put_off();
+    if (!in_flight_) return;
+    queue().clock().arrive(micro_batches_);
+    tell(land());
+    queue().clock().resume();
+  }
+  /// The parameters in use have come so far since the gradients of the next round were measured (`norm_limits::moved`).
+  void moved(double distance) noexcept { moved_ = distance; }
+  /// Sum of `loss_sum` over the ranks, of the round that has landed last.
+  [[nodiscard]] double loss_sum() const noexcept { return works_.numbers().all.loss_sum; }
+  /// Between rounds for whoever communicates himself: the round in flight is done, and stays.
+  template <class Action>
+  void outside_rounds(Action&& action) {
+    queue().clock().interrupt();
+    settle();
+    action();
+    queue().clock().go_on();
+  }
 
   void leave(std::string_view reason) noexcept override {
     membership_.leave(reason);
@@ -553,14 +594,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     habits_.shown();
     queue().clock().begin();
   }
-  /// Between rounds for whoever communicates himself: the round in flight is done, and stays.
-  template <class Action>
-  void outside_rounds(Action&& action) {
-    queue().clock().interrupt();
-    settle();
-    action();
-    queue().clock().go_on();
+  void tell(std::optional<round_report>& report) {
+    if (watcher_ != nullptr && report) watcher_->landed(*report);
   }
+  void tell(std::optional<round_report>&& report) { tell(report); }
   /// What is committed, the round in flight included, when that is done.
   struct committed_numbers {
     std::uint64_t steps;
@@ -633,6 +670,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       queue().clock().resume();
       return report;
     }
+    tell(report);
     if (report) {
       try {
         start();
@@ -645,6 +683,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (waits_) {
       report = land();
       scaler_.begin_step();  // knows what landed
+      tell(report);
     }
     queue().clock().resume();
     return report;
@@ -701,7 +740,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                  : measures       ? round_counts::measured_numbers
                  : checks_habits_ ? round_counts::checked_numbers
                                   : round_counts::usual_numbers,
-                 {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0});
+                 {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0, moved_});
     accumulator_.empty(queue());
     flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);
     round_end<Storage> wanted{.shown = flight_.digests_shown, .state = flight_.digests_state};
@@ -879,6 +918,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   int trusted_ = 0;               // a rank that has the right parameters; -1: nobody knows
   bool compared_ = false;         // the round that landed last has digested the parameters in use, for the next one to compare
   double rate_ = 1;
+  double moved_ = 0;
+  between_rounds* watcher_ = nullptr;
 
   works_type works_;  // its queue's threads use what is above
   state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, layout_, shares_};

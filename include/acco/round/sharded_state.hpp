@@ -76,6 +76,8 @@ class sharded_state {
   void put_masters(queue& q, std::size_t offset, master_type const* from, std::size_t count) {
     Storage::copy(q, from, masters() + offset, count);
   }
+  /// This rank's slice of the masters, padding included, for whoever replaces them between rounds.
+  [[nodiscard]] std::span<master_type> slice() noexcept { return {masters(), shares_.slice_size()}; }
   /// This rank's slice of the masters, or of their averages.
   [[nodiscard]] master_type const* values(bool averaged) const noexcept { return averaged ? averages() : masters(); }
 

@@ -46,6 +46,7 @@ struct round_position {
   double rate = 1;          ///< the learning rate's scale
   double loss_scale = 1;    ///< of the gradients that the round carries
   double most_norm = 0;     ///< a norm beyond it is a spike; 0: none is
+  double moved = 0;         ///< how far the parameters have come since the gradients were measured (`norm_limits::moved`)
 };
 
 /// What is wanted of a round once it has been worked off.
@@ -464,7 +465,7 @@ class round_works {
   void decide() {
     round_numbers* const n = numbers_.there();
     const norm_limits limits{options_.clip_norm, options_.raises(), position_.most_norm,
-                             options_.on_norm_spike == norm_spike::raise};
+                             options_.on_norm_spike == norm_spike::raise, position_.moved};
     norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale,
                   [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
     if (options_.raises()) {

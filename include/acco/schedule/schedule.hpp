@@ -62,6 +62,14 @@ inline constexpr bool sends_encoded_gradients =
     encoding<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> ||
     encoding<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>;
 
+/// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
+/// `make(level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
+template <class Schedule>
+struct level_around {
+  static constexpr bool is_one = false;
+  using inner = Schedule;
+};
+
 /// Whether a round is the first of a step.
 template <class Schedule>
 [[nodiscard]] constexpr bool begins_step(Schedule const& schedule, std::size_t round) noexcept {

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The outer level's own rounds. Reduce the workers' changes, update the anchor by the outer rule, gather it: that is what an
+// engine does with gradients, so an engine does it, over the ranks that hold the same slice in their workers. Anchor and outer
+// state are its masters and slots, cut once more over those ranks.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/observe/memory_table.hpp"
+#include "acco/observe/round_report.hpp"
+#include "acco/options.hpp"
+#include "acco/outer/exchange_settings.hpp"
+#include "acco/outer/group_backend.hpp"
+#include "acco/round/between_rounds.hpp"
+#include "acco/round/engine.hpp"
+#include "acco/schedule/delayed.hpp"
+#include "acco/schedule/synchronous.hpp"
+#include "acco/storage/host.hpp"
+
+namespace ACCO_ENGINE_NAMESPACE {
+
+/// One rank's. `w` is this rank's slice of its worker's masters, always: nothing of the worker's is in flight. The trainer's
+/// thread calls all members; those that communicate are called by the ranks of the group in the same order.
+template <class Rule, class Master, class Backend>
+class anchor_exchange final : private between_rounds {
+ public:
+  using storage = host_storage<Master, Master, Master>;
+  using engine = round_engine<Rule, storage, group_backend<Backend>>;
+
+  anchor_exchange(exchange_settings const& settings, Rule rule, storage memory, group_backend<Backend> group, std::size_t slice,
+                  options chosen)
+      : settings_(settings),
+        slice_(slice),
+        storage_(memory),
+        engine_(schedule(settings), std::move(rule), memory, std::move(group), parameter_layout(slice), std::move(chosen)) {
+    engine_.watch(this);
+  }
+
+  void count(memory_table& table) const noexcept {
+    table.outer = engine_.memory().total() + storage::allocation_size(copy_bytes(), 0);
+  }
+  /// The anchor begins as the first worker's masters. Collective; blocks.
+  void begin(std::span<Master const> w) {
+    own_ = storage_.allocate(copy_bytes(), 0);
+    engine_.initialize(w);
+    keep(w);
+  }
+  /// The anchor becomes the first worker's masters, at rest. Collective; blocks.
+  void set(std::span<Master const> w) {
+    engine_.set_parameters(w);
+    keep(w);
+  }
+
+  /// The worker has made its steps since the last exchange, of so many samples: starts the next one, or makes it. Whether `w` has
+  /// changed.
+  bool exchange(std::span<Master> w, double samples) {
+    const double weight = settings_.weights == worker_weights::samples ? samples : 1;
+    if (settings_.blocks()) {
+      send(w, weight, samples);
+      return mix(w);
+    }
+    switch (settings_.work) {
+      case meanwhile::keep: {
+        const bool changed = arrive(w);
+        keep(w);
+        send(w, weight, samples);
+        return changed;
+      }
+      case meanwhile::eager: {
+        auto const gradients = engine_.gradients();
+        Master* const own = copy().data();
+        for (std::size_t i = 0; i < slice_; ++i) {
+          own[i] -= w[i];
+          gradients[i] += own[i];
+        }
+        turn(1, samples);
+        auto const x = anchor();
+        const auto share = static_cast<Master>(settings_.rate / settings_.workers);
+        for (std::size_t i = 0; i < slice_; ++i) own[i] = w[i] = x[i] - share * own[i];
+        return true;
+      }
+      case meanwhile::restart:
+      case meanwhile::pull: break;
+    }
+    if (!settings_.takes_whole_round()) {
+      send(w, weight, samples);
+      return false;
+    }
+    add(w, weight);  // against the anchor of their start, before the next one lands
+    if (settings_.by_gap) keep(anchor());
+    turn(weight, samples);
+    return mix(w);
+  }
+  /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that changed.
+  bool arrive(std::span<Master> w) {
+    if (!in_flight_) return false;
+    engine_.land_now();
+    in_flight_ = false;
+    if (settings_.work != meanwhile::keep) return mix(w);
+    auto const x = anchor();
+    Master const* const own = copy().data();
+    for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i] + (w[i] - own[i]);
+    return true;
+  }
+  [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
+
+  /// Everything that workers have done is exchanged; `w` becomes the anchor. `pending`: this one has made steps since the last
+  /// exchange. Returns when all workers have come here. Collective; blocks.
+  void finish(std::span<Master> w, bool pending, double samples) {
+    if (settings_.work == meanwhile::keep || !settings_.takes_whole_round()) arrive(w);
+    if (pending) exchange(w, samples);
+    engine_.finish(unfinished::commit);
+    in_flight_ = false;
+    auto const x = anchor();
+    for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
+    keep(w);
+  }
+
+  /// On this rank, as it landed last.
+  [[nodiscard]] std::span<Master const> anchor() const noexcept { return engine_.parameters(); }
+  [[nodiscard]] engine& level() noexcept { return engine_; }
+  [[nodiscard]] engine const& level() const noexcept { return engine_; }
+  /// Of all exchanges that have landed.
+  [[nodiscard]] double samples() const noexcept { return samples_; }
+  [[nodiscard]] std::uint64_t exchanges() const noexcept { return exchanges_; }
+  /// Of the one that has landed since this was asked.
+  [[nodiscard]] std::optional<outer_report> news() noexcept { return std::exchange(news_, std::nullopt); }
+
+ private:
+  using works = typename engine::works_type;
+  static std::unique_ptr<schedule_in_use<works>> schedule(exchange_settings const& settings) {
+    if (settings.blocks()) return std::make_unique<schedule_of<synchronous<>, works>>(synchronous<>{});
+    return std::make_unique<schedule_of<delayed<>, works>>(delayed<>{});
+  }
+  [[nodiscard]] std::size_t copy_bytes() const noexcept { return settings_.keeps_copy() ? slice_ * sizeof(Master) : 0; }
+  [[nodiscard]] std::span<Master> copy() noexcept { return {own_.template as<Master>(), slice_}; }
+  void keep(std::span<Master const> of) {
+    if (!settings_.keeps_copy()) return;
+    Master* const own = copy().data();
+    for (std::size_t i = 0; i < slice_; ++i) own[i] = of[i];
+  }
+
+  /// What this worker brings to the next exchange.
+  void add(std::span<Master const> w, double weight) {
+    auto const gradients = engine_.gradients();
+    auto const x = anchor();
+    const auto times = static_cast<Master>(weight);
+    if (settings_.sends_parameters()) {
+      for (std::size_t i = 0; i < slice_; ++i) gradients[i] += times * w[i];
+    } else {
+      for (std::size_t i = 0; i < slice_; ++i) gradients[i] += times * (x[i] - w[i]);
+    }
+  }
+  /// Starts an exchange while none is under way; one that blocks is done then.
+  void send(std::span<Master const> w, double weight, double samples) {
+    add(w, weight);
+    (void)engine_.accumulated(weight, samples);
+    in_flight_ = !settings_.blocks();
+  }
+  /// The exchange under way lands, and the one for which everything has been added starts.
+  void turn(double weight, double samples) {
+    engine_.land_now();
+    if (settings_.by_gap) {
+      double squares = 0;
+      auto const x = anchor();
+      Master const* const before = copy().data();
+      for (std::size_t i = 0; i < slice_; ++i) {
+        const double step = static_cast<double>(x[i]) - static_cast<double>(before[i]);
+        squares += step * step;
+      }
+      engine_.moved(std::sqrt(squares));
+    }
+    (void)engine_.accumulated(weight, samples);
+    in_flight_ = true;
+  }
+  bool mix(std::span<Master> w) const {
+    if (settings_.keep_local == 1) return false;
+    auto const x = anchor();
+    const auto own = static_cast<Master>(settings_.keep_local), theirs = static_cast<Master>(1 - settings_.keep_local);
+    if (own == 0) {
+      for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
+    } else {
+      for (std::size_t i = 0; i < slice_; ++i) w[i] = own * w[i] + theirs * x[i];
+    }
+    return true;
+  }
+
+  void landed(round_report& report) override {
+    const double brought = engine_.loss_sum();
+    samples_ += brought;
+    exchanges_ += report.weight > 0 ? 1 : 0;
+    news_ = outer_report{.exchange = report.round,
+                         .weight = report.weight,
+                         .samples = brought,
+                         .norm = settings_.sends_parameters() ? 0 : report.gradient_norm,
+                         .gap = settings_.by_gap && report.clip_scale > 0 ? 1 / report.clip_scale : 1,
+                         .communication_seconds = report.communication_seconds,
+                         .exposed_seconds = report.exposed_seconds,
+                         .bytes_sent = report.bytes_sent};
+  }
+
+  exchange_settings settings_;
+  std::size_t slice_;
+  storage storage_;
+  bool in_flight_ = false;
+  double samples_ = 0;
+  std::uint64_t exchanges_ = 0;
+  std::optional<outer_report> news_;
+  typename storage::buffer own_;  // keep: the masters at the start; eager: where the round began; by gap: the anchor before
+  engine engine_;
+};
+
+}  // namespace ACCO_ENGINE_NAMESPACE

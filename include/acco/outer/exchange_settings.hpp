@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// When workers exchange, and what becomes of the work that they do meanwhile: the settings of a level of local updates.
+#pragma once
+
+#include <limits>
+
+#include "acco/error.hpp"
+#include "acco/number/demand.hpp"
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// What becomes of the steps that a worker makes while its exchange is under way. x is the anchor that the exchange brings, w the
+/// worker's masters, a `local_updates::keep_local`.
+enum class meanwhile {
+  keep,     ///< w <- x + (w - w at the exchange's start): kept on top, and part of the next exchange
+  restart,  ///< w <- a w + (1 - a) x. Of a whole round (`delay` = `steps`) nothing is lost: its change is what the exchange that
+            ///< starts then carries. Of a shorter one with a = 0, what was done meanwhile is (Streaming DiLoCo's)
+  eager,    ///< w <- x - (rate / workers) change: `restart`, ahead by this worker's share of what it has just sent
+  pull      ///< `restart`, and x is made of the means of w themselves, not of changes against the anchor of their start
+};
+
+/// What a worker's change counts in the mean.
+enum class worker_weights {
+  equal,   ///< one like the other
+  samples  ///< by the samples that it was made of (FedAvg, arXiv 1602.05629, Algorithm 1)
+};
+
+/// As `local_updates::delay`: an exchange is under way during a whole round of local steps.
+inline constexpr unsigned whole_round = std::numeric_limits<unsigned>::max();
+
+struct exchange_settings {
+  int workers = 1, ranks_a_worker = 1;
+  unsigned steps = 1, delay = 0;
+  meanwhile work = meanwhile::keep;
+  double keep_local = 0;
+  worker_weights weights = worker_weights::equal;
+  bool by_gap = false;
+  bool averages = false;  ///< the rule is `averaging`
+  bool rated = false;     ///< the rule has a `learning_rate`: `rate`
+  double rate = 1;
+
+  [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
+  [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
+  /// Whether workers send parameters; otherwise their change against the anchor.
+  [[nodiscard]] constexpr bool sends_parameters() const noexcept {
+    return averages &&
+           (blocks() || work == meanwhile::keep || work == meanwhile::pull || (work == meanwhile::restart && delay < steps));
+  }
+  /// Whether a copy of the slice is kept from one exchange to the next.
+  [[nodiscard]] constexpr bool keeps_copy() const noexcept {
+    return !blocks() && (work == meanwhile::keep || work == meanwhile::eager || by_gap);
+  }
+
+  /// Throws `usage_error` on what means nothing, or would be something else than it says.
+  void check(error_place where) const {
+    const auto fail_use = [&](text const& what, char const* advice) { throw usage_error(where, what, text(advice)); };
+    if (steps == 0) fail_use(text("local_updates::steps is 0"), "Give the inner updates from one exchange to the next");
+    if (delay > steps) {
+      fail_use(text("local_updates::delay is ", delay, ", more than the ", steps, " steps from one exchange to the next"),
+               "One exchange is under way at a time: whole_round is the most");
+    }
+    if (!(keep_local >= 0 && keep_local <= 1))
+      fail_use(text("local_updates::keep_local is ", keep_local), "It is a share: 0 for the anchor, 1 for the worker's own");
+    if (keep_local != 0 && !blocks() && (work == meanwhile::keep || work == meanwhile::eager))
+      fail_use(text("local_updates::keep_local mixes with the anchor, and its `work` is kept, or eager"),
+               "Use meanwhile::restart or pull with it, or no delay");
+    if (!blocks() && (work == meanwhile::eager || work == meanwhile::pull) && !takes_whole_round())
+      fail_use(text("meanwhile::eager and pull are for exchanges that take a whole round, and delay is ", delay),
+               "Use whole_round");
+    if (!blocks() && work == meanwhile::pull && !averages)
+      fail_use(text("meanwhile::pull is for means of parameters"), "Let local_updates::rule be averaging");
+    if (!blocks() && work == meanwhile::eager && (weights != worker_weights::equal || !(rated || averages)))
+      fail_use(text("meanwhile::eager knows its share of the mean beforehand, and the rate at which it will count"),
+               "Use worker_weights::equal, and a rule with a learning_rate");
+    if (by_gap && (blocks() || work != meanwhile::restart || !takes_whole_round() || ranks_a_worker != 1 || averages))
+      fail_use(text("local_updates::by_gap measures how far the anchor has come during a whole round, over all parameters"),
+               "Use it with delay = whole_round, meanwhile::restart, one rank a group, and a rule that is not averaging");
+  }
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("ranks_a_group", ranks_a_worker);
+    visit("steps", steps);
+    visit("delay", delay);
+    visit("work", static_cast<int>(work));
+    visit("keep_local", keep_local);
+    visit("weights", static_cast<int>(weights));
+    visit("by_gap", by_gap);
+  }
+};
+
+}  // namespace ACCO_NAMESPACE

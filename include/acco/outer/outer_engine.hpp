@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine of local updates: an engine of the inner schedule within each worker, and between two of its rounds the exchange of
+// the workers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "acco/collective/blocking.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/observe/round_report.hpp"
+#include "acco/options.hpp"
+#include "acco/outer/anchor_exchange.hpp"
+#include "acco/outer/exchange_settings.hpp"
+#include "acco/outer/group_backend.hpp"
+#include "acco/outer/world_ranks.hpp"
+#include "acco/round/agreement.hpp"
+#include "acco/round/between_rounds.hpp"
+#include "acco/round/engine.hpp"
+#include "acco/round/membership.hpp"
+#include "acco/round/schedule_in_use.hpp"
+#include "acco/round/state_keeper.hpp"
+#include "acco/round/training_engine.hpp"
+#include "acco/round/world_digest.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_ENGINE_NAMESPACE {
+
+/// One rank's. World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same
+/// place in the other workers. Three channels: the worker's, that of the exchange, and one of the whole world for the beginning.
+template <class OuterRule, class Rule, class Storage, class Backend>
+class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
+                           private between_rounds {
+  static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
+  static_assert(traits_of<Backend>.splits && traits_of<Backend>.duplicates,
+                "acco: local updates need a backend that `splits` and `duplicates`");
+
+ public:
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+  using master_type = typename Storage::master_type;
+  using inner_engine = round_engine<Rule, Storage, group_backend<Backend>>;
+  using exchange_type = anchor_exchange<OuterRule, master_type, Backend>;
+
+  template <class Inner>
+  outer_engine(exchange_settings const& settings, OuterRule outer_rule, Inner inner, Rule rule, Storage storage, Backend backend,
+               parameter_layout layout, options chosen)
+      : settings_(cut(settings, backend)),
+        chosen_(checked(std::move(chosen), backend.rank())),
+        world_(std::make_shared<Backend>(std::move(backend))),
+        names_{{settings_.ranks_a_worker, 1}, {settings_.workers, settings_.ranks_a_worker}, world_->rank()},
+        queue_(make_queue<host_queue>(*world_)),
+        inner_(std::make_unique<schedule_of<Inner, typename inner_engine::works_type>>(std::move(inner)), std::move(rule),
+               storage, group_backend<Backend>(world_, names_.inner, chosen_.deadline), std::move(layout),
+               of_inner(chosen_, settings_.workers)),
+        exchange_(settings_, told(std::move(outer_rule), settings_), {.memory = storage.memory},
+                  group_backend<Backend>(world_, names_.outer, chosen_.deadline), inner_.shares().slice_size(),
+                  of_outer(chosen_)) {
+    queue_.deadline = chosen_.deadline;
+    queue_.place.rank = world_->rank();
+    inner_.watch(this);
+  }
+  outer_engine(outer_engine const&) = delete;
+  outer_engine& operator=(outer_engine const&) = delete;
+  ~outer_engine() override {
+    (void)membership_.end(false);
+    queue_.stop();
+  }
+
+  void initialize(std::span<parameter_type const> values) override {
+    std::vector<parameter_type> same(values.begin(), values.end());
+    join();
+    from_rank_0(std::span(same));
+    start([&] { inner_.initialize(same); });
+  }
+  void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) override {
+    std::vector<std::byte> same(layout().size() * sizeof(master_type));
+    join();
+    if (world_->rank() == 0) read(0, layout().size(), same.data());
+    from_rank_0(std::span(same));
+    start([&] {
+      inner_.initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
+        std::copy_n(same.data() + first * sizeof(master_type), count * sizeof(master_type), to);
+      });
+    });
+  }
+  [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
+    return inner_.claim(memory, bytes, trained);
+  }
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
+    join();
+    from_rank_0(parameters);
+    start([&] { inner_.adopt(parameters, gradients); });
+  }
+  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
+    join();
+    for (std::size_t k = 0; k < tensors.size(); ++k) from_rank_0(std::span(tensors[k].parameters, layout()[k].size));
+    start([&] { inner_.adopt(tensors); });
+  }
+  void set_parameters(std::span<parameter_type const> values) override {
+    std::vector<parameter_type> same(values.begin(), values.end());
+    from_rank_0(std::span(same));
+    names_.of_worker([&] { inner_.set_parameters(same); });
+    names_.of_exchange([&] { exchange_.set(inner_.masters()); });
+  }
+  [[nodiscard]] bool at_rest() const noexcept override { return inner_.at_rest() && since_ == 0 && !exchange_.in_flight(); }
+  [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return inner_.parameters(); }
+  [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return inner_.gradients(); }
+  [[nodiscard]] tensor_spans<parameter_type, gradient_type> tensor(std::size_t index) const noexcept override {
+    return inner_.tensor(index);
+  }
+  std::optional<round_report> accumulated(double weight, double loss_sum) override {
+    membership_.take_part();
+    if (exchange_.in_flight()) exchange_.level().poll();
+    return names_.of_worker([&] { return inner_.accumulated(weight, loss_sum); });
+  }
+  void poll() override {
+    inner_.poll();
+    exchange_.level().poll();
+  }
+  void finish(unfinished rest) override {
+    membership_.take_part();
+    names_.of_worker([&] {
+      inner_.finish(rest);
+      names_.of_exchange([&] { exchange_.finish(inner_.masters(), since_ != 0, since_samples()); });
+      inner_.masters_changed();
+    });
+    since_ = 0;
+    sent_samples_ = inner_.samples();
+    std::vector<double> made(static_cast<std::size_t>(settings_.workers), 0.0);
+    made[static_cast<std::size_t>(names_.worker())] = static_cast<double>(inner_.steps());
+    names_.of_exchange([&] { exchange_.level().sum_over_ranks(made); });
+    before_ = static_cast<std::uint64_t>(*std::max_element(made.begin(), made.end()));
+    exchanges_before_ = exchange_.exchanges();
+    membership_.finish();
+  }
+
+  void gather(std::span<parameter_type> out, weights which) override {
+    shown_as_masters(which, [&] { inner_.gather(out, weights::committed); });
+  }
+  void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) override {
+    shown_as_masters(which, [&] { inner_.gather_masters(take, weights::committed); });
+  }
+  /// No snapshot ever reaches: none is kept.
+  std::optional<rewound> rewind(std::uint64_t) override { return std::nullopt; }
+  void sum_over_ranks(std::span<double> numbers) override {
+    names_.of_worker([&] { inner_.sum_over_ranks(numbers); });
+    names_.of_exchange([&] { exchange_.level().sum_over_ranks(numbers); });
+  }
+  [[nodiscard]] double loss_scale() const noexcept override { return inner_.loss_scale(); }
+  [[nodiscard]] std::span<double const> norms() const noexcept override { return inner_.norms(); }
+  [[nodiscard]] double samples() const noexcept override { return exchange_.samples(); }
+  [[nodiscard]] std::uint64_t steps() const noexcept override {
+    return before_ + settings_.steps * (exchange_.exchanges() - exchanges_before_);
+  }
+  [[nodiscard]] round_totals const& totals() const noexcept override {
+    totals_ = inner_.totals();
+    totals_.bytes_sent += exchange_.level().totals().bytes_sent;
+    return totals_;
+  }
+  [[nodiscard]] memory_table memory() const noexcept override {
+    memory_table table = inner_.memory();
+    exchange_.count(table);
+    table.gathering += inner_.shares().slice_size() * sizeof(master_type) + exchange_.level().memory().gathering;
+    return table;
+  }
+  [[nodiscard]] parameter_layout const& layout() const noexcept override { return inner_.layout(); }
+  [[nodiscard]] std::uint64_t state_digest() override {
+    const std::uint64_t worker = names_.of_worker([&] { return inner_.state_digest(); });
+    return mix(worker) + mix(names_.of_exchange([&] { return exchange_.level().state_digest(); }) + 1);
+  }
+  /// Of all workers' masters and slots, and of the anchor's. Not independent of how the world is cut.
+  [[nodiscard]] std::uint64_t world_digest() override {
+    std::uint64_t workers = names_.of_worker([&] { return inner_.world_digest(); });
+    std::uint64_t anchors = names_.of_exchange([&] { return exchange_.level().world_digest(); });
+    names_.of_exchange([&] { workers = sum_of(workers, exchange_.level()); });
+    names_.of_worker([&] { anchors = sum_of(anchors, inner_); });
+    return mix(workers) + mix(anchors + 1);
+  }
+
+  // States are not kept: everything that would is refused.
+
+  [[nodiscard]] state_shape shape() const noexcept override { return inner_.shape(); }
+  [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
+  [[nodiscard]] std::vector<char> construction() const override {
+    std::string const lines = construction_lines();
+    return {lines.begin(), lines.end()};
+  }
+  [[nodiscard]] options const& chosen() const noexcept override { return chosen_; }
+  void copy_parameters(std::size_t tensor, std::byte* to) override { inner_.copy_parameters(tensor, to); }
+  [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return inner_.frozen_values(); }
+  void broadcast(std::span<char> bytes, int root) override { broadcast_and_wait(queue_, *world_, bytes, root); }
+  void attach(state_keeper* keeper) override {
+    const std::unique_ptr<state_keeper> dropped(keeper);
+    refuse_states();
+  }
+  [[nodiscard]] bool can_be_saved() const noexcept override { return false; }
+  [[nodiscard]] state_keeper* keeper() noexcept override { return nullptr; }
+  [[nodiscard]] save_outcome const* saved() const noexcept override { return nullptr; }
+  void together(function_view<void()> action) override { membership_.together(action); }
+  void begin() override { refuse_states(); }  // of a restore; `initialize` does its own
+  void load(state_source&) override { refuse_states(); }
+  std::uint64_t resume(resumption) override { return refuse_states(); }
+
+  void leave(std::string_view reason) noexcept override {
+    membership_.leave(reason);
+    exchange_.level().leave(reason);
+    inner_.leave(reason);
+  }
+  /// What one worker throws the others hear of; only what began with all of them is known to all.
+  [[nodiscard]] bool in_step() const noexcept override { return false; }
+  [[nodiscard]] error_place place() const noexcept override { return {world_->rank(), inner_.place().round, ""}; }
+
+ private:
+  static exchange_settings cut(exchange_settings settings, Backend const& world) {
+    const error_place where{.rank = world.rank()};
+    const int group = settings.ranks_a_worker;
+    if (group < 1 || world.size() % group != 0) {
+      throw usage_error(where, text("local_updates::ranks_a_group is ", group, ", and the world has ", world.size(), " ranks"),
+                        text("Give a number that divides the ranks of the world"));
+    }
+    settings.workers = world.size() / group;
+    if (settings.delay == whole_round) settings.delay = settings.steps;
+    settings.check(where);
+    return settings;
+  }
+  static options checked(options chosen, int rank) {
+    chosen.check({.rank = rank});
+    const auto refuse = [&](char const* what, char const* advice) {
+      throw usage_error({.rank = rank}, text("options::", std::string_view(what), " is not there for local updates"),
+                        text(advice));
+    };
+    if (chosen.snapshots != 0) refuse("snapshots", "Leave it 0: a snapshot would have to hold both levels");
+    if (chosen.digest_every != 0) refuse("digest_every", "Ask world_digest() at a report");
+    return chosen;
+  }
+  /// A worker asks for its learning rate at its own samples: as many as the world would have if all were as fast.
+  static options of_inner(options chosen, int workers) {
+    chosen.average_decay = 0;
+    chosen.learning_rate = [whole = std::move(chosen.learning_rate), workers](training_position const& at) -> double {
+      return whole(training_position{at.samples * workers, at.steps});
+    };
+    return chosen;
+  }
+  static options of_outer(options const& chosen) {
+    options mine;
+    mine.deadline = chosen.deadline;
+    mine.average_decay = chosen.average_decay;
+    mine.compare_every = chosen.compare_every;
+    mine.empty_limit = chosen.empty_limit;
+    mine.check_habits = habit_checks::off;  // no trainer is there to have any
+    return mine;
+  }
+  static OuterRule told(OuterRule rule, [[maybe_unused]] exchange_settings const& settings) {
+    if constexpr (requires { rule.of_means; }) rule.of_means = settings.sends_parameters();
+    return rule;
+  }
+  [[nodiscard]] std::string construction_lines() const {
+    description lines;
+    lines.add_all("local_updates.", settings_);
+    std::string all = lines.lines();
+    for (auto const& level : {inner_.construction(), exchange_.level().construction()}) all.append(level.begin(), level.end());
+    return all;
+  }
+  [[noreturn]] std::uint64_t refuse_states() const {
+    throw usage_error(place(), text("checkpoints of local updates are not there yet"),
+                      text("save_model writes the anchor's weights; initialize from them"));
+  }
+
+  /// A channel of this level's own, and whether all ranks were constructed alike. Collective; blocks.
+  void join() {
+    queue_.place.phase = "initialize";
+    membership_.join();
+    membership_.together([&] { agree(queue_, *world_, construction_lines(), queue_.place); });
+  }
+  template <class T>
+  void from_rank_0(std::span<T> values) {
+    if (!values.empty()) broadcast_and_wait(queue_, *world_, values, 0);
+  }
+  template <class Initialize>
+  void start(Initialize&& initialize) {
+    names_.of_worker(initialize);
+    names_.of_exchange([&] { exchange_.begin(inner_.masters()); });
+  }
+
+  [[nodiscard]] double since_samples() const noexcept { return inner_.samples() - sent_samples_; }
+  void landed(round_report& report) override {
+    report.committed = false;
+    if (inner_.steps() != seen_) {
+      seen_ = inner_.steps();
+      ++since_;
+      names_.of_exchange([&] { step(report); });
+    }
+    report.step = steps();
+    report.samples = samples();
+    report.outer = exchange_.news();
+    if (report.outer) report.bytes_sent += report.outer->bytes_sent;
+  }
+  /// The worker has made a step.
+  void step(round_report& report) {
+    bool changed = false;
+    if (since_ == settings_.delay && since_ < settings_.steps) changed = exchange_.arrive(inner_.masters());
+    if (since_ == settings_.steps) {
+      const double samples = since_samples();
+      since_ = 0;
+      sent_samples_ = inner_.samples();
+      changed = exchange_.exchange(inner_.masters(), samples);
+      report.committed = settings_.blocks() && settings_.keep_local == 0;
+    }
+    if (changed) names_.of_worker([&] { inner_.masters_changed(); });
+  }
+
+  /// Calls action() while this rank's masters are the anchor, the exchange in flight included, or its average.
+  template <class Action>
+  void shown_as_masters(weights which, Action&& action) {
+    std::vector<master_type> x(inner_.shares().slice_size());
+    names_.of_exchange([&] { exchange_.level().gather(x, which); });
+    names_.of_worker([&] {
+      inner_.outside_rounds([&] {
+        auto const mine = inner_.masters();
+        std::swap_ranges(x.begin(), x.end(), mine.begin());
+        try {
+          action();
+        } catch (...) {
+          std::swap_ranges(x.begin(), x.end(), mine.begin());
+          throw;
+        }
+        std::swap_ranges(x.begin(), x.end(), mine.begin());
+      });
+    });
+  }
+  template <class Level>
+  static std::uint64_t sum_of(std::uint64_t digest, Level& over) {
+    digest_words words = digest_words::of(digest);
+    over.sum_over_ranks(words.word);
+    return words.sum();
+  }
+
+  exchange_settings settings_;
+  options chosen_;
+  std::shared_ptr<Backend> world_;
+  world_ranks names_;
+  membership<Backend> membership_{*world_};
+  unsigned since_ = 0;  // the worker's steps since the last exchange began
+  std::uint64_t seen_ = 0, before_ = 0, exchanges_before_ = 0;
+  double sent_samples_ = 0;  // of the worker, that have been brought to exchanges
+  mutable round_totals totals_;
+  host_queue queue_;
+  inner_engine inner_;
+  exchange_type exchange_;
+};
+
+}  // namespace ACCO_ENGINE_NAMESPACE

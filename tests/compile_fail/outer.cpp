@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Local updates over what cannot carry them; CMakeLists.txt says how the sections are read.
+#include <cstddef>
+#include <utility>
+
+#include <acco/acco.hpp>
+#include <acco/outer.hpp>
+
+/// A backend that neither splits nor duplicates.
+struct whole_world {
+  static constexpr acco::backend_traits traits{};
+  acco::threads_backend in;
+  int rank() const { return in.rank(); }
+  int size() const { return in.size(); }
+  template <class... A>
+  void all_reduce(A&&... a) {
+    in.all_reduce(std::forward<A>(a)...);
+  }
+  template <class Q, class G, class S>
+  void reduce_scatter(Q& queue, acco::partial<G const> from, acco::sharded<S> to) {
+    in.reduce_scatter(queue, from, to);
+  }
+  template <class... A>
+  void all_gather(A&&... a) {
+    in.all_gather(std::forward<A>(a)...);
+  }
+  template <class Q, class T>
+  void broadcast(Q& queue, acco::replicated<T> whole, int root) {
+    in.broadcast(queue, whole, root);
+  }
+};
+struct elsewhere : acco::host_storage<float> {
+  static constexpr bool host_memory = false;
+};
+
+void train(acco::threads_backend world, whole_world whole) {
+  acco::optimizer fine{acco::diloco{}, acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};
+  acco::optimizer fine_too{acco::synchronous{}, acco::sgd{}, acco::host_storage<float>{}, whole, std::size_t{1}};
+#if defined(BACKEND_WITHOUT_SPLIT)  // expect: acco: local updates need a backend that `splits` and `duplicates`
+  acco::optimizer training{acco::diloco{}, acco::sgd{}, acco::host_storage<float>{}, whole, std::size_t{1}};
+#endif
+#if defined(STORAGE_ELSEWHERE)  // expect: acco: local updates need storage in host memory so far
+  acco::optimizer training{acco::diloco{}, acco::sgd{}, elsewhere{}, world, std::size_t{1}};
+#endif
+#if defined(NO_OUTER_RULE)  // expect: acco: the update rule lacks `static constexpr std::size_t slot_count`
+  struct none {};
+  acco::optimizer training{acco::local_updates<acco::synchronous<>, none>{}, acco::sgd{}, acco::host_storage<float>{}, world,
+                           std::size_t{1}};
+#endif
+#if defined(NO_INNER_SCHEDULE)  // expect: acco: the schedule lacks `round_plan plan(std::size_t round) const`
+  struct no_schedule {};
+  acco::optimizer training{acco::diloco<no_schedule>{}, acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};
+#endif
+}

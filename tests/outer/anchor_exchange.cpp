@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange's dynamics: closed forms on quadratics, the limits of stability on both sides, and settings that are the same as
+// others in every bit.
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+#include <acco/outer.hpp>
+
+namespace {
+
+/// The worker's parameters at the start of each round, where all workers have the same quadratics of these curvatures around 0;
+/// local steps are SGD at rate 1. All workers stand where worker 0 stands.
+template <class Level>
+std::vector<std::vector<double>> iterates(int workers, Level const& level, std::vector<double> const& curvatures,
+                                          std::size_t rounds, double initial = 1) {
+  std::vector<std::vector<double>> found;
+  acco::mock_backend::run(workers, [&](acco::mock_backend const& world) {
+    acco::optimizer training{level,
+                             acco::sgd{.learning_rate = 1},
+                             acco::host_storage<double>{},
+                             world,
+                             curvatures.size(),
+                             acco::options{.check_habits = acco::habit_checks::off}};  // gradients may vanish here
+    training.initialize(std::vector<double>(curvatures.size(), initial));
+    const unsigned steps = level.recurrence().steps;
+    for (std::size_t r = 0; r < rounds * steps && std::abs(training.parameters()[0]) < 1e60; ++r) {
+      auto const at = training.parameters();
+      if (world.rank() == 0 && r % steps == 0) found.emplace_back(at.begin(), at.end());
+      auto const g = training.gradients();
+      for (std::size_t i = 0; i < at.size(); ++i) g[i] += curvatures[i] * at[i];
+      (void)training.accumulated(1);
+    }
+    training.finish();
+  });
+  return found;
+}
+
+const std::vector<double> curvatures{0.01, 0.05, 0.1, 0.2, 0.3, 0.45};
+/// What a round of `steps` local steps removes of the error.
+double removed(double curvature, unsigned steps) { return 1 - std::pow(1 - curvature, steps); }
+
+/// Of z^n = c[0] z^(n-1) + c[1] z^(n-2) + ...: each iterate follows from those before it, and the ratio of the last ones is the
+/// dominant root, where that is real.
+template <class Level>
+void check_polynomial(int workers, Level const& level, std::function<std::vector<double>(double)> const& coefficients) {
+  constexpr std::size_t rounds = 24;
+  auto const x = iterates(workers, level, curvatures, rounds);
+  for (std::size_t i = 0; i < curvatures.size(); ++i) {
+    auto const c = coefficients(removed(curvatures[i], level.recurrence().steps));
+    double largest = 0;
+    for (std::size_t r = 4; r < rounds; ++r) {
+      double next = 0, scale = 1e-14;
+      for (std::size_t k = 0; k < c.size(); ++k) {
+        next += c[k] * x[r - 1 - k][i];
+        scale += std::abs(x[r - 1 - k][i]);
+      }
+      largest = std::max(largest, std::abs(x[r][i] - next) / scale);
+    }
+    CAPTURE(i);
+    CHECK(largest < 1e-11);
+  }
+}
+
+using vector = std::vector<double>;
+
+/// Whether the error has grown over many rounds, in which a root of 1.002 shows.
+template <class Level>
+bool diverges(int workers, Level const& level, double b) {
+  auto const x = iterates(workers, level, {b}, 1000);
+  if (x.size() < 1000) return true;  // out of all bounds
+  double first = 0, last = 0;
+  for (std::size_t r = 0; r < 100; ++r) {
+    first = std::max(first, std::abs(x[r + 200][0]));
+    last = std::max(last, std::abs(x[x.size() - 1 - r][0]));
+  }
+  return !(last < first || last == 0);
+}
+/// One local step, so that a round removes exactly its curvature; 3 % on either side of the limit.
+template <class Level>
+void check_limit(int workers, Level level, double limit) {
+  level.steps = 1;
+  CAPTURE(limit);
+  CHECK(!diverges(workers, level, 0.97 * limit));
+  CHECK(diverges(workers, level, 1.03 * limit));
+}
+
+template <class Rule>
+acco::local_updates<acco::synchronous<>, Rule> late(Rule rule, acco::meanwhile work, unsigned steps = 4) {
+  acco::local_updates<acco::synchronous<>, Rule> level;
+  level.steps = steps;
+  level.rule = rule;
+  level.delay = acco::whole_round;
+  level.work = work;
+  return level;
+}
+
+/// The parameters after each micro-batch and at the end, of rank 0.
+template <class Schedule>
+std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micro_batches, double rate = 0.125,
+                           bool alike = false) {
+  constexpr std::size_t count = 70;
+  std::vector<float> found;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+    acco::optimizer training{schedule, acco::sgd{.learning_rate = rate}, acco::host_storage<float>{}, world, count};
+    training.initialize(std::vector<float>(count, 1.0F));
+    for (std::size_t t = 0; t < micro_batches; ++t) {
+      auto const at = training.parameters();
+      auto const g = training.gradients();
+      const auto mine = static_cast<float>(alike ? 0 : world.rank());
+      for (std::size_t i = 0; i < at.size(); ++i) g[i] += at[i] - 0.25F * static_cast<float>(i % 5) - mine;
+      (void)training.accumulated(1);
+      if (world.rank() == 0) found.insert(found.end(), training.parameters().begin(), training.parameters().end());
+    }
+    training.finish();
+    if (world.rank() == 0) found.insert(found.end(), training.parameters().begin(), training.parameters().end());
+  });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("without a delay a round is averaging, heavy ball, or Nesterov's, on what local steps remove") {
+  check_polynomial(2, acco::local_sgd{.steps = 4}, [](double b) { return vector{1 - b}; });
+  check_polynomial(3, acco::slowmo{.steps = 3, .learning_rate = 0.8, .momentum = 0.6},
+                   [](double b) { return vector{1 + 0.6 - 0.8 * b, -0.6}; });
+  check_polynomial(2, acco::diloco{.steps = 5}, [](double b) { return vector{1 + 0.9 - 0.7 * 1.9 * b, -0.9 * (1 - 0.7 * b)}; });
+}
+
+TEST_CASE("a whole round late the polynomials are of one degree more") {
+  const double mu = 0.4, lr = 0.5;
+  check_polynomial(2, late(acco::sgd{.learning_rate = lr, .momentum = mu}, acco::meanwhile::restart),
+                   [=](double b) { return vector{1 + mu, -(mu + lr * b)}; });
+  check_polynomial(2, late(acco::sgd{.learning_rate = lr, .momentum = mu, .nesterov = true}, acco::meanwhile::restart),
+                   [=](double b) { return vector{1 + mu, -(mu + lr * b * (1 + mu)), lr * b * mu}; });
+  for (const int workers : {1, 2, 4}) {
+    const double m = workers;
+    check_polynomial(workers, late(acco::sgd{.learning_rate = lr}, acco::meanwhile::eager),
+                     [=](double b) { return vector{1 - lr * b / m, -lr * b * (1 - 1 / m)}; });
+  }
+  check_polynomial(3, late(acco::sgd{.learning_rate = lr}, acco::meanwhile::keep),
+                   [=](double b) { return vector{1 - b, b * (1 - lr)}; });
+}
+
+TEST_CASE("stable 3 percent below the limits, divergent 3 percent above them") {
+  const auto nesterov = [](double rate, double momentum) {
+    return acco::sgd{.learning_rate = rate, .momentum = momentum, .nesterov = true};
+  };
+  using acco::meanwhile;
+  check_limit(1, acco::diloco{}, 2 * (1 + 0.9) / (0.7 * (1 + 2 * 0.9)));  // z = -1
+  check_limit(1, acco::slowmo{}, 2 * (1 + 0.5));
+  check_limit(1, late(nesterov(0.7, 0.9), meanwhile::restart), 0.3597);
+  check_limit(1, late(nesterov(0.4, 0.9), meanwhile::restart), 0.6295);
+  check_limit(1, late(nesterov(0.4, 0.5), meanwhile::restart), 1.4013);
+  for (const double mu : {0.2, 0.5, 0.6})
+    check_limit(1, late(acco::sgd{.learning_rate = 1, .momentum = mu}, meanwhile::restart), 1 - mu);
+  check_limit(2, late(acco::sgd{.learning_rate = 0.7}, meanwhile::eager), 2.857);
+  check_limit(4, late(acco::sgd{.learning_rate = 0.7}, meanwhile::eager), 1 / (0.7 * 0.75));
+  check_limit(2, late(nesterov(0.4, 0.9), meanwhile::eager), 0.96);
+  check_limit(1, late(acco::sgd{.learning_rate = 0.7}, meanwhile::keep), 2 / (2 - 0.7));
+}
+
+TEST_CASE("defaults of methods with a delay are stable where local steps solve the problem") {
+  CHECK(!diverges(2, acco::delayed_diloco{.steps = 1}, 1.0));
+  CHECK(!diverges(4, acco::eager_diloco{.steps = 1}, 1.0));
+  CHECK(!diverges(2, acco::co2{.steps = 1}, 1.0));
+  CHECK(!diverges(2, acco::overlap_local_sgd{.steps = 1}, 1.0));
+}
+
+TEST_CASE("averaging after every step of SGD is synchronous training, in every bit") {
+  CHECK(trained(4, acco::local_sgd{.steps = 1}, 4) == trained(4, acco::synchronous{}, 4));
+  CHECK(trained(2, acco::fedavg{.steps = 1}, 4) == trained(2, acco::synchronous{}, 4));
+}
+
+TEST_CASE("a worker alone that averages trains like the inner schedule, in every bit") {
+  for (const unsigned steps : {1U, 3U}) {
+    CHECK(trained(1, acco::local_sgd{.steps = steps}, 11, 0.1) == trained(1, acco::synchronous{}, 11, 0.1));
+    CHECK(trained(2, acco::local_sgd{.ranks_a_group = 2, .steps = steps}, 11, 0.1) == trained(2, acco::synchronous{}, 11, 0.1));
+    const acco::two_phase inner{.pace = acco::fixed_pace{.first = 1, .second = 1}};
+    CHECK(trained(1, acco::local_sgd{.inner = acco::weight_prediction{}, .steps = 100}, 11, 0.1) ==
+          trained(1, acco::weight_prediction{}, 11, 0.1));
+    CHECK(trained(1, acco::local_sgd{.inner = inner, .steps = steps}, 12, 0.1) == trained(1, inner, 12, 0.1));
+    CHECK(trained(1, acco::local_sgd{.inner = acco::delayed{}, .steps = steps}, 11, 0.1) == trained(1, acco::delayed{}, 11, 0.1));
+  }
+}
+
+TEST_CASE("an eager worker alone is one that waits, in every bit where the sums are exact") {
+  // eager's anchor is a round behind its worker, so the worker's path is compared
+  const acco::local_updates<acco::synchronous<>, acco::averaging> eager{
+      .steps = 2, .delay = acco::whole_round, .work = acco::meanwhile::eager};
+  CHECK(trained(1, eager, 4) == trained(1, acco::local_sgd{.steps = 2}, 4));
+}
+
+TEST_CASE("who keeps all of his own trains as without exchange, in every bit, until the end") {
+  acco::local_updates<acco::synchronous<>, acco::averaging> alone{.steps = 2};
+  alone.keep_local = 1;
+  auto with = trained(3, alone, 8, 0.1, true), without = trained(1, acco::synchronous{}, 8, 0.1, true);
+  with.resize(8 * 70);
+  without.resize(8 * 70);
+  CHECK(with == without);
+}
+
+TEST_CASE("CO2 of one step, without momentum, gap and clip, is the delayed update") {
+  acco::local_updates<acco::synchronous<>, acco::clipped_momentum> co2{.steps = 1,
+                                                                       .rule = {.learning_rate = 1, .momentum = 0, .limit = 1e30},
+                                                                       .delay = acco::whole_round,
+                                                                       .work = acco::meanwhile::restart};
+  auto late = trained(2, co2, 4), delayed = trained(2, acco::delayed{}, 4);
+  late.resize(4 * 70);
+  delayed.resize(4 * 70);
+  CHECK(late == delayed);
+}
+
+TEST_CASE("the clipped momentum stays within its limit, and without a limit it would not") {
+  const auto most_step = [](double limit) {
+    double most = 0;
+    acco::mock_backend::run(2, [&](acco::mock_backend const& world) {
+      acco::co2 level{.steps = 2, .learning_rate = 1, .limit = limit};
+      acco::optimizer training{level, acco::sgd{.learning_rate = 0.5}, acco::host_storage<double>{}, world, std::size_t{20}};
+      training.initialize(std::vector<double>(20, 0.0));
+      std::vector<double> before(20, 0.0), now(20);
+      for (int t = 0; t < 20; ++t) {
+        for (std::size_t i = 0; i < 20; ++i)
+          training.gradients()[i] += training.parameters()[i] - 3 * static_cast<double>(i) - world.rank();
+        (void)training.accumulated(1);
+        if (t % 2 == 0) continue;
+        training.gather_committed(now);
+        for (std::size_t i = 0; i < 20; ++i) most = std::max(most, std::abs(now[i] - before[i]));
+        before = now;
+      }
+      training.finish();
+    });
+    return most;
+  };
+  CHECK(most_step(0.25) <= 0.25 * (1 + 1e-12));
+  CHECK(most_step(0.25) >= 0.25 * (1 - 1e-12));
+  CHECK(most_step(1e9) > 1);
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trainer sees of local updates: counts, reports, memory, bytes, gathering, finishing at different times, what is refused,
+// and who is named when a rank goes.
+#include <barrier>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <latch>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+#include <acco/outer.hpp>
+
+#include "support/counting.hpp"
+
+namespace {
+
+constexpr std::size_t count = 200;
+
+/// Adds the gradient of a quadratic around a number of this rank's.
+void micro_batch(acco::any_optimizer<float>& training, int rank) {
+  auto const at = training.parameters();
+  auto const g = training.gradients();
+  for (std::size_t i = 0; i < at.size(); ++i) g[i] += at[i] - static_cast<float>(rank) - 0.01F * static_cast<float>(i);
+}
+template <class Level, class World>
+acco::any_optimizer<float> made(Level const& level, World const& world, acco::options const& options = {}) {
+  return acco::optimizer{level, acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world, count, options};
+}
+bool says(std::exception const& e, char const* what) { return std::string(e.what()).find(what) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("samples, steps and reports tell of what the anchor holds, the same on every rank; groups of two") {
+  acco::threads_backend::run(4, [](acco::threads_backend const& world) {
+    auto training = made(acco::local_sgd{.ranks_a_group = 2, .steps = 3}, world);
+    training.initialize(std::vector<float>(count, 1.0F));
+    for (int step = 1; step <= 9; ++step) {
+      micro_batch(training, world.rank());
+      auto const report = training.accumulated(world.rank() + 1);
+      REQUIRE(report);
+      CHECK(report->weight == (world.rank() < 2 ? 3 : 7));  // the worker's
+      CHECK(report->outer.has_value() == (step % 3 == 0));
+      CHECK(report->committed == (step % 3 == 0));
+      CHECK(report->step == static_cast<std::uint64_t>(step / 3 * 3));
+      CHECK(training.steps() == report->step);
+      CHECK(training.samples() == 10.0 * (step / 3 * 3));
+      CHECK(report->samples == training.samples());
+      if (report->outer) {
+        CHECK(report->outer->exchange == static_cast<std::size_t>(step / 3 - 1));
+        CHECK(report->outer->weight == 2);
+        CHECK(report->outer->samples == 30);
+        CHECK(report->outer->bytes_sent > 0);
+        CHECK(report->bytes_sent > report->outer->bytes_sent);
+        CHECK(report->outer->communication_seconds >= 0);
+      }
+    }
+    micro_batch(training, world.rank());
+    (void)training.accumulated(world.rank() + 1);
+    training.finish();
+    CHECK(training.steps() == 10);
+    CHECK(training.samples() == 100);
+    std::vector<double> sums{1, static_cast<double>(world.rank())};
+    training.sum_over_ranks(sums);
+    CHECK(sums == std::vector<double>{4, 6});
+  });
+}
+
+TEST_CASE("gather_committed gives the anchor on every rank, the exchange under way included, and changes nothing") {
+  for (const bool late : {false, true}) {
+    acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
+      acco::local_updates<acco::synchronous<>, acco::averaging> level{.ranks_a_group = 2, .steps = 2};
+      if (late) level.delay = acco::whole_round;
+      auto training = made(level, world);
+      training.initialize(std::vector<float>(count, 1.0F));
+      for (int step = 0; step < 5; ++step) {
+        micro_batch(training, world.rank());
+        (void)training.accumulated(1);
+      }
+      const std::vector<float> shown(training.parameters().begin(), training.parameters().end());
+      const std::uint64_t before = training.state_digest(), all = training.world_digest();
+      std::vector<float> anchor(count), masters(count);
+      training.gather_committed(anchor);
+      training.gather_masters(masters);
+      CHECK(masters == anchor);
+      CHECK(training.state_digest() == before);
+      CHECK(training.world_digest() == all);
+      std::vector<double> half{static_cast<double>(all >> 32U), static_cast<double>(all & 0xffffffffU)}, sums = half;
+      training.sum_over_ranks(sums);
+      CHECK((sums[0] == 4 * half[0] && sums[1] == 4 * half[1]));  // the same on every rank
+      CHECK(std::vector<float>(training.parameters().begin(), training.parameters().end()) == shown);
+      CHECK(shown != anchor);
+      // the mean over the workers after four steps, at the first element: both targets' mean is 1.5
+      const double mean = 1.5 - 0.5 * std::pow(0.9, 4);
+      CHECK(static_cast<double>(anchor[0]) == doctest::Approx(mean).epsilon(1e-6));
+      training.finish();
+      training.gather_committed(anchor);
+      CHECK(std::vector<float>(training.parameters().begin(), training.parameters().end()) == anchor);
+      std::vector<double> sum(1, static_cast<double>(anchor[7])), mine(1, static_cast<double>(anchor[7]));
+      training.sum_over_ranks(sum);
+      CHECK(sum[0] == doctest::Approx(4 * mine[0]).epsilon(1e-15));
+    });
+  }
+}
+
+TEST_CASE("a worker that finishes earlier takes part without weight until all do") {
+  for (const bool late : {false, true}) {
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      acco::local_updates<acco::synchronous<>, acco::averaging> level{.steps = 2};
+      if (late) level.delay = 1;
+      auto training = made(level, world);
+      training.initialize(std::vector<float>(count, 0.0F));
+      const int steps = world.rank() == 0 ? 3 : 8;
+      for (int step = 0; step < steps; ++step) {
+        micro_batch(training, world.rank());
+        (void)training.accumulated(2);
+      }
+      training.finish();
+      CHECK(training.samples() == 2 * (3 + 8 + 8));
+      CHECK(training.steps() == 8);
+      std::vector<double> sum(1, static_cast<double>(training.parameters()[0]));
+      const double mine = sum[0];
+      training.sum_over_ranks(sum);
+      CHECK(sum[0] == doctest::Approx(3 * mine).epsilon(1e-15));
+      if (!late) {  // two exchanges of all, and two of the others, around 1.5; the weights halve the rate
+        const double all = 1 - 0.9025, with_three = (all * 0.95 + (1 - (1 - all) * 0.9025) + (2 - (2 - all) * 0.9025)) / 3;
+        CHECK(mine == doctest::Approx(1.5 - (1.5 - with_three) * 0.9025 * 0.9025).epsilon(1e-6));
+      }
+      CHECK(mine > 0.4);
+      micro_batch(training, world.rank());  // and it goes on
+      (void)training.accumulated(2);
+      training.finish();
+      CHECK(training.samples() == 2 * (3 + 8 + 8 + 3));
+    });
+  }
+}
+
+TEST_CASE("set_parameters, adopted arrays and masters reach every worker from rank 0, frozen ones too") {
+  acco::threads_backend::run(4, [](acco::threads_backend const& world) {
+    acco::parameter_layout layout;
+    layout.add("a", {90});
+    layout.add("still", {20}, layout.add_group({.frozen = true}));
+    layout.add("b", {90});
+    const auto value = static_cast<float>(world.rank() + 1);
+    acco::optimizer training{acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1},
+                             acco::host_storage<float>{}, world, layout};
+    std::vector<float> parameters(count, value), gradients(count, 0.0F);
+    training.adopt(parameters, gradients);
+    CHECK(parameters == std::vector<float>(count, 1.0F));
+    for (int step = 0; step < 2; ++step) {
+      micro_batch(training, world.rank());
+      (void)training.accumulated(1);
+    }
+    CHECK(training.parameters().data() == parameters.data());
+    CHECK(parameters[95] == 1.0F);
+    CHECK(parameters[0] != 1.0F);
+    CHECK_THROWS_AS(acco::optimizer(acco::local_sgd{.ranks_a_group = 3}, acco::sgd{}, acco::host_storage<float>{}, world, count),
+                    acco::usage_error);
+    training.finish();
+    training.set_parameters(std::vector<float>(count, 5 * value));
+    CHECK(parameters == std::vector<float>(count, 5.0F));
+    std::vector<float> anchor(count);
+    training.gather_committed(anchor);
+    CHECK(anchor == parameters);
+
+    acco::optimizer<acco::local_sgd<>, acco::sgd, acco::host_storage<acco::bfloat16>, acco::threads_backend> coarse(
+        acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<acco::bfloat16>{},
+        world, layout);
+    const float third = 1.0F / 3;  // more bits than a bfloat16 has
+    coarse.initialize(std::span<float const>(std::vector<float>(count, third * value)));
+    std::vector<float> masters(count);
+    coarse.gather_masters(masters);
+    CHECK(masters[0] == third);
+    CHECK(masters[95] == static_cast<float>(acco::bfloat16(third)));
+    coarse.finish();
+  });
+}
+
+TEST_CASE("wherever parameters and gradients lie, the training is the same") {
+  const auto with = [](auto storage, bool stable) {
+    using parameter = typename decltype(storage)::parameter_type;
+    std::vector<parameter> end;
+    acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
+      acco::local_updates<acco::two_phase<>, acco::averaging> level{.ranks_a_group = 2, .steps = 2, .delay = 1};
+      acco::optimizer training{level, acco::sgd{.learning_rate = 0.1},          storage, world,
+                               count, acco::options{.stable_addresses = stable}};
+      training.initialize(std::vector<parameter>(count, parameter(1.0F)));
+      for (int t = 0; t < 30; ++t) {
+        auto const at = training.parameters();
+        auto const g = training.gradients();
+        for (std::size_t i = 0; i < count; ++i)
+          g[i] = static_cast<float>(g[i]) + static_cast<float>(at[i]) - static_cast<float>(world.rank());
+        (void)training.accumulated(1);
+      }
+      training.finish();
+      if (world.rank() == 3) end.assign(training.parameters().begin(), training.parameters().end());
+    });
+    return end;
+  };
+  const auto whole = with(acco::host_storage<float>{}, false);
+  CHECK(whole == with(acco::host_storage<float>{}, true));
+  CHECK(whole[0] != 1.0F);
+  const auto coarse = with(acco::host_storage<acco::bfloat16, float>{}, false);
+  CHECK(coarse == with(acco::host_storage<acco::bfloat16, float>{}, true));
+  CHECK(static_cast<float>(coarse[5]) == doctest::Approx(static_cast<double>(whole[5])).epsilon(0.02));
+}
+
+TEST_CASE("the outer level is in memory(), and what an exchange sends is its formula") {
+  acco::threads_backend::run(4, [](acco::threads_backend const& world) {
+    constexpr std::size_t large = 4096 * 4;
+    const auto memory_of = [&](auto const& level) {
+      return acco::optimizer{level, acco::adamw{}, acco::host_storage<float>{}, world, large}.memory();
+    };
+    const std::size_t slice = large / 2 * sizeof(float);  // of a worker of two
+    const auto near = [](std::size_t found, double wanted) {
+      CHECK(static_cast<double>(found) >= wanted);
+      CHECK(static_cast<double>(found) <= wanted + 4096);
+    };
+    // anchor and changes, and masters, momentum and sums of the half that this rank owns of them
+    near(memory_of(acco::diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (2 + 3 * 0.5));
+    near(memory_of(acco::local_sgd{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (2 + 2 * 0.5));
+    near(memory_of(acco::delayed_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (3 + 3 * 0.5));
+    near(memory_of(acco::eager_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (4 + 3 * 0.5));
+    CHECK(memory_of(acco::synchronous{}).outer == 0);
+
+    acco::optimizer training{acco::diloco{.ranks_a_group = 2, .steps = 2}, acco::adamw{}, acco::host_storage<float>{}, world,
+                             large};
+    training.initialize(std::vector<float>(large, 1.0F));
+    for (int step = 0; step < 2; ++step) {
+      for (float& g : training.gradients()) g += 1;
+      auto const report = training.accumulated(1);
+      if (report && report->outer) {
+        const double sent = static_cast<double>(report->outer->bytes_sent);
+        CHECK(sent >= static_cast<double>(slice));  // half of it to reduce, half of it to gather
+        CHECK(sent <= static_cast<double>(slice) + 1024);
+      }
+    }
+    training.finish();
+    CHECK(training.totals().bytes_sent > slice);
+  });
+}
+
+TEST_CASE("nothing is allocated once it runs") {
+  for (const int kind : {0, 1, 2}) {
+    std::barrier everybody(2);
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::local_updates<acco::two_phase<>, acco::averaging> level{.steps = 2};
+      if (kind == 1) level.delay = 1;
+      if (kind == 2) {
+        level.delay = acco::whole_round;
+        level.work = acco::meanwhile::eager;
+      }
+      auto training = made(level, world);
+      training.initialize(std::vector<float>(count, 1.0F));
+      const auto run = [&](int steps) {
+        for (int step = 0; step < steps; ++step) {
+          micro_batch(training, world.rank());
+          (void)training.accumulated(1);
+        }
+      };
+      run(12);
+      everybody.arrive_and_wait();
+      const std::size_t before = counting::news();
+      everybody.arrive_and_wait();
+      run(24);
+      everybody.arrive_and_wait();
+      const std::size_t after = counting::news();
+      everybody.arrive_and_wait();
+      CHECK(after == before);
+      training.finish();
+    });
+  }
+}
+
+TEST_CASE("what local updates do not have is refused in words") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    const auto refused = [&](auto const& level, acco::options const& options, char const* what) {
+      CAPTURE(what);
+      try {
+        (void)made(level, world, options);
+        FAIL("was not refused");
+      } catch (acco::usage_error const& e) {
+        CAPTURE(e.what());
+        CHECK(says(e, what));
+      }
+    };
+    using acco::meanwhile;
+    using level = acco::local_updates<acco::synchronous<>, acco::averaging>;
+    refused(level{.ranks_a_group = 0}, {}, "ranks_a_group is 0");
+    refused(level{.ranks_a_group = 4}, {}, "the world has 2 ranks");
+    refused(level{.steps = 0}, {}, "steps is 0");
+    refused(level{.steps = 3, .delay = 4}, {}, "delay is 4");
+    refused(level{.keep_local = 1.5}, {}, "keep_local is 1.5");
+    refused(level{.delay = 1, .keep_local = 0.5}, {}, "mixes");
+    refused(level{.steps = 3, .delay = 1, .work = meanwhile::eager}, {}, "whole round");
+    refused(level{.steps = 3, .delay = 1, .work = meanwhile::pull}, {}, "whole round");
+    refused(level{.delay = acco::whole_round, .work = meanwhile::eager, .weights = acco::worker_weights::samples}, {}, "share");
+    refused(level{.by_gap = true}, {}, "by_gap");
+    refused(acco::diloco{.momentum = 1.5}, {}, "momentum");
+    refused(acco::local_updates<acco::synchronous<>, acco::sgd>{.delay = acco::whole_round, .work = meanwhile::pull}, {},
+            "means");
+    refused(level{}, {.snapshots = 2}, "snapshots");
+    refused(level{}, {.digest_every = 2}, "digest_every");
+    refused(level{}, {.deadline = -1}, "deadline");
+
+    auto training = made(level{}, world);
+    training.initialize(std::vector<float>(count, 1.0F));
+    CHECK_THROWS_AS((void)training.rewind(1), acco::usage_error);
+    micro_batch(training, world.rank());
+    CHECK(training.accumulated(1));  // that has ended nothing
+    training.finish();
+  });
+}
+
+TEST_CASE("workers that were constructed differently are told so") {
+  CHECK_THROWS_AS(acco::threads_backend::run(3,
+                                             [](acco::threads_backend const& world) {
+                                               acco::diloco level{.steps = 3};
+                                               if (world.rank() == 2) level.momentum = 0.5;
+                                               auto training = made(level, world);
+                                               training.initialize(std::vector<float>(count, 1.0F));
+                                             }),
+                  acco::mismatch_error);
+}
+
+TEST_CASE("the learning rate is asked at samples as the world has them") {
+  std::vector<double> asked;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+    acco::options options;
+    const bool first = world.rank() == 0;
+    options.learning_rate = [&asked, first](double samples) {
+      if (first) asked.push_back(samples);
+      return 1.0;
+    };
+    auto training = made(acco::local_sgd{.steps = 2}, world, options);
+    training.initialize(std::vector<float>(count, 1.0F));
+    if (first) asked.clear();
+    for (int step = 0; step < 3; ++step) {
+      micro_batch(training, world.rank());
+      (void)training.accumulated(4);
+    }
+    if (first) CHECK(asked == std::vector<double>{0, 12, 24});
+    training.finish();
+  });
+}
+
+TEST_CASE("a rank that dies in an exchange, or throws beside it, is named by the others, by its rank in the world") {
+  for (const int groups_of : {1, 2}) {
+    for (const bool late : {false, true}) {
+      CAPTURE(groups_of);
+      CAPTURE(late);
+      int told = 0;
+      CHECK_THROWS(acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
+        acco::local_updates<acco::synchronous<>, acco::averaging> level{.ranks_a_group = groups_of, .steps = 2};
+        if (late) level.delay = acco::whole_round;
+        try {
+          auto training = made(level, world);
+          training.initialize(std::vector<float>(count, 1.0F));
+          for (int step = 0; step < 40; ++step) {
+            if (world.rank() == 3 && step == 5) throw std::runtime_error("this one's disk is full");
+            micro_batch(training, world.rank());
+            (void)training.accumulated(1);
+          }
+        } catch (acco::peer_error const& e) {
+          if (world.rank() == 1) {  // it exchanges with rank 3 in either case
+            CHECK(e.peer() >= 0);
+            if (groups_of == 2) CHECK((e.peer() == 3 || e.peer() == 0));
+            CHECK(e.rank() == 1);
+            ++told;
+          }
+          throw;
+        }
+      }));
+      CHECK(told == 1);
+    }
+  }
+}
+
+TEST_CASE("a rank that vanishes while it exchanges is missed, and named") {
+  int told = 0;
+  acco::mock_options options;
+  // late: initialize is over, steps are under way
+  options.fault = [](acco::mock_event const& e) {
+    return e.rank == 2 && e.operation == acco::collective::reduce_scatter && e.round == 1 ? acco::mock_fault::death
+                                                                                          : acco::mock_fault::none;
+  };
+  acco::mock_world world(3, options);
+  CHECK_THROWS(world.run([&](acco::mock_backend const& mine) {
+    try {
+      auto training = made(acco::local_sgd{.steps = 3}, mine, {.deadline = 1});
+      training.initialize(std::vector<float>(count, 1.0F));
+      for (int step = 0; step < 30; ++step) {
+        micro_batch(training, mine.rank());
+        (void)training.accumulated(1);
+      }
+    } catch (acco::error const& e) {
+      if (mine.rank() == 0) {
+        CAPTURE(e.what());
+        CHECK(e.peer() == 2);
+        CHECK(says(e, "between workers"));
+        ++told;
+      }
+      throw;
+    }
+  }));
+  CHECK(told == 1);
+}
+
+TEST_CASE("gradients that are not finite are one worker's error, and end all") {
+  int causes = 0;
+  CHECK_THROWS_AS(acco::threads_backend::run(2,
+                                             [&](acco::threads_backend const& world) {
+                                               auto training = made(acco::local_sgd{.steps = 2}, world);
+                                               training.initialize(std::vector<float>(count, 1.0F));
+                                               for (int step = 0; step < 10; ++step) {
+                                                 micro_batch(training, world.rank());
+                                                 if (world.rank() == 1 && step == 3) training.gradients()[5] = INFINITY;
+                                                 try {
+                                                   (void)training.accumulated(1);
+                                                 } catch (acco::non_finite_error const& e) {
+                                                   CHECK(e.rank() == 1);
+                                                   CHECK(e.peer() == 1);
+                                                   CHECK(says(e, "within the worker"));
+                                                   ++causes;
+                                                   throw;
+                                                 }
+                                               }
+                                             }),
+                  acco::non_finite_error);
+  CHECK(causes == 1);
+}
+
+TEST_CASE("a worker that has failed is heard of at once, though its optimizer lives on") {
+  for (const bool late : {false, true}) {
+    std::latch heard(1);
+    CHECK_THROWS_AS(acco::threads_backend::run(2,
+                                               [&](acco::threads_backend const& world) {
+                                                 acco::local_updates<acco::synchronous<>, acco::averaging> level{.steps = 2};
+                                                 if (late) level.delay = acco::whole_round;
+                                                 auto training = made(level, world, {.deadline = 5});
+                                                 training.initialize(std::vector<float>(count, 1.0F));
+                                                 try {
+                                                   for (int step = 0; step < 10; ++step) {
+                                                     micro_batch(training, world.rank());
+                                                     if (world.rank() == 1 && step == 3) training.gradients()[5] = NAN;
+                                                     (void)training.accumulated(1);
+                                                   }
+                                                 } catch (acco::peer_error const& e) {
+                                                   CHECK(world.rank() == 0);
+                                                   CHECK(e.peer() == 1);
+                                                   heard.count_down();
+                                                   throw;
+                                                 } catch (acco::deadline_error const&) {
+                                                   FAIL_CHECK("was not told");
+                                                   heard.count_down();
+                                                   throw;
+                                                 } catch (acco::non_finite_error const&) {
+                                                   heard.wait();
+                                                   throw;
+                                                 }
+                                               }),
+                    acco::non_finite_error);
+  }
+}
