@@ -41,7 +41,8 @@ double median(std::vector<double> values) {
 constexpr int every = 10, steps = 40, passes = 60;
 
 auto make(acco::threads_backend const& world, std::size_t count, acco::options chosen = {.compare_every = 0}) {
-  return acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, count, std::move(chosen)};
+  return acco::optimizer{
+      acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, count, std::move(chosen)};
 }
 /// A micro-batch: passes over the parameters and gradients.
 int compute(std::span<float const> p, std::span<float> g) {

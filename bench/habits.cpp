@@ -60,7 +60,7 @@ int main() {
   for (const std::size_t count : {std::size_t{1000}, std::size_t{100'000}, std::size_t{4'000'000}}) {
     for (const int passes : {3, 30}) {
       measure("synchronous", acco::synchronous{}, count, passes);
-      measure("two_phase", acco::two_phase{}, count, passes);
+      measure("two_phase", acco::two_phase{.pace = acco::fixed_pace{1}}, count, passes);
     }
   }
 }

@@ -35,8 +35,8 @@ BENCHMARK(accumulated_of_the_engine);
 
 /// Both spans of a micro-batch, as every trainer asks for them.
 void spans(benchmark::State& state) {
-  acco::any_optimizer<float> training =
-      acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, acco::solo_backend{}, count};
+  acco::any_optimizer<float> training = acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{},
+                                                        acco::host_storage<float>{}, acco::solo_backend{}, count};
   training.initialize(std::vector<float>(count, 1.0F));
   for (auto _ : state) {
     benchmark::DoNotOptimize(training.parameters().data());

@@ -188,8 +188,9 @@ acco_schedule usual_schedule(int kind) {
   demand_one_of("acco_schedule.kind", kind, schedule_constants);
   acco_schedule schedule{};
   schedule.kind = kind;
-  schedule.first = acco::fixed_pace{}.first;
-  schedule.second = acco::fixed_pace{}.second;
+  const auto pace = kind == ACCO_TWO_PHASE ? acco::usual_split<acco::fixed_pace>() : acco::fixed_pace{};
+  schedule.first = pace.first;
+  schedule.second = pace.second;
   schedule.at_most = acco::elastic_pace{}.at_most;
   return schedule;
 }

@@ -265,7 +265,7 @@ typedef struct acco_schedule {
   size_t struct_size;
   int kind;                     ///< ACCO_SYNCHRONOUS
   int pace;                     ///< ACCO_FIXED_PACE
-  unsigned first, second;       ///< micro-batches on each rank: 1, 0
+  unsigned first, second;       ///< micro-batches on each rank: 1, 0; two_phase: 3, 1
   unsigned at_most;             ///< of elastic_pace: 64
   int estimate;                 ///< two_phase: how estimates travel; ACCO_FULL
   int commit;                   ///< how commits travel; ACCO_FULL

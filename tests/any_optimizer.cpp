@@ -175,8 +175,8 @@ TEST_CASE("an optimizer is one: a function takes both by the same reference, and
 TEST_CASE("of all element types") {
   const auto train_one = [](auto storage) {
     using storage_type = decltype(storage);
-    acco::any_optimizer<typename storage_type::parameter_type, typename storage_type::gradient_type> training =
-        acco::optimizer{acco::two_phase{}, acco::adamw{.learning_rate = 0.1}, storage, acco::solo_backend{}, 5};
+    acco::any_optimizer<typename storage_type::parameter_type, typename storage_type::gradient_type> training = acco::optimizer{
+        acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{.learning_rate = 0.1}, storage, acco::solo_backend{}, 5};
     training.initialize(std::vector<typename storage_type::parameter_type>(5, typename storage_type::parameter_type(1.0F)));
     for (int m = 0; m < 8; ++m) {
       for (auto& g : training.gradients()) g = typename storage_type::gradient_type(1.0F);
@@ -240,8 +240,12 @@ TEST_CASE("what is asked while a round with a NaN is in flight gets the error th
       CAPTURE(clip);
       std::atomic<int> named = 0;
       acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
-        acco::optimizer training{
-            acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, count, acco::options{.clip_norm = clip}};
+        acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
+                                 acco::adamw{},
+                                 acco::host_storage<float>{},
+                                 world,
+                                 count,
+                                 acco::options{.clip_norm = clip}};
         training.initialize(std::vector<float>(count, 1.0F));
         if (world.rank() == 2) training.gradients()[9] = std::numeric_limits<float>::quiet_NaN();
         training.accumulated(1);
@@ -351,8 +355,8 @@ TEST_CASE("two calls at once are refused: from a second thread, and from inside 
 }
 
 TEST_CASE("in a forked process every call is refused, and the copy's end waits for nobody") {
-  auto training = std::make_unique<acco::any_optimizer<float>>(
-      acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 4});
+  auto training = std::make_unique<acco::any_optimizer<float>>(acco::optimizer{
+      acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 4});
   training->initialize(std::vector<float>(4));
   for (int m = 0; m < 3; ++m) training->accumulated(1);
   const pid_t child = fork();

@@ -52,8 +52,9 @@ TEST_CASE("weight_prediction never shows committed weights before finish; gather
 TEST_CASE("the first prediction does not leak into the step count: the first commit is AdamW's first step") {
   // With one sample whose gradient never changes, AdamW's first step moves every parameter by the learning rate, whatever the
   // gradient's size.
-  acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.25, .epsilon = 1e-300, .weight_decay = 0},
-                           acco::host_storage<double>{}, acco::solo_backend{}, 2};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
+                           acco::adamw{.learning_rate = 0.25, .epsilon = 1e-300, .weight_decay = 0}, acco::host_storage<double>{},
+                           acco::solo_backend{}, 2};
   training.initialize(std::vector<double>{5.0, -3.0});
   for (int m = 0; m < 2; ++m) {
     training.gradients()[0] += 2;
@@ -189,7 +190,7 @@ TEST_CASE("bytes and calls are those of the theory: two passes a synchronous ste
     });
   };
   sent(acco::synchronous{}, 3);
-  sent(acco::two_phase{}, 3);
+  sent(acco::two_phase{.pace = acco::fixed_pace{1}}, 3);
   sent(acco::delayed{}, 2);
 }
 
@@ -199,7 +200,8 @@ TEST_CASE("frozen tensors: no state, no traffic, no change, wherever they lie") 
   layout.add("embedding", {1000}, still).add("a", {400}).add("middle", {500}, still).add("b", {112}).add("end", {7}, still);
   acco::mock_world world(4);
   world.run([&](acco::mock_backend const& rank) {
-    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1}, acco::host_storage<float>{}, rank, layout};
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{.learning_rate = 0.1},
+                             acco::host_storage<float>{}, rank, layout};
     const auto table = training.memory();
     CHECK(table.masters < 128 * sizeof(float) + 1024);  // 512 trainable elements on four ranks, and alignment
     std::vector<float> start(layout.size());

@@ -52,7 +52,7 @@ void micro_batch(Training& training) {
 TEST_CASE_TEMPLATE("an exception in one rank's code while a round is in flight ends all ranks with an error that names it", World,
                    worlds::threads, worlds::mock_at_once, worlds::mock_late, worlds::decorated) {
   const auto what = outcomes<World>(3, [](auto backend) {
-    auto training = trainer(backend, acco::two_phase{});
+    auto training = trainer(backend, acco::two_phase{.pace = acco::fixed_pace{1}});
     training.initialize(std::vector<float>(100, 1.0F));
     for (int m = 0; m < 50; ++m) {
       if (backend.rank() == 1 && m == 7) throw std::runtime_error("the data loader broke");
@@ -121,7 +121,7 @@ TEST_CASE("a rank that leaves is named at once, not at the deadline, also where 
 
 TEST_CASE("all ranks may leave with a round in flight") {
   const auto what = outcomes<worlds::threads>(4, [](auto backend) {
-    auto training = trainer(backend, acco::two_phase{});
+    auto training = trainer(backend, acco::two_phase{.pace = acco::fixed_pace{1}});
     training.initialize(std::vector<float>(100, 1.0F));
     for (int m = 0; m < 5; ++m) micro_batch(training);
   });
@@ -197,7 +197,7 @@ TEST_CASE("ranks that were constructed differently are found at initialize, and 
         acco::optimizer t{acco::delayed{}, acco::adamw{}, floats, world, 10};
         start(t);
       } else {
-        acco::optimizer t{acco::two_phase{}, acco::adamw{}, floats, world, 10};
+        acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, floats, world, 10};
         start(t);
       }
     });
@@ -229,7 +229,7 @@ TEST_CASE("a rank that never comes: the others give up at the deadline and name 
       std::this_thread::sleep_for(std::chrono::milliseconds(900));
       return;
     }
-    auto training = trainer(backend, acco::two_phase{}, {.deadline = 0.2});
+    auto training = trainer(backend, acco::two_phase{.pace = acco::fixed_pace{1}}, {.deadline = 0.2});
     training.initialize(std::vector<float>(100, 1.0F));
   });
   CHECK(contains(what[0], "rank 2"));
@@ -248,7 +248,7 @@ TEST_CASE("rank death, lost data and mismatched calls in the mock end in errors 
     try {
       world.run([&](acco::mock_backend const& backend) {
         try {
-          auto training = trainer(backend, acco::two_phase{});
+          auto training = trainer(backend, acco::two_phase{.pace = acco::fixed_pace{1}});
           training.initialize(std::vector<float>(100, 1.0F));
           for (int m = 0; m < 20; ++m) micro_batch(training);
           training.finish();
@@ -281,7 +281,8 @@ TEST_CASE_TEMPLATE("NaN or infinite gradients on one rank: by default every rank
   layout.add("first", {40}).add("ice", {13}, still).add("second", {60});
   for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     const auto what = outcomes<World>(3, [&](auto backend) {
-      acco::optimizer training{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, backend, layout};
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, backend,
+                               layout};
       training.initialize(std::vector<float>(layout.size(), 1.0F));
       for (int m = 0; m < 20; ++m) {
         if (backend.rank() == 2 && m == 6) training.gradients()[layout["second"].offset + 5] = poison;
@@ -302,12 +303,9 @@ TEST_CASE("NaN gradients with non_finite::skip: the update is left out on every 
   for (const int at : {6, 7}) {  // in the first part of a step, in the second
     std::vector<std::vector<double>> ends(3);
     acco::threads_backend::run(3, [&](acco::threads_backend const& backend) {
-      auto training = acco::optimizer{acco::two_phase{},
-                                      acco::adamw{},
-                                      acco::host_storage<double>{},
-                                      backend,
-                                      10,
-                                      acco::options{.on_non_finite = acco::non_finite::skip}};
+      auto training = acco::optimizer{
+          acco::two_phase{.pace = acco::fixed_pace{1}},          acco::adamw{}, acco::host_storage<double>{}, backend, 10,
+          acco::options{.on_non_finite = acco::non_finite::skip}};
       training.initialize(std::vector<double>(10, 1.0));
       std::size_t skipped = 0;
       for (int m = 0; m < 20; ++m) {
@@ -347,7 +345,7 @@ TEST_CASE("a model that has diverged does not skip for ever") {
 }
 
 TEST_CASE("wrong span sizes, wrong order and senseless values are refused, and say what to do") {
-  auto training = trainer(acco::solo_backend{}, acco::two_phase{});
+  auto training = trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}});
   const auto message = [](auto action) {
     try {
       action();
@@ -371,10 +369,15 @@ TEST_CASE("wrong span sizes, wrong order and senseless values are refused, and s
   CHECK(contains(message([&] { training.gather_committed(small); }), "room for 3"));
   training.finish();  // none of this has hurt it
 
-  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{}, {}, 0); }), "none of them is trainable"));
-  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{}, {.clip_norm = -1}); }), "clip_norm"));
-  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{}, {.deadline = 0}); }), "deadline"));
-  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{}, {.learning_rate = {}}); }), "learning_rate"));
+  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {}, 0); }),
+                 "none of them is trainable"));
+  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {.clip_norm = -1}); }),
+                 "clip_norm"));
+  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {.deadline = 0}); }),
+                 "deadline"));
+  CHECK(contains(
+      message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {.learning_rate = {}}); }),
+      "learning_rate"));
   CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::synchronous{.pace = acco::fixed_pace{0}}); }),
                  "at least one micro-batch"));
   CHECK(contains(
@@ -388,8 +391,9 @@ TEST_CASE_TEMPLATE("NaN gradients of a micro-batch without weight are named in t
   layout.add("w", {4}).add("b", {4});
   for (const auto policy : {acco::non_finite::raise, acco::non_finite::skip}) {
     const auto what = outcomes<World>(2, [&](auto backend) {
-      acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{},
-                               backend,           layout,      acco::options{.on_non_finite = policy}};
+      acco::optimizer training{
+          acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{}, backend, layout,
+          acco::options{.on_non_finite = policy}};
       training.initialize(std::vector<float>(8, 1.0F));
       for (int m = 0; m < 8; ++m) {
         const bool empty = m == 2;  // 0 samples: their mean is 0 / 0

@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("a training that is never told a weight ends with an error on
     }
     CAPTURE(what);
     CHECK(what.find("6 steps in a row weighed nothing on any rank. Tell accumulated the samples") != std::string::npos);
-    CHECK(calls < 20);
+    CHECK(calls < 40);  // of four micro-batches a step at most
     std::vector<float> committed(8);
     training.gather_committed(committed);  // all ranks are in step
   });

@@ -102,7 +102,7 @@ int main(int count, char** words) {
         bench::stand_in ? toy_gpt::shape{.context = 8, .layers = 1, .width = 8, .heads = 2} : toy_gpt::shape{};
     const toy_gpt::corpus text(toy_gpt::repository_text(chosen.text("--root", ".")), shape.context);
     const auto steps = static_cast<std::size_t>(chosen.number("--steps", bench::stand_in ? 6 : 100));
-    compare(acco::two_phase{}, "two_phase", shape, text, steps);
+    compare(acco::two_phase{.pace = acco::fixed_pace{1}}, "two_phase", shape, text, steps);
     compare(acco::delayed{}, "delayed", shape, text, steps);
   } catch (std::exception const& e) {
     std::printf("failed: %s\n", e.what());

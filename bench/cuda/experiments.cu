@@ -198,7 +198,7 @@ void boundary(arguments const& words) {
       row.with("host_us_least", 1e6 * *std::min_element(host.begin(), host.end())).with("round_us", 1e6 * median(rounds)).print();
     };
     time(acco::delayed{}, "delayed");
-    time(acco::two_phase{}, "two_phase");
+    time(acco::two_phase{.pace = acco::fixed_pace{1}}, "two_phase");
   }
 }
 
@@ -282,7 +282,7 @@ void nccl_ranks(arguments const& words) {
         .print();
     if (!(worst <= tolerance)) throw std::runtime_error(std::string(name) + ": the host ends elsewhere");
   };
-  compare(acco::two_phase{}, "two_phase", 1e-5);
+  compare(acco::two_phase{.pace = acco::fixed_pace{1}}, "two_phase", 1e-5);
   compare(acco::delayed{.commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}},
           "delayed+coded", 1e-2);
 }

@@ -36,7 +36,7 @@ void measure(Ranks const& ranks, std::size_t parameters, char const* name, load 
     return ranks.run([&](auto world) { return bench::train(schedule, memory, world, parameters, what); });
   };
   print("delayed", with(acco::delayed{.pace = two_micro_batches}), std::max(seconds, communication));
-  print("two_phase", with(acco::two_phase{}), std::max(seconds, 2 * communication));
+  print("two_phase", with(acco::two_phase{.pace = acco::fixed_pace{1}}), std::max(seconds, 2 * communication));
   print("synchronous", with(acco::synchronous{.pace = two_micro_batches}), seconds + communication);
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
-    ("Understand", ["algorithm", "coarse", "local_updates", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
@@ -22,7 +22,8 @@ REFERENCE = [
     ("optimizer", "Optimizers", "What a trainer holds.",
      ["any_optimizer", "optimizer", "micro_batch_sums", "unfinished", "options", "non_finite", "habit_checks", "norm_detail", "tensor_spans"]),
     ("schedules", "Schedules and paces", "When a round travels, what it carries, and what its update does.",
-     ["synchronous", "delayed", "two_phase", "weight_prediction", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
+     ["synchronous", "delayed", "two_phase", "weight_prediction", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
+      "delay_compensation", "adaptive_delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
      ["local_updates", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "meanwhile", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),
@@ -41,7 +42,7 @@ REFERENCE = [
      ["debug", "traced", "rate_limited", "link_model", "decorated_backend", "mock_world", "mock_backend", "mock_options", "mock_counters", "mock_fault", "complete_at_once", "complete_at_random",
       "complete_when_waited_for"]),
     ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "exchange_backend", "progress"]),
-    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "coded", "full", "encoding"]),
+    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "coded", "full", "own_slice", "encoding"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
      ["round_report", "round_totals", "save_outcome", "rewound", "time_interval", "memory_table", "trace"]),
     ("errors", "Errors", "All of one family. [What each message means](../docs/errors.md).",

@@ -354,9 +354,9 @@ static acco_status make_optimizer(settings const* s, acco_world* world, acco_opt
     rule.beta2 = s->beta2;
     rule.weight_decay = s->weight_decay;
     const unsigned each = (unsigned)s->micro_batches;
-    const int halves = schedule.kind == ACCO_TWO_PHASE;  // both of them are one step
-    schedule.first = halves ? each - each / 2 : each;
-    schedule.second = halves ? each / 2 : 0;
+    // Both parts of two_phase are one step: three quarters and one.
+    schedule.second = schedule.kind != ACCO_TWO_PHASE || each < 2 ? 0 : each < 4 ? 1 : each / 4;
+    schedule.first = each - schedule.second;
     status = acco_optimizer_create(world, layout, &rule, &schedule, NULL, training);
   }
   acco_layout_destroy(layout);

@@ -57,6 +57,15 @@ struct chosen_split {
 template <class Storage>
 using training_of = acco::any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
 
+/// The optimizers of those schedules that `decorated` lists, where they are compiled: on_threads_decorated.cpp.
+template <class Storage, class World>
+struct decorated_schedules {
+  static training_of<Storage> make(settings const& s, Storage const&, World const&, acco::parameter_layout const&,
+                                   acco::options const&) {
+    throw std::invalid_argument("--schedule " + s.schedule + " is made on threads and in floats only");
+  }
+};
+
 /// The optimizer that the settings name.
 template <class Storage, class World>
 training_of<Storage> make_training(settings const& s, Storage const& storage, World const& world,
@@ -82,10 +91,12 @@ training_of<Storage> make_training(settings const& s, Storage const& storage, Wo
       {"weight_prediction", [&] { return make(acco::weight_prediction{.pace = pace}); }},
       {"weight_prediction+coded", [&] { return make(acco::weight_prediction{.commit = coded, .pace = pace}); }},
       {"two_phase", [&] { return make(acco::two_phase{.pace = split}); }},
+      {"two_phase+own", [&] { return make(acco::two_phase{.estimate = acco::own_slice{}, .pace = split}); }},
       {"two_phase+int8", [&] { return make(acco::two_phase{.estimate = int8, .pace = split}); }},
       {"two_phase+int4", [&] { return make(acco::two_phase{.estimate = int4, .pace = split}); }},
       {"two_phase+coded", [&] { return make(acco::two_phase{.estimate = int4, .commit = coded, .pace = split}); }},
   };
+  if (is_decorated(s.schedule)) return decorated_schedules<Storage, World>::make(s, storage, world, layout, options);
   for (auto const& [label, entry] : table) {
     if (label == s.label()) return entry();
   }

@@ -77,7 +77,8 @@ void complete_checkpoints(settings& s, bool resumes) {
 settings parse(int count, char** words) {
   settings s;
   CLI::App app{"Trains a small GPT on real text with a sharded optimizer whose communication is hidden."};
-  const std::vector<std::string> schedules = {"synchronous", "delayed", "two_phase", "weight_prediction"};
+  const std::vector<std::string> schedules = {"synchronous",   "delayed",  "two_phase",         "weight_prediction",
+                                              "extrapolation", "velocity", "delay_compensation"};
   std::string micro_batches = "1";
   toy_gpt::place const& usual = *toy_gpt::find_place("", "");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
@@ -136,8 +137,11 @@ settings parse(int count, char** words) {
   app.add_option("--micro-batches", micro_batches,
                  "K or K:K2: micro-batches in the first and second part of a step (schedules with one kind of round: K)")
       ->capture_default_str();
-  app.add_option("--estimate", s.estimate, "How two_phase's estimates travel: the whole numbers, or 8 or 4 bits each")
-      ->check(CLI::IsMember({"full", "int8", "int4"}))
+  app.add_option("--estimate", s.estimate,
+                 "How two_phase's estimates travel: the whole numbers, or 8 or 4 bits each; own: parameters only, each owner "
+                 "predicts from "
+                 "its own gradients")
+      ->check(CLI::IsMember({"full", "int8", "int4", "own"}))
       ->capture_default_str();
   app.add_option("--commit", s.commit,
                  "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
@@ -201,7 +205,15 @@ settings parse(int count, char** words) {
     if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
       throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
     if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
-    if (s.commit != "full" && s.estimate == "int8")
+    const bool any_decorated =
+        toy_gpt::is_decorated(s.schedule) ||
+        std::any_of(s.compare.begin(), s.compare.end(), [](auto const& each) { return toy_gpt::is_decorated(each); });
+    if (any_decorated && (s.backend != "threads" || s.device == "cuda" || s.dtype != "float" || s.rule != "adamw"))
+      throw CLI::ValidationError(
+          "--schedule", "extrapolation, velocity and delay_compensation are made on threads, in floats and with adamw only");
+    if (any_decorated && s.commit != "full" && s.compare.empty())
+      throw CLI::ValidationError("--commit", s.schedule + " is made with whole commits only");
+    if (s.commit != "full" && (s.estimate == "int8" || s.estimate == "own"))
       throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
     if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
     if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")

@@ -2,8 +2,10 @@
 // What the command line says, and what a run gives back.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +16,14 @@ namespace toy_gpt {
 
 /// The schedules, and how their rounds travel: choose.hpp makes each of them.
 inline constexpr std::string_view labels[] = {
-    "synchronous",    "delayed",         "two_phase",         "weight_prediction", "two_phase+int8",
-    "two_phase+int4", "two_phase+coded", "synchronous+coded", "delayed+coded",     "weight_prediction+coded"};
+    "synchronous",    "delayed",           "two_phase",         "weight_prediction", "two_phase+int8",          "two_phase+own",
+    "two_phase+int4", "two_phase+coded",   "synchronous+coded", "delayed+coded",     "weight_prediction+coded", "extrapolation",
+    "velocity",       "delay_compensation"};
+/// Those of the delayed update whose rules are engines of their own: on threads, in floats, with AdamW.
+inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation"};
+[[nodiscard]] inline bool is_decorated(std::string_view schedule) {
+  return std::find(std::begin(decorated), std::end(decorated), schedule) != std::end(decorated);
+}
 
 struct settings {
   std::string data;                        // empty: the repository's own text
@@ -37,7 +45,7 @@ struct settings {
   unsigned first = 1, second = 0;  // micro-batches of a round
   bool elastic = false;
   bool auto_pace = false;         // K + K2 micro-batches a step, split by measuring
-  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4
+  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4; own: gradients do not travel
   std::string commit = "full";    // how commit rounds travel: full, coded (gradients int8, parameters int4)
   double clip = 1.0;
   std::size_t validations = 8;  // during and after training

@@ -91,7 +91,8 @@ struct restored {
 /// whether averages are kept may not.
 enum class changes {
   none,     ///< nothing but what looks on or keeps copies (docs/checkpoints.md): the first line that differs is named
-  allowed,  ///< hyperparameters, options, the schedule. Under another schedule the training begins at rest, as after `finish`
+  allowed,  ///< hyperparameters, options, the schedule, but for one whose predictor or compensation has slots: these belong to
+            ///< the rule. Under another schedule the training begins at rest, as after `finish`
 };
 
 /// The calls behind `any_optimizer::save`, `restore`, `save_model`, and `initialize` from a model file.
@@ -374,6 +375,8 @@ struct checkpoints_need_acco_checkpoint_hpp {
       return "the checkpoint has " + told(a, k) + ", this training has " + told(b, k);
     }
     const state_shape shape = on.shape();
+    if (shape.master != m.shape.master || shape.parameter != m.shape.parameter)
+      return "the checkpoint's masters or parameters are of another type than its construction says";
     if (shape.slots != m.shape.slots || shape.averages != m.shape.averages)
       return "the checkpoint has " + std::to_string(m.shape.owned()) + " arrays a parameter, this training has " +
              std::to_string(shape.owned());

@@ -16,6 +16,7 @@
 #include "acco/round/engine.hpp"
 #include "acco/round/training_engine.hpp"
 #include "acco/rule/check.hpp"
+#include "acco/schedule/decorated_rule.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
@@ -40,8 +41,10 @@ template <class Schedule, class Rule, class Storage>
 consteval bool check_wires() {
   using estimate = decltype(estimate_wire(std::declval<Schedule const&>()));
   using commit = decltype(commit_wire(std::declval<Schedule const&>()));
-  return check_storage<Storage, Rule, typename estimate::gradient_encoding, typename estimate::parameter_encoding>() &&
-         check_storage<Storage, Rule, typename commit::gradient_encoding, typename commit::parameter_encoding>();
+  return check_storage<Storage, decorated_rule<Schedule, Rule>, typename estimate::gradient_encoding,
+                       typename estimate::parameter_encoding>() &&
+         check_storage<Storage, decorated_rule<Schedule, Rule>, typename commit::gradient_encoding,
+                       typename commit::parameter_encoding>();
 }
 
 /// A sharded optimizer on one rank. Every rank constructs one with the same arguments and makes the same calls.
@@ -86,15 +89,16 @@ class optimizer : public plain_types<Storage>::optimizer {
 
   using base = typename plain_types<Storage>::optimizer;
   template <class... Arguments>
-  static typename plain_types<Storage>::engine* make(Schedule&& schedule, Arguments&&... arguments) {
+  static typename plain_types<Storage>::engine* make(Schedule&& schedule, Rule&& rule, Arguments&&... arguments) {
     if constexpr (storage_is_one) {  // otherwise what is wrong with it has been said
       try {
         if constexpr (level::is_one) {
-          return level::make(schedule, std::forward<Arguments>(arguments)...);
+          return level::template make<made_here>(schedule, std::move(rule), std::forward<Arguments>(arguments)...);
         } else {
-          using engine = round_engine<Rule, Storage, Backend>;
+          using engine = round_engine<decorated_rule<Schedule, Rule>, Storage, Backend>;
+          auto decorated = rule_under(schedule, std::move(rule));
           return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
-                            std::forward<Arguments>(arguments)...);
+                            std::move(decorated), std::forward<Arguments>(arguments)...);
         }
       } catch (std::bad_alloc const&) {
         throw memory_error({}, text("there is no memory for the tables of an optimizer of so many parameters"),

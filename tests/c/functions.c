@@ -40,6 +40,8 @@ static acco_status make_adamw(acco_world* world, char const* name, acco_options 
   OK(acco_rule_init(&rule, ACCO_ADAMW));
   rule.learning_rate = 0.05;
   OK(acco_schedule_from_name(name, &schedule));
+  schedule.first = 1;
+  schedule.second = 0;
   return make_flat(world, &rule, &schedule, options, training);
 }
 
@@ -115,10 +117,12 @@ static void structs(void) {
 
   acco_schedule schedule;
   OK(acco_schedule_init(&schedule, ACCO_TWO_PHASE));
-  CHECK(schedule.kind == ACCO_TWO_PHASE && schedule.pace == ACCO_FIXED_PACE && schedule.first == 1 && schedule.second == 0);
+  CHECK(schedule.kind == ACCO_TWO_PHASE && schedule.pace == ACCO_FIXED_PACE && schedule.first == 3 && schedule.second == 1);
   CHECK(schedule.at_most == 64 && schedule.estimate == ACCO_FULL && schedule.commit == ACCO_FULL);
   OK(acco_schedule_from_name("two_phase+coded", &schedule));
-  CHECK(schedule.estimate == ACCO_INT4 && schedule.commit == ACCO_INT8_INT4);
+  CHECK(schedule.estimate == ACCO_INT4 && schedule.commit == ACCO_INT8_INT4 && schedule.first == 3 && schedule.second == 1);
+  OK(acco_schedule_init(&schedule, ACCO_DELAYED));
+  CHECK(schedule.first == 1 && schedule.second == 0);
   REFUSED(acco_schedule_init(&schedule, 9), "ACCO_WEIGHT_PREDICTION");
   REFUSED(acco_schedule_init(NULL, 0), "is NULL");
   REFUSED(acco_schedule_from_name(NULL, &schedule), "is NULL");
@@ -1010,12 +1014,16 @@ static void ranks(void) {
   for (size_t i = 0; acco_schedule_name(i) != NULL; ++i) {
     acco_schedule schedule;
     OK(acco_schedule_from_name(acco_schedule_name(i), &schedule));
+    schedule.first = 1;
+    schedule.second = 0;
     if (!OK(acco_run_threads(2, finds, &schedule))) fprintf(stderr, "under %s\n", acco_schedule_name(i));
   }
   acco_schedule schedule;
   for (int commit = ACCO_FULL; commit <= ACCO_INT8_INT4; ++commit) {
     if (commit == ACCO_INT4) continue;
     OK(acco_schedule_init(&schedule, ACCO_TWO_PHASE));
+    schedule.first = 1;
+    schedule.second = 0;
     schedule.pace = commit == ACCO_INT8 ? ACCO_ELASTIC_PACE : ACCO_AUTO_PACE;
     schedule.commit = commit;
     schedule.commit_exact_every = 10;
@@ -1024,6 +1032,8 @@ static void ranks(void) {
   }
   for (int estimate = ACCO_FULL; estimate <= ACCO_INT4; ++estimate) {
     OK(acco_schedule_init(&schedule, ACCO_TWO_PHASE));
+    schedule.first = 1;
+    schedule.second = 0;
     schedule.estimate = estimate;
     OK(acco_run_threads(2, commits_both_parts, &schedule));
   }

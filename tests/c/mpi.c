@@ -43,7 +43,7 @@ static void train(acco_world* world, float begin, char const* progress) {
   CHECK(parameters[7] == begin);
   OK(acco_report_init(&report));
   for (int step = 0; step < 60; ++step) OK(acco_step(training, gradient, training, &report));
-  CHECK(report.samples == 120 * size && strcmp(report.progress, progress) == 0);
+  CHECK(report.samples == 240 * size && strcmp(report.progress, progress) == 0);
   OK(acco_finish(training, ACCO_DROP_UNFINISHED));
   OK(acco_parameters(training, &parameters, NULL));
   CHECK(parameters[7] > 2.7F && parameters[7] < 3.3F);

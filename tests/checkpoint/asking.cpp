@@ -27,7 +27,7 @@ TEST_CASE("ranks that ask at different times are saved when the last one has ask
   const scratch folder;
   std::array<std::size_t, 2> at{};
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
     t.initialize(std::vector<float>(300, 1.0F));
     std::size_t m = 0, saves = 0;
     const std::size_t asks = world.rank() == 0 ? 20 : 50;
@@ -45,7 +45,7 @@ TEST_CASE("ranks that ask at different times are saved when the last one has ask
     CHECK(t.saved()->step >= 25);
   });
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
     auto const found = t.restore(folder.run());
     at[static_cast<std::size_t>(world.rank())] = found.position<std::size_t>();
     t.finish();
@@ -57,7 +57,7 @@ TEST_CASE("ranks that ask at different times are saved when the last one has ask
 TEST_CASE("step() returns the outcome of a save whichever round's report told it; the copy has room for what differs, no more") {
   const scratch folder;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 12800};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 12800};
     t.initialize(std::vector<float>(12800, 1.0F));
     std::size_t told = 0, asked = 0;
     for (std::size_t k = 0; k < 1000000 && told < 6; ++k) {
@@ -108,7 +108,8 @@ TEST_CASE("what looks on, or keeps copies, may differ in a restore; a limit of t
   const scratch folder;
   const auto run = [&](acco::options const& chosen, auto&& begin) {
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-      acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 300, chosen};
+      acco::optimizer t{
+          acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 300, chosen};
       begin(t);
       for (std::size_t m = 0; m < 8; ++m) (void)micro_batch(t);
       t.finish();
@@ -121,7 +122,12 @@ TEST_CASE("what looks on, or keeps copies, may differ in a restore; a limit of t
   run({.keep_checkpoints = 5, .snapshots = 2, .snapshot_every = 3, .compare_every = 7, .digest_every = 2},
       [&](auto& t) { CHECK(t.restore(folder.run()).exact); });
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 300, acco::options{.norm_limit = 10}};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                      acco::adamw{},
+                      acco::host_storage<float>{},
+                      world,
+                      300,
+                      acco::options{.norm_limit = 10}};
     CHECK_THROWS_WITH_AS(t.restore(folder.run()), doctest::Contains("options.norm_limit = 0"), acco::checkpoint_error);
   });
 }
@@ -146,7 +152,7 @@ TEST_CASE("a restore leaves no snapshot of before to go back to") {
 TEST_CASE("a rank that asks alone is told so by finish, where the others never asked for anything") {
   const scratch folder;
   acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
     t.initialize(std::vector<float>(300, 1.0F));
     for (std::size_t m = 0; m < 8; ++m) {
       if (m == 2 && world.rank() == 1) t.save(folder.run());
@@ -171,7 +177,7 @@ TEST_CASE("a storage that cannot be copied from cannot be saved, and comes back 
   const auto train = [&](auto storage, bool restores) {
     std::vector<float> committed(300);
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-      acco::optimizer t{acco::two_phase{}, acco::adamw{}, storage, world, 300};
+      acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage, world, 300};
       if (restores) {
         CHECK(t.restore(folder.run()).step > 0);
       } else {
@@ -190,7 +196,7 @@ TEST_CASE("a storage that cannot be copied from cannot be saved, and comes back 
   const std::vector<float> uninterrupted = train(acco::host_storage<float>{}, false);
   CHECK(train(plain_storage{}, true) == uninterrupted);
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, plain_storage{}, world, 300};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, plain_storage{}, world, 300};
     t.initialize(std::vector<float>(300, 1.0F));
     CHECK_THROWS_WITH_AS(t.save(folder.run()), doctest::Contains("this storage cannot be saved"), acco::usage_error);
   });
@@ -217,7 +223,8 @@ TEST_CASE("what is frozen is copied once, and again when it is another: set anew
     layout.add("a", {300}).add("still", {5000}, layout.add_group({.frozen = true}));
     std::vector<float> parameters(5300, 1.0F), gradients(5300);
     acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
-      acco::optimizer t{acco::two_phase{}, acco::adamw{}, counted_storage{}, world, layout, acco::options{.keep_checkpoints = 9}};
+      acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, counted_storage{}, world, layout,
+                        acco::options{.keep_checkpoints = 9}};
       if (adopted) {
         t.adopt(parameters, gradients);
       } else {

@@ -52,12 +52,9 @@ struct setting {
   }
 };
 auto make(acco::threads_backend const& world, setting const& s) {
-  return acco::optimizer{acco::two_phase{},
-                         acco::adamw{},
-                         acco::host_storage<float>{},
-                         world,
-                         s.layout(),
-                         acco::options{.keep_checkpoints = s.keep}};
+  return acco::optimizer{
+      acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, s.layout(),
+      acco::options{.keep_checkpoints = s.keep}};
 }
 template <class Training, class Saved>
 void train_and_save(Training& t, int rank, std::string const& run, int saves, Saved&& saved) {

@@ -24,7 +24,8 @@ acco::parameter_layout layout() {
   return layout;
 }
 auto make(acco::threads_backend const& world) {
-  return acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout()};
+  return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world,
+                         layout()};
 }
 /// Two checkpoints, of other steps; the newest first.
 std::vector<std::string> two_checkpoints(std::string const& run) {
@@ -266,26 +267,38 @@ TEST_CASE("another training's checkpoint is refused by the line that differs; wh
       },
       "'pace.first = 1 to 1', this training has 'pace.first = 2 to 2'", false);
   refused(
-      [](auto const& w) { return acco::optimizer{acco::two_phase{}, acco::adamw{.learning_rate = 0.5}, storage{}, w, layout()}; },
+      [](auto const& w) {
+        return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{.learning_rate = 0.5}, storage{}, w,
+                               layout()};
+      },
       "'rule.learning_rate = 0.001', this training has 'rule.learning_rate = 0.5'", false);
   refused(
       [](auto const& w) {
-        return acco::optimizer{acco::two_phase{}, acco::adamw{}, storage{}, w, layout(), acco::options{.clip_norm = 2}};
+        return acco::optimizer{
+            acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage{}, w, layout(), acco::options{.clip_norm = 2}};
       },
       "'options.clip_norm = 0', this training has 'options.clip_norm = 2'", false);
-  refused([](auto const& w) { return acco::optimizer{acco::two_phase{}, acco::lion{}, storage{}, w, layout()}; },
-          "'rule = adamw', this training has 'rule = lion'", true);
   refused(
-      [](auto const& w) { return acco::optimizer{acco::two_phase{}, acco::adamw{}, storage{}, w, layout().add("more", {3})}; },
+      [](auto const& w) {
+        return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::lion{}, storage{}, w, layout()};
+      },
+      "'rule = adamw', this training has 'rule = lion'", true);
+  refused(
+      [](auto const& w) {
+        return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage{}, w,
+                               layout().add("more", {3})};
+      },
       "'", true);
   refused(
       [](auto const& w) {
-        return acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<acco::bfloat16, float>{}, w, layout()};
+        return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{},
+                               acco::host_storage<acco::bfloat16, float>{}, w, layout()};
       },
       "'parameter type = float', this training has 'parameter type = bfloat16'", true);
   refused(
       [](auto const& w) {
-        return acco::optimizer{acco::two_phase{}, acco::adamw{}, storage{}, w, layout(), acco::options{.average_decay = 0.9}};
+        return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage{}, w, layout(),
+                               acco::options{.average_decay = 0.9}};
       },
       "'options.average_decay = 0', this training has 'options.average_decay = 0.9'", true);
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -128,8 +129,14 @@ void compare(choice const& c, Schedule const& schedule, Rule const& rule, bool s
 template <class Storage, class Rule>
 void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
   const acco::fixed_pace pace{2 + static_cast<unsigned>(c.below(4, 30))};
-  const std::size_t which = c.below(10, 31);
+  const std::size_t which = c.below(13, 31);
   CAPTURE(which);
+  if constexpr (std::is_same_v<Storage, acco::host_storage<float>> &&
+                std::is_same_v<Rule, acco::adamw>) {  // engines of their own
+    if (which == 7) return compare<Storage>(c, acco::delayed{.pace = pace, .predictor = acco::velocity{}}, rule, scales);
+    if (which == 8)
+      return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}}, rule, scales);
+  }
   switch (which) {
     case 0: return compare<Storage>(c, acco::synchronous{.pace = pace}, rule, scales);
     case 1: return compare<Storage>(c, acco::delayed{.pace = pace}, rule, scales);
@@ -142,6 +149,7 @@ void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
     case 6:
       return compare<Storage>(c, acco::synchronous{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}, .pace = pace},
                               rule, scales);
+    case 9: return compare<Storage>(c, acco::two_phase{.estimate = acco::own_slice{}, .pace = pace}, rule, scales);
     default: return compare<Storage>(c, acco::two_phase{.pace = pace}, rule, scales);
   }
 }

@@ -126,7 +126,12 @@ TEST_CASE("the words are those of the rank that failed, not of one that gave up 
   acco::parameter_layout large;
   large.add("a", {3 * 2 * acco::checkpoints::block_bytes});  // whole blocks on every rank
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, large, acco::options{.deadline = 60}};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                      acco::adamw{},
+                      acco::host_storage<float>{},
+                      world,
+                      large,
+                      acco::options{.deadline = 60}};
     t.initialize(problem::converted<float>(problem::initial(large.size())));
     t.save(folder.run());
     for (std::size_t m = 0;; ++m) {
@@ -157,8 +162,12 @@ TEST_CASE("every call of a save fails once: the training goes on, and nothing is
   std::size_t faults = 0, failed = 0;
   std::map<std::string, std::size_t> by_call;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer t{
-        acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout(), acco::options{.deadline = 60}};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                      acco::adamw{},
+                      acco::host_storage<float>{},
+                      world,
+                      layout(),
+                      acco::options{.deadline = 60}};
     t.initialize(problem::converted<float>(problem::initial(layout().size())));
     failing_calls& mine = calls[static_cast<std::size_t>(world.rank())];
     const auto save = [&]() -> std::string {  // the problem

@@ -82,8 +82,12 @@ TEST_CASE("a disk that is too small is known before the first byte") {
   counting_calls calls;
   const in_their_place now([&](int) -> acco::checkpoints::system_calls& { return calls; });
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer t{
-        acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout(), acco::options{.deadline = 60}};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                      acco::adamw{},
+                      acco::host_storage<float>{},
+                      world,
+                      layout(),
+                      acco::options{.deadline = 60}};
     t.initialize(problem::converted<float>(problem::initial(layout().size())));
     const auto save = [&](std::string const& to) -> std::string {  // the problem
       t.save(to, [] { return 1; });

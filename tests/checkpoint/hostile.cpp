@@ -30,7 +30,8 @@ acco::parameter_layout layout() {
   return layout;
 }
 auto make(acco::threads_backend const& world) {
-  return acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout()};
+  return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world,
+                         layout()};
 }
 /// A checkpoint in the folder of a run; its path.
 std::string checkpoint(std::string const& run) {
@@ -284,4 +285,67 @@ TEST_CASE("a restore passes over a hostile checkpoint, or refuses it by name, al
     auto t = make(world);
     CHECK_THROWS_WITH_AS((void)t.restore(newer), doctest::Contains("no plain name of a file"), acco::checkpoint_error);
   });
+}
+
+TEST_CASE(
+    "a manifest whose files are shorter than their tensors, or of a type that its construction denies, writes over nothing") {
+  using namespace acco::checkpoints;
+  const auto refused = [](std::string const& path, manifest const& m, int ranks) {
+    write(path + "/manifest.json", write_manifest(m));
+    std::string what;
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      auto t = make(world);
+      try {
+        (void)t.restore(path);
+      } catch (std::exception const& e) {
+        if (world.rank() == 0) what = e.what();
+      }
+    });
+    return what;
+  };
+  SUBCASE("shorter") {
+    for (const int ranks : {1, 2}) {
+      for (const std::uint64_t bytes : {4U, 100U, 200U}) {
+        const scratch folder(in_memory());
+        const std::string path = checkpoint(folder.run("short"));
+        manifest m = manifest_of(path);
+        file_record& file = m.files.front();
+        REQUIRE(file.name == "master.safetensors");
+        file.bytes = file.data + bytes;
+        std::filesystem::resize_file(path + "/" + file.name, file.bytes);
+        const std::string words = content(path + "/" + file.name);
+        file.chunks = {sum_of_blocks(std::as_bytes(std::span(words)).subspan(file.data), 0)};
+        auto const what = refused(path, m, ranks);
+        CAPTURE(what);
+        CHECK(what.find("its tensors take") != std::string::npos);
+      }
+    }
+  }
+  SUBCASE("of another type") {
+    const scratch folder(in_memory());
+    const std::string run = folder.run("type");
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float, float, double>{},
+                        world, layout()};
+      t.initialize(problem::converted<float>(problem::initial(layout().size())));
+      t.save(run);
+      for (int k = 0; k < 6; ++k) {
+        t.gradients()[0] += 1;
+        (void)t.accumulated(1);
+      }
+      t.finish();
+    });
+    const std::string path = acco::latest_checkpoint(run).value();
+    manifest m = manifest_of(path);
+    bool forged = false;
+    for (std::string& line : m.construction) {
+      if (line != "master type = double") continue;
+      line = "master type = float";
+      forged = true;
+    }
+    REQUIRE(forged);
+    auto const what = refused(path, m, 2);
+    CAPTURE(what);
+    CHECK(what.find("of another type than its construction says") != std::string::npos);
+  }
 }

@@ -51,7 +51,12 @@ void wait_for_tracer(std::string const& file, std::set<std::string> const& befor
 int train(std::string const& run, int saves) {
   const acco::gloo_backend world = acco::gloo_backend::from_environment({.deadline = 10});
   const int rank = world.rank();
-  acco::optimizer t{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout(), acco::options{.deadline = 5}};
+  acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                    acco::adamw{},
+                    acco::host_storage<float>{},
+                    world,
+                    layout(),
+                    acco::options{.deadline = 5}};
   auto const before = threads();
   if (acco::checkpoints_in(run).empty()) {
     t.initialize(problem::converted<float>(problem::initial(layout().size())));

@@ -62,7 +62,7 @@ void goes_around(int ranks, std::size_t bucket) {
   std::vector<M> later(layout.size());
   std::uint64_t digest = 0;
   const auto make = [&](acco::threads_backend const& world) {
-    return acco::optimizer{acco::two_phase{},
+    return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}},
                            acco::adamw{},
                            Storage{},
                            world,
@@ -146,13 +146,15 @@ TEST_CASE("what does not fit is named") {
     const std::string file = folder.path() + "/m.safetensors";
     std::string said;
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-      auto t = acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, world, has};
+      auto t =
+          acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{}, world, has};
       t.initialize(std::vector<float>(has.size(), 1.0F));
       t.save_model(file);
       t.finish();
     });
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-      auto t = acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<acco::bfloat16>{}, world, wants};
+      auto t = acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<acco::bfloat16>{},
+                               world, wants};
       try {
         auto const others = t.initialize(acco::model_file(file));
         for (auto const& each : others) {
@@ -181,7 +183,8 @@ TEST_CASE("a model that cannot be written is told to every rank, and ends nothin
   int told = 0;
   std::mutex mutex;
   acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
-    auto t = acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, 1000};
+    auto t =
+        acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 1000};
     t.initialize(std::vector<float>(1000, 1.0F));
     steps(t, world.rank(), 3);
     try {

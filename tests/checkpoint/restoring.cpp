@@ -124,7 +124,8 @@ TEST_CASE("into a trainer's own arrays, which stay where they are") {
       acco::parameter_layout layout;
       layout.add("a", {300}).add("b", {10, 10});
       const auto make = [&] {
-        return acco::optimizer{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout};
+        return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world,
+                               layout};
       };
       std::vector<std::uint64_t> told;
       std::size_t from = 0;
@@ -180,7 +181,7 @@ TEST_CASE("back to a snapshot while a save is being written: what was cut is wri
   const in_their_place now([&](int) -> acco::checkpoints::system_calls& { return slow; });
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     const auto make = [&] {
-      return acco::optimizer{acco::two_phase{},
+      return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}},
                              acco::adamw{},
                              acco::host_storage<float>{},
                              world,
@@ -271,7 +272,7 @@ void cut_at_a_spike(Schedule const& schedule) {
 }  // namespace
 
 TEST_CASE("a commit that is a spike, and leads back, is no cut") {
-  cut_at_a_spike(acco::two_phase{});
+  cut_at_a_spike(acco::two_phase{.pace = acco::fixed_pace{1}});
   cut_at_a_spike(acco::synchronous{});
   cut_at_a_spike(acco::delayed{});
 }
@@ -317,7 +318,7 @@ TEST_CASE("scaling of the loss that begins with a restore begins at its initial 
   const scratch folder;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     const auto make = [&](std::optional<acco::loss_scaling> scale) {
-      return acco::optimizer{acco::two_phase{},
+      return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}},
                              acco::adamw{},
                              acco::host_storage<float>{},
                              world,
@@ -456,7 +457,7 @@ TEST_CASE("what was restored can be gone back to before there is another snapsho
       again.finish();
     });
   };
-  train(acco::two_phase{});
+  train(acco::two_phase{.pace = acco::fixed_pace{1}});
   train(acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}});
   train(acco::synchronous{});
   train(acco::synchronous{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}});

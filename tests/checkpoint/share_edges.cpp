@@ -195,3 +195,73 @@ TEST_CASE("a block that two ranks read is the same for both, or the one that rea
     }
   }
 }
+
+TEST_CASE("a schedule that waits needs no parameters in use: theirs are not read, and not missed") {
+  const scratch folder(in_memory());
+  const std::string run = folder.run("waits");
+  const std::uint64_t digest = save(run, 0);
+  REQUIRE(std::filesystem::exists(acco::checkpoints_in(run).front() + "/shown.safetensors"));
+  for (const int ranks : {1, 2, 3}) {
+    CAPTURE(ranks);
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      acco::optimizer t{acco::synchronous{}, acco::adamw{}, acco::host_storage<float>{}, world, layout()};
+      CHECK(t.restore(run, acco::changes::allowed).digest == digest);
+      t.finish();
+    });
+  }
+}
+TEST_CASE("parameters in use that were half-read from a damaged checkpoint are those of the one before") {
+  const scratch folder(in_memory());
+  const acco::parameter_layout whole(700000);  // nothing is frozen: they are read to where they lie
+  const auto make_whole = [&](acco::threads_backend const& world) {
+    return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world,
+                           whole};
+  };
+  const auto train = [](auto& t, int from, int to) {
+    for (int m = from; m < to; ++m) {
+      for (std::size_t i = 0; i < t.gradients().size(); ++i)
+        t.gradients()[i] += 1e-3F * static_cast<float>(1 + (i + static_cast<std::size_t>(m)) % 13) + 0.01F * t.parameters()[i];
+      (void)t.accumulated(1);
+    }
+  };
+  const std::string run = folder.run("in_place");
+  std::vector<std::uint64_t> expected(2);
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    auto t = make_whole(world);
+    t.initialize(std::vector<float>(whole.size(), 1.0F));
+    std::size_t cut = 0;
+    for (int k = 0; k < 2; ++k) {  // each is whole before the next one is asked for
+      t.save(run);
+      for (int m = 0; t.saved() == nullptr || t.saved()->step <= cut; ++m) train(t, m, m + 1);
+      cut = t.saved()->step;
+    }
+    t.finish();
+  });
+  auto const found = acco::checkpoints_in(run);
+  REQUIRE(found.size() == 2);
+  const auto go_on = [&](std::string const& from, std::vector<std::uint64_t>& digests) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      auto t = make_whole(world);
+      auto const at = t.restore(from);
+      if (world.rank() == 0) CHECK(at.skipped.empty() == (from != run));
+      train(t, 0, 8);
+      t.finish();
+      digests[static_cast<std::size_t>(world.rank())] = t.state_digest();
+    });
+  };
+  go_on(found[1], expected);
+  {
+    const std::string name = found[0] + "/shown.safetensors";
+    const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    const auto at = static_cast<::off_t>(std::filesystem::file_size(name) - 5);
+    unsigned char byte = 0;
+    REQUIRE(::pread(file, &byte, 1, at) == 1);
+    byte ^= 1U;
+    REQUIRE(::pwrite(file, &byte, 1, at) == 1);
+    ::close(file);
+  }
+  std::vector<std::uint64_t> passed_over(2);
+  go_on(run, passed_over);
+  CHECK(passed_over == expected);
+}

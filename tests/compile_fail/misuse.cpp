@@ -32,6 +32,25 @@ struct never_commits {
   acco::fixed_pace pace;
   constexpr acco::round_plan plan(std::size_t) const { return {.parameters = acco::update::predict}; }
 };
+struct shows_nothing {
+  acco::fixed_pace pace;
+  constexpr acco::round_plan plan(std::size_t) const { return {.parameters = acco::update::commit_and_show}; }
+};
+struct forgets_its_estimate {
+  acco::own_slice estimate;
+  acco::fixed_pace pace;
+  constexpr acco::round_plan plan(std::size_t round) const {
+    return round % 2 == 0 ? acco::round_plan{.parameters = acco::update::predict}
+                          : acco::round_plan{.gradients = acco::carried::kept_and_fresh};
+  }
+};
+struct decorated_twice {
+  acco::fixed_pace pace;
+  acco::extrapolation predictor;
+  acco::delay_compensation compensation;
+  constexpr acco::round_plan plan(std::size_t) const { return {.parameters = acco::update::commit_and_show}; }
+};
+struct final_rule final : acco::sgd {};
 struct nothing {};
 
 struct only_rank {
@@ -119,6 +138,32 @@ void use() {
 #endif
 #if defined(AUTO_PACE_WITHOUT_PARTS)  // expect: auto_pace splits the steps of schedules with two rounds: use it with two_phase
   training<acco::delayed<acco::auto_pace>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(SCHEDULE_THAT_SHOWS_NOTHING)  // expect: the schedule lacks a data member `predictor`
+  training<shows_nothing> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(PREDICTOR_WITHOUT_SHOW)  // expect: delayed's predictor lacks `slot_count`, `prepare(update_step) const` or `static
+                                     // Real show(
+  [[maybe_unused]] acco::delayed wrong{.predictor = nothing{}};
+#endif
+#if defined(COMPENSATION_WITHOUT_CORRECT)  // expect: delayed's compensation lacks `slot_count`, `prepare(update_step) const` or
+                                           // `static Real correct(
+  [[maybe_unused]] acco::delayed wrong{.compensation = nothing{}};
+#endif
+#if defined(COMPENSATION_OF_PREDICTIONS)  // expect: a compensation corrects gradients of committed parameters
+  [[maybe_unused]] acco::delayed wrong{.predictor = acco::extrapolation{}, .compensation = acco::delay_compensation{}};
+#endif
+#if defined(ESTIMATE_THAT_IS_NOT_KEPT)  // expect: takes its own rank's gradients (own_slice) and does not keep them
+  training<forgets_its_estimate> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(TWO_DECORATIONS)  // expect: give the schedule one of the two
+  training<decorated_twice> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(PREDICTOR_OF_A_FINAL_RULE)  // expect: the rule must not be final
+  training<acco::delayed<acco::fixed_pace, acco::full, acco::extrapolation>, final_rule> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice is for estimates
+  training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 1024
   struct odd_block {

@@ -2,6 +2,8 @@
 // Test cases for a world that its includer has named `this_world`: every schedule, and the trainer's interface.
 #pragma once
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 
 #include "conformance/encoded_rounds.hpp"
@@ -29,6 +31,24 @@ TEST_CASE("weight_prediction") {
   conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
     return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
   });
+}
+TEST_CASE("predictors, compensations, estimates from own gradients") {
+  const int ranks = std::min(3, this_world::most_ranks);
+  const auto check = [&](reference::algorithm kind, auto schedule, reference::setting s) {
+    s.ranks = ranks;
+    s.micro_batches.assign(static_cast<std::size_t>(ranks), 11);
+    s.first = schedule.pace.first;
+    s.second = schedule.pace.second;
+    s.clip_norm = 0.7;
+    conformance::compare<conformance::exact<this_world>, this_world>(
+        kind, [&](unsigned, unsigned) { return schedule; }, acco::adamw{.learning_rate = 0.02}, conformance::mixed_layout(), s);
+  };
+  constexpr acco::fixed_pace two{.first = 2, .second = 1};
+  check(reference::algorithm::velocity, acco::delayed{.pace = two, .predictor = acco::velocity{.decay = 0.4}},
+        {.micro_batches = {}, .decay = 0.4});
+  check(reference::algorithm::compensated, acco::delayed{.pace = two, .compensation = acco::delay_compensation{.strength = 0.8}},
+        {.micro_batches = {}, .strength = 0.8, .squares = -1});
+  check(reference::algorithm::own_slice, acco::two_phase{.estimate = acco::own_slice{}, .pace = two}, {.micro_batches = {}});
 }
 TEST_CASE("two_phase, encoded without loss") {
   if constexpr (worlds::on_host<this_world>) {

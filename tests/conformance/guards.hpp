@@ -59,7 +59,7 @@ void guards_suite() {
     World::run(3, [](auto world) {
       const acco::parameter_layout layout = guarded_layout();
       acco::optimizer t{
-          acco::two_phase{},
+          acco::two_phase{.pace = acco::fixed_pace{1}},
           acco::adamw{.learning_rate = 1e-2},
           storage{},
           world,
@@ -121,7 +121,7 @@ void guards_suite() {
       CHECK(same_on_all(t, world.size(), bits));
       CHECK(same_on_all(t, world.size(), t.world_digest()));
     };
-    World::run(2, [&](auto world) { spikes(world, acco::two_phase{}); });
+    World::run(2, [&](auto world) { spikes(world, acco::two_phase{.pace = acco::fixed_pace{1}}); });
     World::run(2, [&](auto world) { spikes(world, acco::synchronous{}); });
     World::run(2, [&](auto world) { spikes(world, acco::two_phase{.pace = acco::elastic_pace{.at_least = 1, .at_most = 5}}); });
   }
@@ -129,7 +129,12 @@ void guards_suite() {
     if constexpr (worlds::on_host<World>) {
       World::run(3, [](auto world) {
         const acco::parameter_layout layout = guarded_layout();
-        acco::optimizer t{acco::two_phase{}, acco::adamw{}, storage{}, world, layout, acco::options{.compare_every = 4}};
+        acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                          acco::adamw{},
+                          storage{},
+                          world,
+                          layout,
+                          acco::options{.compare_every = 4}};
         t.initialize(problem::converted<float>(problem::initial(layout.size())));
         int peer = -1;
         std::string words;

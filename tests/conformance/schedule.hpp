@@ -66,6 +66,7 @@ inline void same_norms(library::outcome const& got, reference::outcome const& ex
 template <class Storage, class World = worlds::threads, class Make, class Rule>
 void compare(reference::algorithm kind, Make make, Rule const& rule, acco::parameter_layout const& layout, reference::setting s,
              double tolerance = 1e-12, acco::options const& options = {}) {
+  s.bucket_elements = options.bucket_elements;
   const auto train = [&] {
     return library::train<Storage>(World{}, make(static_cast<unsigned>(s.first), static_cast<unsigned>(s.second)), rule, layout,
                                    s, options);
@@ -77,6 +78,45 @@ inline reference::setting setting(int ranks, std::size_t micro_batches, std::siz
   reference::setting s{.ranks = ranks, .first = first, .second = second, .micro_batches = {}};
   s.micro_batches.assign(static_cast<std::size_t>(ranks), micro_batches);
   return s;
+}
+
+/// What is particular to a schedule whose rounds are those of another: sizes, uneven ranks, groups, clipping, buckets;
+/// `everywhere`: over another rule, in another type, and in the mock. `base` has what the reference needs to know of it.
+template <bool everywhere = true, class Make>
+void short_suite(reference::algorithm kind, Make make, reference::setting const& base = {}, double tolerance = 1e-12) {
+  using storage = acco::host_storage<double>;
+  const acco::adamw adamw{.learning_rate = 0.02, .weight_decay = 0.1};
+  const auto with = [&](reference::setting const& given) {
+    reference::setting s = base;
+    s.ranks = given.ranks;
+    s.first = given.first;
+    s.second = given.second;
+    s.micro_batches = given.micro_batches;
+    return s;
+  };
+  for (const int ranks : {1, 2, 3, 7}) {
+    for (const std::size_t count : {1U, 65U, 601U})
+      compare<storage>(kind, make, adamw, acco::parameter_layout(count), with(setting(ranks, 9)), tolerance);
+  }
+  auto s = with(setting(3, 9, 2, 2));
+  s.micro_batches = {9, 0, 4};
+  compare<storage>(kind, make, adamw, mixed_layout(), s, tolerance);
+  s.micro_batches = {0, 0, 0};
+  compare<storage>(kind, make, adamw, mixed_layout(), s, tolerance);
+  s = with(setting(3, 10));
+  s.clip_norm = 0.7;
+  s.learning_rate = acco::warmup_cosine{.warmup = 9, .total = 30, .final_factor = 0.2};
+  compare<storage>(kind, make, adamw, mixed_layout(), s, tolerance);
+  compare<storage>(kind, make, adamw, mixed_layout(), s, tolerance, {.bucket_elements = 200});
+  compare<storage>(kind, make, adamw, mixed_layout(), s, tolerance, {.norms = acco::norm_detail::tensors});
+  const auto expected = reference::train(kind, adamw, mixed_layout(), s);
+  same_norms(library::train<storage>(worlds::threads{}, make(1, 1), adamw, mixed_layout(), s), expected, tolerance);
+  if constexpr (everywhere) {
+    const acco::sgd momentum{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.1};
+    compare<storage>(kind, make, momentum, acco::parameter_layout(213), with(setting(3, 17, 3, 1)), tolerance);
+    compare<storage, worlds::mock_random>(kind, make, adamw, mixed_layout(), s, tolerance, {.bucket_elements = 200});
+    compare<acco::host_storage<acco::bfloat16>>(kind, make, adamw, mixed_layout(), with(setting(2, 10)), 3e-2);
+  }
 }
 
 /// Runs everything for one schedule; `World` has at most World::most_ranks. What travels in fewer bits needs a tolerance.

@@ -27,7 +27,7 @@ template <class World>
 void trainer_suite() {
   SUBCASE("report->committed follows the schedule's table, and parameters() then holds the committed weights") {
     World::run(2, [](auto world) {
-      acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.1},
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{.learning_rate = 0.1},
                                typename worlds::storage_of<World>::template type<double>{}, world, 206};
       training.initialize(std::vector<double>(206, 1.0));
       std::vector<double> committed(206);
@@ -58,8 +58,9 @@ void trainer_suite() {
   }
   SUBCASE("a prediction leaves state_digest unchanged, a commit changes it") {
     World::run(3, [](auto world) {
-      acco::optimizer training{acco::two_phase{}, acco::adamw{}, typename worlds::storage_of<World>::template type<float>{},
-                               world, 190};  // every rank owns some of them
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{},
+                               typename worlds::storage_of<World>::template type<float>{}, world,
+                               190};  // every rank owns some of them
       training.initialize(std::vector<float>(190, 1.0F));
       std::uint64_t before = training.state_digest();
       for (int m = 0; m < 10; ++m) {
@@ -135,7 +136,7 @@ void trainer_suite() {
     for (const double clip : {0.0, 1.0}) {
       std::vector<std::vector<char>> what(3);
       World::run(3, [&](auto world) {
-        acco::optimizer training{acco::two_phase{},
+        acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
                                  acco::adamw{},
                                  typename worlds::storage_of<World>::template type<float>{},
                                  world,

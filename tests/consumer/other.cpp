@@ -5,7 +5,8 @@
 #include <acco/acco.hpp>
 
 double rate_from_the_other_unit() {
-  acco::optimizer training{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, acco::solo_backend{}, 1};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, 1};
   training.initialize(std::vector<float>(1, 1.0F));
   training.finish();
   return 1e-2 * training.parameters()[0];

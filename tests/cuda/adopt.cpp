@@ -27,7 +27,7 @@ std::vector<std::uint64_t> trained(Begin begin) {
     const std::size_t count = layout.size();
     const acco::cuda_buffer own(acco::default_cuda_memory(), stream.get(), 2 * count * sizeof(T));
     T* const arrays = own.template as<T>();
-    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.01},
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{.learning_rate = 0.01},
                              acco::cuda_storage<T>{.computation = stream.get()}, world, layout};
     begin(training, emulated::of(stream.get()), std::vector<T>(count, T(0.5F)), std::span(arrays, count),
           std::span(arrays + count, count));

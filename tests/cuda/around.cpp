@@ -56,7 +56,7 @@ template <class Decorate>
 std::uint64_t digest_of(Decorate decorate) {
   std::uint64_t digest = 0;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{.estimate = acco::block_int4{}},
+    acco::optimizer training{acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}},
                              acco::adamw{},
                              worlds::managed_storage<float>{},
                              decorate(world),
@@ -124,7 +124,8 @@ TEST_CASE("traced() on a device records when a collective ran, in its round") {
   acco::trace trace;
   std::vector<acco::round_report> reports;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::sgd{}, worlds::managed_storage<float>{}, acco::traced(world, trace), 10};
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, worlds::managed_storage<float>{},
+                             acco::traced(world, trace), 10};
     training.initialize(std::vector<float>(10, 1.0F));
     for (int m = 0; m < 6; ++m) {
       const auto report = training.accumulated(1);

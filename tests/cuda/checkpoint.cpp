@@ -62,8 +62,8 @@ TEST_CASE_TEMPLATE("a training on the device that was stopped goes on in every b
     CHECK(compared >= (then == 3 ? 3U : 0U));
     CHECK(acco::verify_checkpoint(*acco::latest_checkpoint(folder.run())));
   };
-  compare(acco::two_phase{}, 3);
-  compare(acco::two_phase{}, 2);
+  compare(acco::two_phase{.pace = acco::fixed_pace{1}}, 3);
+  compare(acco::two_phase{.pace = acco::fixed_pace{1}}, 2);
   compare(acco::synchronous{}, 3);
   compare(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}}, 3);
 }

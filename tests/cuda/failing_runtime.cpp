@@ -171,14 +171,16 @@ void every_call_of_a_rank_fails(Schedule schedule) {
 
 }  // namespace
 
-TEST_CASE("every call of the runtime fails: exact") { every_call_fails(acco::two_phase{}); }
+TEST_CASE("every call of the runtime fails: exact") { every_call_fails(acco::two_phase{.pace = acco::fixed_pace{1}}); }
 TEST_CASE("every call of the runtime fails: encoded") {
   every_call_fails(
       acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}});
 }
 TEST_CASE("every call of the runtime fails: a schedule that waits") { every_call_fails(acco::synchronous{}); }
 
-TEST_CASE("every call of the runtime fails on one of several ranks: exact") { every_call_of_a_rank_fails(acco::two_phase{}); }
+TEST_CASE("every call of the runtime fails on one of several ranks: exact") {
+  every_call_of_a_rank_fails(acco::two_phase{.pace = acco::fixed_pace{1}});
+}
 TEST_CASE("every call of the runtime fails on one of several ranks: encoded") {
   every_call_of_a_rank_fails(
       acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}});

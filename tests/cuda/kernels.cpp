@@ -395,7 +395,7 @@ TEST_CASE("streams may run as late as events allow: nothing changes") {
     }
     emulated::weather() = 0;
   };
-  over_seeds(acco::two_phase{});
+  over_seeds(acco::two_phase{.pace = acco::fixed_pace{1}});
   over_seeds(acco::delayed{});
   over_seeds(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}});
 }

@@ -18,7 +18,7 @@ TEST_CASE_TEMPLATE("one rank over NCCL trains as one rank alone does", T, float,
   const auto world = acco::nccl_backend::from_files({0, 1}, directory, "run", {.deadline = 60});
   std::filesystem::remove_all(directory);
   const auto train = [](auto backend) {
-    acco::optimizer training{acco::two_phase{},
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
                              acco::adamw{.learning_rate = 0.01},
                              worlds::managed_storage<T>{},
                              backend,

@@ -354,7 +354,8 @@ TEST_CASE("the trainer's thread does not wait for NCCL to accept a round's colle
   nccl_world::run(1, [](acco::nccl_backend const& world) {
     acco::cuda_stream stream;
     const acco::options chosen{.deadline = 5, .bucket_elements = 50};  // twenty buckets
-    acco::optimizer training{acco::two_phase{}, acco::adamw{}, trainer<>::on(stream.get(), nullptr), world, 1000, chosen};
+    acco::optimizer training{
+        acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, trainer<>::on(stream.get(), nullptr), world, 1000, chosen};
     training.initialize(std::vector<float>(1000, 1.0F));
     const auto step = [&] {
       stream.get()->enqueue([g = training.gradients()] { std::fill(g.begin(), g.end(), 1.0F); });
@@ -596,8 +597,9 @@ TEST_CASE("debug and traced over NCCL: the same bits; a missing rank; beside ano
   nccl_world::run(2, [](acco::nccl_backend const& world) {
     const auto train = [](auto backend, double deadline, int steps, int computing) {
       acco::cuda_stream stream;
-      acco::optimizer training{acco::two_phase{}, acco::adamw{}, trainer<>::on(stream.get(), nullptr),
-                               backend,           1000,          acco::options{.deadline = deadline}};
+      acco::optimizer training{
+          acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, trainer<>::on(stream.get(), nullptr), backend, 1000,
+          acco::options{.deadline = deadline}};
       training.initialize(std::vector<float>(1000, 1.0F));
       for (int m = 0; m < steps; ++m) {
         if (m == 1) busy(stream.get(), computing);
@@ -631,7 +633,8 @@ TEST_CASE_TEMPLATE("sums that NCCL leaves in 16 bits: as those of threads over d
     acco::options chosen{.clip_norm = 1, .deadline = 20};
     chosen.bucket_elements = bucket;
     chosen.norms = norms;
-    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.01}, storage, world, layout, chosen};
+    acco::optimizer training{
+        acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{.learning_rate = 0.01}, storage, world, layout, chosen};
     training.initialize(std::vector<T>(layout.size(), T(1.0F)));
     std::vector<double> told;
     for (int m = 0; m < 6; ++m) {

@@ -17,9 +17,12 @@ TEST_CASE_TEMPLATE("every combination of element types gives what the host gives
     s.clip_norm = clip;
     const acco::parameter_layout layout(5003);
     const acco::adamw rule{.learning_rate = 0.01};
-    const auto device = library::train<worlds::managed_storage<P, G, M>>(this_world{}, acco::two_phase{}, rule, layout, s);
-    const auto again = library::train<worlds::managed_storage<P, G, M>>(this_world{}, acco::two_phase{}, rule, layout, s);
-    const auto host = library::train<acco::host_storage<P, G, M>>(worlds::threads{}, acco::two_phase{}, rule, layout, s);
+    const auto device = library::train<worlds::managed_storage<P, G, M>>(
+        this_world{}, acco::two_phase{.pace = acco::fixed_pace{1}}, rule, layout, s);
+    const auto again = library::train<worlds::managed_storage<P, G, M>>(
+        this_world{}, acco::two_phase{.pace = acco::fixed_pace{1}}, rule, layout, s);
+    const auto host = library::train<acco::host_storage<P, G, M>>(worlds::threads{}, acco::two_phase{.pace = acco::fixed_pace{1}},
+                                                                  rule, layout, s);
     CHECK(device.digests == again.digests);
     CHECK(device.parameters == again.parameters);
     CHECK(device.ranks_agree);

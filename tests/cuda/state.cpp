@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("kernels digest what the host digests; a training that goes b
       training.finish();
     });
   };
-  train(acco::two_phase{});
+  train(acco::two_phase{.pace = acco::fixed_pace{1}});
   train(acco::synchronous{});
   train(acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}});
 }
@@ -78,8 +78,8 @@ TEST_CASE("a flipped bit on one device is found, by rank and tensor") {
     std::mutex mutex;
     acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
       acco::cuda_stream stream;
-      auto training =
-          make<acco::half>(world, stream, acco::two_phase{}, {.check_habits = acco::habit_checks::off, .compare_every = 3});
+      auto training = make<acco::half>(world, stream, acco::two_phase{.pace = acco::fixed_pace{1}},
+                                       {.check_habits = acco::habit_checks::off, .compare_every = 3});
       training.initialize(std::vector<acco::half>(layout_of().size(), acco::half(0.5F)));
       try {
         for (std::size_t m = 0; m < 20; ++m) {
@@ -104,7 +104,8 @@ TEST_CASE("a flipped bit on one device is found, by rank and tensor") {
 TEST_CASE("masters go to the device and come back without losing a bit") {
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     acco::cuda_stream stream;
-    auto training = make<acco::bfloat16>(world, stream, acco::two_phase{}, {.average_decay = 0.9, .bucket_elements = 2048});
+    auto training = make<acco::bfloat16>(world, stream, acco::two_phase{.pace = acco::fixed_pace{1}},
+                                         {.average_decay = 0.9, .bucket_elements = 2048});
     std::vector<float> masters(layout_of().size()), out(masters.size());
     for (std::size_t i = 0; i < masters.size(); ++i) masters[i] = 0.1F + 1e-5F * static_cast<float>(i);
     training.initialize(masters);

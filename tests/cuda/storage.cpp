@@ -75,7 +75,7 @@ TEST_CASE("optimizer::memory() is what the optimizer takes from the resource, an
     counting_memory memory;
     {
       acco::cuda_storage<acco::bfloat16> storage{.memory = &memory};
-      acco::optimizer training{acco::two_phase{}, acco::adamw{}, storage, world, 100'003};
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage, world, 100'003};
       const std::size_t promised = training.memory().total();
       CHECK(memory.bytes == 0);
       training.initialize(std::vector<acco::bfloat16>(100'003, acco::bfloat16(1.0F)));
@@ -349,12 +349,9 @@ TEST_CASE("gradients that are not finite: named with rank and tensor, or skipped
   for (const auto what : {acco::non_finite::raise, acco::non_finite::skip}) {
     std::atomic<int> named = 0;
     acco::threads_backend::run(3, [&](auto world) {
-      acco::optimizer training{acco::two_phase{},
-                               acco::adamw{},
-                               worlds::managed_storage<float>{},
-                               world,
-                               layout,
-                               acco::options{.on_non_finite = what}};
+      acco::optimizer training{
+          acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, worlds::managed_storage<float>{}, world, layout,
+          acco::options{.on_non_finite = what}};
       training.initialize(std::vector<float>(layout.size(), 1.0F));
       try {
         for (int m = 0; m < 20; ++m) {

@@ -126,7 +126,8 @@ TEST_CASE("in debug builds, or where it is asked for, the same is an error") {
                        acco::usage_error);
   CHECK_THROWS_WITH_AS(train(acco::synchronous{.pace = acco::fixed_pace{2}}, zero_grad),
                        doctest::Contains("gradients() were cleared, or written over"), acco::usage_error);
-  CHECK_THROWS_WITH_AS(train(acco::two_phase{}, [](std::size_t m, auto& p, auto&) { p[m % 100] = 0.5F, p.assign(100, 0.25F); }),
+  CHECK_THROWS_WITH_AS(train(acco::two_phase{.pace = acco::fixed_pace{1}},
+                             [](std::size_t m, auto& p, auto&) { p[m % 100] = 0.5F, p.assign(100, 0.25F); }),
                        doctest::Contains("the parameters were written to since they came into use"), acco::usage_error);
   CHECK_NOTHROW(train(coarse, [](std::size_t, auto&, auto&) {}));
 }

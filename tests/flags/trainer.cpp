@@ -9,8 +9,12 @@
 namespace trainer::FLAGS {
 
 acco::any_optimizer<float> make(acco::adamw const& rule, acco::options const& chosen) {
-  return acco::optimizer{
-      acco::two_phase{.estimate = acco::block_int4<>{}}, rule, acco::host_storage<float>{}, acco::solo_backend{}, 2000, chosen};
+  return acco::optimizer{acco::two_phase{.estimate = acco::block_int4<>{}, .pace = acco::fixed_pace{1}},
+                         rule,
+                         acco::host_storage<float>{},
+                         acco::solo_backend{},
+                         2000,
+                         chosen};
 }
 float train(acco::any_optimizer<float>& training) {
   training.initialize(std::vector<float>(training.layout().size(), 1.0F));
@@ -32,7 +36,7 @@ float train_on_two_ranks() {
     training.finish();
   });
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{},
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
                              acco::rate_limited(world, {.bytes_per_second = 1e12}), 500};
     const float end = train(training);
     if (world.rank() == 0) result = end;

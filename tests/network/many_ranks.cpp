@@ -66,8 +66,12 @@ std::uint64_t mixed(std::span<float const> parameters) {
 /// Rank `rank` of the world, or, alone, all of them at once.
 template <class World>
 std::uint64_t train(request const& asked, World const& world, int first, int behind, outcome* told) {
-  acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 0.01}, acco::host_storage<float>{}, world,
-                           asked.parameters,  acco::options{.deadline = deadline}};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
+                           acco::adamw{.learning_rate = 0.01},
+                           acco::host_storage<float>{},
+                           world,
+                           asked.parameters,
+                           acco::options{.deadline = deadline}};
   training.initialize(std::vector<float>(asked.parameters, 1.0F));
   const double from = now();
   for (int round = 0; round < micro_batches * asked.steps; ++round) {

@@ -19,7 +19,8 @@ TEST_CASE("results do not depend on the size of pieces, not by a bit, with and w
     s.clip_norm = clip;
     const acco::parameter_layout layout(20011);
     const auto run = [&](auto where) {
-      return library::train<acco::host_storage<float>>(where, acco::two_phase{}, acco::adamw{.learning_rate = 0.01}, layout, s);
+      return library::train<acco::host_storage<float>>(where, acco::two_phase{.pace = acco::fixed_pace{1}},
+                                                       acco::adamw{.learning_rate = 0.01}, layout, s);
     };
     const auto expected = run(worlds::threads{});
     for (const std::size_t bytes : {8192U, 16384U, 1U << 20U}) {

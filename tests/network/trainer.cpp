@@ -59,7 +59,7 @@ void train(Backend world, Storage storage) {
   const double deadline = number("DEADLINE", 3);
   const double clip = number("CLIP", 0);
   const std::size_t count = 20000;
-  acco::optimizer training{acco::two_phase{},
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
                            acco::adamw{.learning_rate = culprit ? number("LEARNING_RATE", 0.01) : 0.01},
                            storage,
                            world,

@@ -54,21 +54,24 @@ TEST_CASE("memory() equals what is allocated, and the formula") {
   using bf16 = acco::host_storage<bfloat16>;
   for (const int ranks : {1, 2, 4}) {
     const auto checked = acco::habit_checks::on;  // one more array of parameters, where spans move
-    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2 + 2, 12 + 4, {.check_habits = checked});
+    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2 + 2, 12 + 4, {.check_habits = checked});
     check<bf16>(acco::synchronous{}, ranks, 2 + 2 + 2, 12 + 4, {.check_habits = checked});
-    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4, {.stable_addresses = true, .check_habits = checked});
-    check<acco::host_storage<bfloat16, float>>(acco::two_phase{}, ranks, 2 + 4 + 2 + 4 + 2, 12 + 4, {.check_habits = checked});
-    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4 + 4, {.average_decay = 0.5});
+    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4,
+                {.stable_addresses = true, .check_habits = checked});
+    check<acco::host_storage<bfloat16, float>>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 4 + 2 + 4 + 2, 12 + 4,
+                                               {.check_habits = checked});
+    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4 + 4, {.average_decay = 0.5});
     // Two snapshots and the one that is being made: masters, slots, and parameters in use.
-    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4 + 3 * (12 + 2), {.snapshots = 2, .snapshot_every = 1});
-    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4);  // 12/N state, 4/N kept half
-    check<bf16>(acco::synchronous{}, ranks, 2 + 2, 12 + 4);    // the reduced slice is fp32, not rounded back to bfloat16
+    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4 + 3 * (12 + 2),
+                {.snapshots = 2, .snapshot_every = 1});
+    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4);  // 12/N state, 4/N kept half
+    check<bf16>(acco::synchronous{}, ranks, 2 + 2, 12 + 4);  // the reduced slice is fp32, not rounded back to bfloat16
     check<bf16>(acco::delayed{}, ranks, 2 + 2 + 2, 12 + 4);
     check<bf16>(acco::weight_prediction{}, ranks, 2 + 2 + 2, 12 + 4);
-    check<bf16>(acco::two_phase{}, ranks, 2 + 2 + 2, 12 + 4, {.stable_addresses = true});
-    check<acco::host_storage<float>>(acco::two_phase{}, ranks, 4 + 4 + 4, 12 + 4);
-    check<acco::host_storage<bfloat16, float>>(acco::two_phase{}, ranks, 2 + 4 + 2 + 4, 12 + 4);
-    check<acco::host_storage<double>>(acco::two_phase{}, ranks, 8 + 8 + 8, 24 + 8);
+    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4, {.stable_addresses = true});
+    check<acco::host_storage<float>>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 4 + 4 + 4, 12 + 4);
+    check<acco::host_storage<bfloat16, float>>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 4 + 2 + 4, 12 + 4);
+    check<acco::host_storage<double>>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 8 + 8 + 8, 24 + 8);
   }
 }
 
@@ -115,7 +118,7 @@ TEST_CASE_TEMPLATE("after the first full step nothing is allocated, in any threa
   };
   with(acco::synchronous{});
   with(acco::delayed{});
-  with(acco::two_phase{});
+  with(acco::two_phase{.pace = acco::fixed_pace{1}});
   with(acco::weight_prediction{});
   // no rank may wait for another that is at the barrier
   with(acco::two_phase{.pace = acco::elastic_pace{.at_most = 1000}});

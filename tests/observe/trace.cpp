@@ -11,7 +11,7 @@
 TEST_CASE("a trace is valid JSON with one process a rank, rows of computation and communication, and rounds by kind") {
   acco::trace trace;
   acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, world, 10};
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{}, world, 10};
     training.initialize(std::vector<float>(10, 1.0F));
     for (int m = 0; m < 9; ++m) {
       if (auto const report = training.accumulated(1)) trace.record(world.rank(), *report);

@@ -13,6 +13,7 @@ constexpr round_plan synchronous_round{carried::fresh, update::commit, computati
 constexpr round_plan delayed_round{carried::fresh, update::commit, computation::continues, step_part::first};
 constexpr round_plan estimate{carried::fresh, update::predict, computation::continues, step_part::first};
 constexpr round_plan commit{carried::kept_and_fresh, update::commit, computation::continues, step_part::second};
+constexpr round_plan shown_round{carried::fresh, update::commit_and_show, computation::continues, step_part::first};
 constexpr round_plan prediction_round{carried::fresh, update::commit_and_predict, computation::continues, step_part::first};
 
 constexpr bool tables_hold() {
@@ -21,6 +22,10 @@ constexpr bool tables_hold() {
     if (acco::delayed{}.plan(round) != delayed_round) return false;
     if (acco::two_phase{}.plan(round) != (round % 2 == 0 ? estimate : commit)) return false;
     if (acco::weight_prediction{}.plan(round) != prediction_round) return false;
+    if (acco::delayed{.predictor = acco::rule_prediction{}}.plan(round) != prediction_round) return false;
+    if (acco::delayed{.predictor = acco::extrapolation{}}.plan(round) != shown_round) return false;
+    if (acco::delayed{.predictor = acco::velocity{}}.plan(round) != shown_round) return false;
+    if (acco::delayed{.compensation = acco::delay_compensation{}}.plan(round) != delayed_round) return false;
   }
   return true;
 }
@@ -31,6 +36,9 @@ constexpr round_plan coarse_estimate{carried::fresh, update::predict, computatio
 constexpr round_plan whole_commit{carried::fresh, update::commit, computation::continues, step_part::second};
 constexpr auto coarse = acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{.first = 7, .second = 1}};
 static_assert(coarse.plan(0) == coarse_estimate && coarse.plan(1) == whole_commit && coarse.plan(2) == coarse_estimate);
+// What does not travel stays in the accumulator, too.
+static_assert(acco::two_phase{.estimate = acco::own_slice{}}.plan(0) == coarse_estimate &&
+              acco::two_phase{.estimate = acco::own_slice{}}.plan(1) == whole_commit);
 constexpr auto fully_coded = acco::two_phase{
     .estimate = acco::block_int4{}, .commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}};
 static_assert(fully_coded.plan(1) == whole_commit);
@@ -71,6 +79,21 @@ static_assert(flaw({carried::fresh, update::predict, computation::waits, step_pa
 static_assert(flaw({carried::fresh, update::commit, computation::continues, step_part::first, true}, whole_commit) ==
               schedule_flaw::keeps_and_commits);
 
+static_assert(flaw(shown_round, shown_round) == schedule_flaw::shows_nothing);
+static_assert(acco::flaw_of([](std::size_t) { return shown_round; }, {.warm_up = 0, .period = 1}, {.predicts = true}) ==
+              schedule_flaw::none);
+static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.commits_own = true}) ==
+              schedule_flaw::commits_own);
+constexpr acco::schedule_flaw flaw_with(round_plan first, round_plan second, acco::schedule_means const& means) {
+  return acco::flaw_of([=](std::size_t round) { return round % 2 == 0 ? first : second; }, {.warm_up = 0, .period = 2}, means);
+}
+static_assert(flaw_with(estimate, commit, {.estimates_from_own = true}) == schedule_flaw::estimate_not_kept);
+static_assert(flaw_with(coarse_estimate, whole_commit, {.estimates_from_own = true}) == schedule_flaw::none);
+static_assert(flaw_with(estimate, commit, {.compensates = true}) == schedule_flaw::compensates_estimates);
+static_assert(flaw_with(delayed_round, delayed_round, {.compensates = true}) == schedule_flaw::none);
+static_assert(flaw_with(delayed_round, delayed_round, {.predicts = true}) == schedule_flaw::never_shows);
+static_assert(flaw_with(shown_round, delayed_round, {.predicts = true, .compensates = true}) == schedule_flaw::two_decorations);
+static_assert(acco::commits(shown_round) && !acco::shows_committed(shown_round));
 static_assert(!acco::commits(estimate) && acco::commits(commit) && acco::commits(prediction_round));
 static_assert(!acco::shows_committed(estimate) && acco::shows_committed(commit) && !acco::shows_committed(prediction_round));
 
@@ -80,5 +103,7 @@ static_assert(uneven.pace.minimum(step_part::first) == 7 && uneven.pace.maximum(
 constexpr auto elastic = acco::delayed{.pace = acco::elastic_pace{.at_least = 2, .at_most = 9}};
 static_assert(elastic.pace.minimum(step_part::second) == 2 && elastic.pace.maximum(step_part::first) == 9);
 static_assert(acco::fixed_pace{3}.minimum(step_part::second) == 3);
-static_assert(acco::two_phase{}.pace.minimum(step_part::second) == 1);
+// The default: three quarters of a step's samples in the first part, more than the 0.737 that momentum 0.9 needs.
+static_assert(acco::two_phase{}.pace.minimum(step_part::first) == 3 && acco::two_phase{}.pace.minimum(step_part::second) == 1);
+static_assert(acco::delayed{}.pace.minimum(step_part::first) == 1 && acco::synchronous{}.pace.minimum(step_part::first) == 1);
 }  // namespace

@@ -35,7 +35,7 @@ void every_schedule(Visitor&& visit) {
   visit(acco::delayed{});
   visit(acco::weight_prediction{});
   visit(acco::two_phase{.pace = acco::fixed_pace{.first = 2, .second = 1}});
-  visit(acco::two_phase{.estimate = acco::block_int4{}});
+  visit(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}});
   visit(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}});
 }
 
@@ -98,7 +98,8 @@ TEST_CASE("an optimizer that ends with a round in flight touches the trainer's a
     auto parameters = std::make_unique<std::vector<double>>(100, 1.0);
     auto gradients = std::make_unique<std::vector<double>>(100, 0.0);
     {
-      acco::optimizer training{acco::two_phase{}, acco::sgd{.learning_rate = 1}, acco::host_storage<double>{}, world, 100};
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 1},
+                               acco::host_storage<double>{}, world, 100};
       training.adopt(*parameters, *gradients);
       for (int m = 0; m < 4; ++m) {
         for (double& g : *gradients) g += 1;
@@ -115,7 +116,8 @@ TEST_CASE("an optimizer that ends with a round in flight touches the trainer's a
 }
 
 TEST_CASE("adopt refuses arrays of another size, and what comes too late; a tensor's two spans") {
-  acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout_of(false)};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, layout_of(false)};
   std::vector<float> p(411), g(411), less(410);
   CHECK_THROWS_WITH_AS(training.adopt(p, less),
                        doctest::Contains("adopt got 411 parameters and 410 gradients, the layout has 411"), acco::usage_error);
@@ -259,7 +261,8 @@ TEST_CASE_TEMPLATE("tensors that lie apart train to the bits of stable addresses
 }
 
 TEST_CASE("a list that does not fit the layout is refused, and the right one taken after it") {
-  acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout_of(true)};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, layout_of(true)};
   std::vector<float> a(217, 1.0F), b(53, 1.0F), c(141, 1.0F), g(217), h(141);
   using tensors = std::vector<acco::tensor_memory<float>>;
   CHECK_THROWS_WITH_AS(training.adopt(tensors{{a.data(), g.data()}}), doctest::Contains("adopt got 1 tensors, the layout has 3"),
@@ -274,7 +277,8 @@ TEST_CASE("a list that does not fit the layout is refused, and the right one tak
 
 TEST_CASE("memory that cannot be meant is refused; gradients of frozen tensors in adopted memory are left alone") {
   const auto make = [](acco::parameter_layout const& layout) {
-    return acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
+    return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, layout};
   };
   std::vector<float> a(411, 5.0F), b(411, 1.0F);
   auto flat = make(layout_of(true));
@@ -297,16 +301,17 @@ TEST_CASE("memory that cannot be meant is refused; gradients of frozen tensors i
 TEST_CASE(
     "ranks that are threads cannot adopt one model, nor two optimizers; when the first has ended its memory is free again") {
   std::vector<float> p(40, 1.0F), g(40), free_p(40), free_g(40);
-  CHECK_THROWS_WITH_AS(acco::threads_backend::run(2,
-                                                  [&](acco::threads_backend const& world) {
-                                                    acco::optimizer training{acco::two_phase{}, acco::sgd{},
-                                                                             acco::host_storage<float>{}, world, p.size()};
-                                                    training.adopt(p, g);
-                                                  }),
-                       doctest::Contains("adopt: another optimizer of this process works in the memory of the arrays"),
-                       acco::usage_error);
+  CHECK_THROWS_WITH_AS(
+      acco::threads_backend::run(2,
+                                 [&](acco::threads_backend const& world) {
+                                   acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{},
+                                                            acco::host_storage<float>{}, world, p.size()};
+                                   training.adopt(p, g);
+                                 }),
+      doctest::Contains("adopt: another optimizer of this process works in the memory of the arrays"), acco::usage_error);
   const auto make = [](std::size_t count) {
-    return acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, count};
+    return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, count};
   };
   using tensors = std::vector<acco::tensor_memory<float>>;
   {
@@ -392,7 +397,8 @@ TEST_CASE("an empty tensor shares memory with nobody; many tensors are looked at
   acco::parameter_layout layout;
   layout.add("w", {8});
   layout.add("nothing", {0, 8});
-  acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                           acco::solo_backend{}, layout};
   std::vector<float> p(8), g(8);
   using tensors = std::vector<acco::tensor_memory<float>>;
   CHECK_NOTHROW(training.adopt(tensors{{p.data(), g.data()}, {p.data() + 3, p.data() + 3}}));

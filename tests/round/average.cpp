@@ -66,8 +66,9 @@ TEST_CASE("the average follows the committed weights, in every schedule; a skipp
 }
 
 TEST_CASE("weights that are set leave the average as it is; where none is kept, asking for it is refused and nothing lost") {
-  acco::optimizer training{acco::two_phase{},    acco::sgd{}, acco::host_storage<float>{},
-                           acco::solo_backend{}, 3,           acco::options{.average_decay = 0.5}};
+  acco::optimizer training{
+      acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 3,
+      acco::options{.average_decay = 0.5}};
   training.initialize(std::vector<float>{1, 2, 3});
   training.set_parameters(std::vector<float>{10, 20, 30});
   std::vector<float> out(3);
@@ -77,15 +78,16 @@ TEST_CASE("weights that are set leave the average as it is; where none is kept, 
   CHECK_THROWS_WITH_AS(training.gather_average(small),
                        doctest::Contains("gather_average got room for 2 parameters, the layout has 3"), acco::usage_error);
 
-  acco::optimizer without{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 3};
+  acco::optimizer without{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                          acco::solo_backend{}, 3};
   without.initialize(out);
   CHECK_THROWS_WITH_AS(without.gather_average(out),
                        doctest::Contains("no average of the weights is kept. Set options::average_decay"), acco::usage_error);
   CHECK(without.memory().averages == 0);
   CHECK_NOTHROW(without.finish());
   for (const double bad : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()})
-    CHECK_THROWS_WITH_AS((acco::optimizer{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 3,
-                                          acco::options{.average_decay = bad}}),
+    CHECK_THROWS_WITH_AS((acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                                          acco::solo_backend{}, 3, acco::options{.average_decay = bad}}),
                          doctest::Contains("options::average_decay is "), acco::usage_error);
 }
 

@@ -96,7 +96,7 @@ TEST_CASE("a thousand single bits, the lowest too: all are found, with rank and 
 
 TEST_CASE("where rounds are hidden, too, for what stays: a frozen tensor") {
   for (const int rank : {0, 2}) {
-    const found told = flip<acco::host_storage<float>>(3, rank, 45, 0, 3, 4, acco::two_phase{});
+    const found told = flip<acco::host_storage<float>>(3, rank, 45, 0, 3, 4, acco::two_phase{.pace = acco::fixed_pace{1}});
     CHECK(told.ranks_that_threw == 3);
     CHECK(told.peer == rank);
     CHECK(told.words.find("tensor 'still'") != std::string::npos);
@@ -118,8 +118,8 @@ TEST_CASE("of two ranks nobody can tell which is right; one rank has nobody to c
   CHECK(two.peer == -1);
   CHECK(two.words.find("differ between ranks 0 and 1, in tensor 'still': which of them are right cannot be told") !=
         std::string::npos);
-  CHECK(flip<acco::host_storage<float>>(1, 0, 45, 3, 2, 1, acco::two_phase{}).ranks_that_threw == 0);
-  CHECK(flip<acco::host_storage<float>>(3, 0, 45, 3, 2, 0, acco::two_phase{}).ranks_that_threw == 0);
+  CHECK(flip<acco::host_storage<float>>(1, 0, 45, 3, 2, 1, acco::two_phase{.pace = acco::fixed_pace{1}}).ranks_that_threw == 0);
+  CHECK(flip<acco::host_storage<float>>(3, 0, 45, 3, 2, 0, acco::two_phase{.pace = acco::fixed_pace{1}}).ranks_that_threw == 0);
 }
 
 TEST_CASE("who is odd among digests") {
@@ -226,7 +226,7 @@ TEST_CASE("who goes back behind a flipped bit has it nowhere: not from snapshots
   };
   for (const int rank : {0, 1, 2}) {
     CAPTURE(rank);
-    auto const frozen = flip_and_rewind(3, rank, 45, acco::two_phase{});
+    auto const frozen = flip_and_rewind(3, rank, 45, acco::two_phase{.pace = acco::fixed_pace{1}});
     CHECK_FALSE(frozen.refused);
     CHECK(frozen.after == frozen.before);
     CHECK(frozen.end == frozen.before);
@@ -242,5 +242,5 @@ TEST_CASE("who goes back behind a flipped bit has it nowhere: not from snapshots
       CHECK(coded.after[0] == coded.after[2]);
     }
   }
-  CHECK(flip_and_rewind(2, 1, 45, acco::two_phase{}).refused);  // nobody can tell who is right
+  CHECK(flip_and_rewind(2, 1, 45, acco::two_phase{.pace = acco::fixed_pace{1}}).refused);  // nobody can tell who is right
 }

@@ -200,7 +200,7 @@ TEST_CASE("memory() counts the encoded bytes, and is what is allocated") {
       storage.memory = &resource;
       const acco::options unchecked{.check_habits = acco::habit_checks::off};
       acco::optimizer training{schedule, acco::adamw{}, storage, world, count, unchecked};
-      acco::optimizer plain{acco::two_phase{}, acco::adamw{}, storage, world, count, unchecked};
+      acco::optimizer plain{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage, world, count, unchecked};
       CHECK(training.memory().encoded >= encoded);
       CHECK(training.memory().encoded < encoded + 4096);
       if (schedule.plan(0).meanwhile == acco::computation::continues)
@@ -213,11 +213,11 @@ TEST_CASE("memory() counts the encoded bytes, and is what is allocated") {
       CHECK(resource.most == promised);
     };
     constexpr std::size_t int8 = count / 256 * 260, int4 = count / 256 * 132;
-    check(acco::two_phase{.estimate = acco::block_int4{}}, 2 * int4);
+    check(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}}, 2 * int4);
     check(fully_coded, 2 * int8);
     check(acco::delayed{.commit = acco::coded{.parameters = acco::block_int4{}}}, int4);
     check(acco::synchronous{.commit = acco::block_int8{}}, 2 * int8);
-    check(acco::two_phase{}, 0);
+    check(acco::two_phase{.pace = acco::fixed_pace{1}}, 0);
   });
 }
 

@@ -93,7 +93,7 @@ void schedules_that_add_up(Visitor&& visit) {
   visit(acco::synchronous{.pace = acco::fixed_pace{2}});
   visit(acco::delayed{.pace = acco::fixed_pace{4}});
   visit(acco::two_phase{.pace = acco::fixed_pace{3}});
-  visit(acco::two_phase{.estimate = acco::bfloat16_wire{}});
+  visit(acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = acco::fixed_pace{1}});
   visit(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{2}});
 }
 
@@ -113,7 +113,8 @@ TEST_CASE("gradients that the trainer clears, or writes over, are found where th
 
 TEST_CASE("clearing before the only micro-batch of a part changes nothing") {
   for (const habit which : {habit::clears, habit::overwrites}) {
-    CHECK(trained(acco::two_phase{}, which).parameters == trained(acco::two_phase{}, habit::none).parameters);
+    CHECK(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, which).parameters ==
+          trained(acco::two_phase{.pace = acco::fixed_pace{1}}, habit::none).parameters);
     CHECK(trained(acco::synchronous{}, which).parameters == trained(acco::synchronous{}, habit::none).parameters);
   }
 }
@@ -139,9 +140,9 @@ TEST_CASE("spans of before a report are found, in every schedule and mode in whi
     }
   });
   for (const habit which : {habit::keeps_both, habit::keeps_parameters, habit::keeps_gradients}) {
-    expect(trained<acco::host_storage<acco::bfloat16, float>>(acco::two_phase{}, which));
-    expect(trained<acco::host_storage<acco::bfloat16>>(acco::two_phase{}, which));
-    expect(trained<acco::host_storage<double>>(acco::two_phase{}, which));
+    expect(trained<acco::host_storage<acco::bfloat16, float>>(acco::two_phase{.pace = acco::fixed_pace{1}}, which));
+    expect(trained<acco::host_storage<acco::bfloat16>>(acco::two_phase{.pace = acco::fixed_pace{1}}, which));
+    expect(trained<acco::host_storage<double>>(acco::two_phase{.pace = acco::fixed_pace{1}}, which));
   }
 }
 
@@ -221,23 +222,24 @@ TEST_CASE("a learning rate that stays 0 is found, on every rank alike") {
   chosen.learning_rate = acco::warmup_linear{.warmup = 5, .total = 200};  // meant in steps
   std::vector<std::string> found(2);
   CHECK_THROWS_AS(
-      acco::threads_backend::run(2,
-                                 [&](acco::threads_backend const& world) {
-                                   acco::optimizer training{
-                                       acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, count, chosen};
-                                   training.initialize(std::vector<float>(count, 0.5F));
-                                   try {
-                                     for (int step = 0; step < 30; ++step) {
-                                       training.step([](auto, auto g) {
-                                         for (float& each : g) each += 1;
-                                         return 8192;
-                                       });
-                                     }
-                                   } catch (acco::usage_error const& e) {
-                                     found[static_cast<std::size_t>(world.rank())] = e.what();
-                                     throw;
-                                   }
-                                 }),
+      acco::threads_backend::run(
+          2,
+          [&](acco::threads_backend const& world) {
+            acco::optimizer training{
+                acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, count, chosen};
+            training.initialize(std::vector<float>(count, 0.5F));
+            try {
+              for (int step = 0; step < 30; ++step) {
+                training.step([](auto, auto g) {
+                  for (float& each : g) each += 1;
+                  return 8192;
+                });
+              }
+            } catch (acco::usage_error const& e) {
+              found[static_cast<std::size_t>(world.rank())] = e.what();
+              throw;
+            }
+          }),
       acco::usage_error);
   for (std::string const& each : found) {
     CHECK(each.find("the learning rate has been 0 in 13 steps in a row") != std::string::npos);
@@ -295,8 +297,12 @@ TEST_CASE("a tensor that never gets a gradient is named; not one that is frozen 
   const auto run = [](acco::update_group const& group) {
     acco::parameter_layout layout;
     layout.add("used", {40}).add("forgotten", {30}, layout.add_group(group)).add("late", {20});
-    acco::optimizer training{acco::two_phase{},    acco::adamw{}, acco::host_storage<float>{},
-                             acco::solo_backend{}, layout,        checked};
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
+                             acco::adamw{},
+                             acco::host_storage<float>{},
+                             acco::solo_backend{},
+                             layout,
+                             checked};
     training.initialize(std::vector<float>(90, 1.0F));
     for (int m = 0; m < 60; ++m) {
       training.gradients()[3] += 1.0F;
@@ -364,7 +370,8 @@ TEST_CASE("a rank may lack gradients that others have: heads of its own, nothing
   acco::threads_backend::run(2, [](acco::threads_backend const& world) {
     acco::parameter_layout layout;
     layout.add("trunk", {30}).add("head0", {20}).add("head1", {20});
-    acco::optimizer training{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, world, layout, checked};
+    acco::optimizer training{
+        acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, layout, checked};
     training.initialize(std::vector<float>(70, 1.0F));
     for (int m = 0; m < 80; ++m) {
       if (world.rank() == 0 || m >= 60) {
@@ -461,7 +468,12 @@ TEST_CASE("gradients of two bytes are never marked") {
 TEST_CASE("a buffer that a trainer keeps in a frozen tensor may be written to") {
   acco::parameter_layout layout;
   layout.add("weight", {100}).add("running mean", {50}, layout.add_group({.frozen = true}));
-  acco::optimizer training{acco::two_phase{}, acco::adamw{}, acco::host_storage<float>{}, acco::solo_backend{}, layout, checked};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
+                           acco::adamw{},
+                           acco::host_storage<float>{},
+                           acco::solo_backend{},
+                           layout,
+                           checked};
   training.initialize(std::vector<float>(150, 1.0F));
   for (int m = 0; m < 50; ++m) {
     for (float const& each : training.tensor("running mean").parameters) const_cast<float&>(each) = static_cast<float>(m);

@@ -158,9 +158,9 @@ TEST_CASE("whoever has finished and left is named to those who go on") {
 TEST_CASE("after finish() everybody leaves in peace, and so does who never joined") {
   const auto what = outcomes(3, [](acco::threads_backend const& world) {
     {
-      auto only_looked_at = trainer(world, acco::two_phase{});
+      auto only_looked_at = trainer(world, acco::two_phase{.pace = acco::fixed_pace{1}});
     }
-    auto training = trainer(world, acco::two_phase{});
+    auto training = trainer(world, acco::two_phase{.pace = acco::fixed_pace{1}});
     training.initialize(std::vector<float>(count, 1.0F));
     for (int m = 0; m < 5 + world.rank(); ++m) micro_batch(training);
     training.finish();
@@ -276,7 +276,7 @@ TEST_CASE("several optimizers on one world: rounds overlap, every one trains as 
   for (int repeat = 0; repeat < 5; ++repeat) {
     acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
       auto critic = trainer(world, acco::delayed{});
-      auto teacher = trainer(world, acco::two_phase{});
+      auto teacher = trainer(world, acco::two_phase{.pace = acco::fixed_pace{1}});
       critic.initialize(std::vector<float>(count, 1.0F));
       teacher.initialize(std::vector<float>(count, 1.0F));
       int m = 0;
@@ -296,7 +296,7 @@ TEST_CASE("several optimizers on one world: rounds overlap, every one trains as 
 TEST_CASE("after an error that ended one optimizer the world can be used again, where all ranks are alive") {
   acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
     for (int attempt = 0; attempt < 3; ++attempt) {
-      auto training = trainer(world, acco::two_phase{});
+      auto training = trainer(world, acco::two_phase{.pace = acco::fixed_pace{1}});
       training.initialize(std::vector<float>(count, 1.0F));
       try {
         for (int m = 0; m < 9; ++m) {

@@ -79,7 +79,8 @@ TEST_CASE("powers of two change no bit of a training, whenever they change, in a
 }
 
 TEST_CASE("all gradients of a step have one scale, and each report says which") {
-  auto const found = trained(acco::two_phase{}, acco::loss_scaling{.initial = 1024, .interval = 2}, {9, 10, 30});
+  auto const found =
+      trained(acco::two_phase{.pace = acco::fixed_pace{1}}, acco::loss_scaling{.initial = 1024, .interval = 2}, {9, 10, 30});
   for (std::size_t m = 0; m + 1 < found.scales.size(); m += 2) CHECK(found.scales[m] == found.scales[m + 1]);
   for (std::size_t k = 0; k < found.reported.size(); ++k) CHECK(found.reported[k] == found.scales[k]);
 }
@@ -141,7 +142,7 @@ TEST_CASE("a scale that overflows for ever ends with an error, and bad settings 
   CHECK_THROWS_WITH_AS(acco::threads_backend::run(2,
                                                   [](acco::threads_backend const& world) {
                                                     acco::optimizer training{
-                                                        acco::two_phase{},
+                                                        acco::two_phase{.pace = acco::fixed_pace{1}},
                                                         acco::sgd{},
                                                         acco::host_storage<float>{},
                                                         world,

@@ -98,7 +98,8 @@ TEST_CASE("norms of groups and tensors are those of the mean gradient; all of th
           });
     CHECK(rounds == 12);
   }
-  train(acco::two_phase{}, layout, {}, always, [](int, auto& training, auto const&) { CHECK(training.norms().empty()); });
+  train(acco::two_phase{.pace = acco::fixed_pace{1}}, layout, {}, always,
+        [](int, auto& training, auto const&) { CHECK(training.norms().empty()); });
 }
 
 TEST_CASE("a wish for norms changes no parameter") {
@@ -214,7 +215,8 @@ TEST_CASE("without the wish a tensor without a gradient is decayed; zeros that t
   const auto keep_b = [&](int rank, auto& training, auto const&) {
     if (rank == 0) b = training.tensor("b").parameters[5];
   };
-  train(acco::two_phase{}, layout_with({}), {.check_habits = acco::habit_checks::off}, never_b, keep_b);
+  train(acco::two_phase{.pace = acco::fixed_pace{1}}, layout_with({}), {.check_habits = acco::habit_checks::off}, never_b,
+        keep_b);
   CHECK(b < 1);
   train(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded{acco::block_int8{}, acco::block_int4{}, 4}},
         layout_with({.leave_without_gradient = true}), {}, never_b, keep_b);

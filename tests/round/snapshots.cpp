@@ -123,8 +123,12 @@ struct spiky {
   template <class Each>
   void run(int ranks, Each&& each) const {
     world_type::run(ranks, [&](world_type const& world) {
-      acco::optimizer t{
-          acco::two_phase{}, acco::sgd{.learning_rate = 1e-2}, acco::host_storage<float>{}, world, layout_of(), chosen};
+      acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                        acco::sgd{.learning_rate = 1e-2},
+                        acco::host_storage<float>{},
+                        world,
+                        layout_of(),
+                        chosen};
       t.initialize(problem::converted<float>(problem::initial(layout_of().size())));
       each(t, world.rank());
     });
@@ -137,9 +141,10 @@ TEST_CASE("a training that goes back goes on as it did from there, in every bit,
   using acco::host_storage;
   for (const int ranks : {1, 3}) {
     for (const std::uint64_t steps : {1U, 3U}) {
-      replays<host_storage<float>>(ranks, acco::two_phase{}, 0, steps);
-      replays<host_storage<acco::bfloat16>>(ranks, acco::two_phase{.estimate = acco::bfloat16_wire{}}, 192, steps);
-      replays<host_storage<float>>(ranks, acco::two_phase{.estimate = acco::block_int4{}}, 0, steps);
+      replays<host_storage<float>>(ranks, acco::two_phase{.pace = acco::fixed_pace{1}}, 0, steps);
+      replays<host_storage<acco::bfloat16>>(
+          ranks, acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = acco::fixed_pace{1}}, 192, steps);
+      replays<host_storage<float>>(ranks, acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}}, 0, steps);
       replays<host_storage<float>>(ranks, acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}}, 64,
                                    steps);
       replays<host_storage<float>>(ranks, acco::synchronous{}, 0, steps);
@@ -172,7 +177,7 @@ TEST_CASE("after an error that all ranks throw alike, too: gradients that are no
   for (const bool adopts : {false, true}) {
     world_type::run(3, [&](world_type const& world) {
       std::vector<float> parameters = problem::converted<float>(problem::initial(100)), gradients(100, 0.0F);
-      acco::optimizer t{acco::two_phase{},
+      acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
                         acco::adamw{},
                         acco::host_storage<float>{},
                         world,
@@ -323,7 +328,8 @@ TEST_CASE("a storage that cannot be copied from trains, and says so where copies
   world_type::run(2, [](world_type const& world) {
     const acco::parameter_layout layout = layout_of();
     const auto of = [&](acco::options chosen) {
-      return acco::optimizer(acco::two_phase{}, acco::sgd{}, plain_storage{}, world, layout, std::move(chosen));
+      return acco::optimizer(acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, plain_storage{}, world, layout,
+                             std::move(chosen));
     };
     CHECK_THROWS_WITH_AS(of({.snapshots = 1}), doctest::Contains("this storage cannot be copied"), acco::usage_error);
     CHECK_THROWS_WITH_AS(of({.digest_every = 1}), doctest::Contains("this storage cannot be digested"), acco::usage_error);

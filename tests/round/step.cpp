@@ -58,12 +58,13 @@ void every_schedule(Visitor&& visit) {
   with("synchronous", acco::synchronous{.pace = fixed_pace{2}}, 2, 0);
   with("delayed", acco::delayed{.pace = fixed_pace{3}}, 3, 0);
   with("weight_prediction", acco::weight_prediction{.pace = fixed_pace{2}}, 2, 0);
-  with("two_phase", acco::two_phase{}, 1, 1);
+  with("two_phase", acco::two_phase{.pace = acco::fixed_pace{1}}, 1, 1);
   with("two_phase 3 + 2", acco::two_phase{.pace = fixed_pace{.first = 3, .second = 2}}, 3, 2);
   with("two_phase int4 2 + 3", acco::two_phase{.estimate = acco::block_int4{}, .pace = fixed_pace{.first = 2, .second = 3}}, 2,
        3);
   with("two_phase coded",
-       acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}}, 1, 1);
+       acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}}, 3,
+       1);  // the usual split
 }
 
 /// Over all ranks, of micro-batches [from, from + n).
@@ -129,9 +130,10 @@ TEST_CASE("step() runs micro-batches until a step is committed; step_loss is tha
 TEST_CASE("step_loss of a round that estimates is that of the step so far; a skipped estimate takes its part out of it") {
   for (const bool poisoned : {false, true}) {
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-      trainer t{acco::optimizer{acco::two_phase{}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<double>{}, world, count,
-                                acco::options{.on_non_finite = acco::non_finite::skip}},
-                world.rank()};
+      trainer t{
+          acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 0.1},
+                          acco::host_storage<double>{}, world, count, acco::options{.on_non_finite = acco::non_finite::skip}},
+          world.rank()};
       t.training.initialize(std::vector<double>(count, 0.5));
       for (std::size_t m = 0; m < 7; ++m) {
         if (poisoned && m == 2 && world.rank() == 1) t.training.gradients()[3] = HUGE_VAL;  // the first part of the second step
@@ -153,12 +155,9 @@ TEST_CASE("step_loss of a round that estimates is that of the step so far; a ski
 
 TEST_CASE("step() takes callables without arguments, and those that return a weight alone; their exceptions pass") {
   acco::threads_backend::run(2, [](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{},
-                             acco::sgd{.learning_rate = 1},
-                             acco::host_storage<float>{},
-                             world,
-                             4,
-                             acco::options{.stable_addresses = true}};
+    acco::optimizer training{
+        acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 1}, acco::host_storage<float>{}, world, 4,
+        acco::options{.stable_addresses = true}};
     CHECK_THROWS_WITH_AS(training.step([] { return 1; }), doctest::Contains("step() was called before initialize"),
                          acco::usage_error);
     training.initialize(std::vector<float>(4, 0.0F));
@@ -313,7 +312,7 @@ TEST_CASE("a learning rate in steps: that of the coming update, in every round o
 TEST_CASE("learning rates that differ by rounding pass") {
   acco::threads_backend::run(ranks, [](acco::threads_backend const& world) {
     const double mine = 0.3 * (1 + 1e-9 * world.rank());
-    acco::optimizer training{acco::two_phase{},
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
                              acco::sgd{},
                              acco::host_storage<float>{},
                              world,
@@ -329,7 +328,7 @@ TEST_CASE("learning rates that differ by rounding pass") {
 TEST_CASE("one learning rate of many that differs by a few millionths is found") {
   acco::threads_backend::run(16, [](acco::threads_backend const& world) {
     const double mine = 0.3 * (world.rank() == 11 ? 1 + 3e-6 : 1);
-    acco::optimizer training{acco::two_phase{},
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
                              acco::sgd{},
                              acco::host_storage<float>{},
                              world,
@@ -366,6 +365,6 @@ TEST_CASE("skip_limit counts steps, whatever rounds they take") {
   CHECK(steps_until_the_end(acco::synchronous{}) == 5);
   CHECK(steps_until_the_end(acco::delayed{}) == 5);
   CHECK(steps_until_the_end(acco::weight_prediction{}) == 5);
-  CHECK(steps_until_the_end(acco::two_phase{}) == 5);
-  CHECK(steps_until_the_end(acco::two_phase{.estimate = acco::block_int4{}}) == 5);
+  CHECK(steps_until_the_end(acco::two_phase{.pace = acco::fixed_pace{1}}) == 5);
+  CHECK(steps_until_the_end(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}}) == 5);
 }

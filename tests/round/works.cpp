@@ -108,8 +108,8 @@ TEST_CASE("a boundary never waits for room in the queue, whatever travels, howev
         const auto waits = [&](auto schedule) { return waits_for_room(schedule, world, go, late, buckets, options); };
         REQUIRE_FALSE(waits(acco::delayed{}));
         REQUIRE_FALSE(waits(acco::delayed{.commit = few}));
-        REQUIRE_FALSE(waits(acco::two_phase{}));
-        REQUIRE_FALSE(waits(acco::two_phase{.estimate = acco::block_int4<>{}}));
+        REQUIRE_FALSE(waits(acco::two_phase{.pace = acco::fixed_pace{1}}));
+        REQUIRE_FALSE(waits(acco::two_phase{.estimate = acco::block_int4<>{}, .pace = acco::fixed_pace{1}}));
         REQUIRE_FALSE(waits(acco::two_phase{.estimate = acco::block_int4<>{}, .commit = few}));
         REQUIRE_FALSE(waits(acco::weight_prediction{}));
         REQUIRE_FALSE(waits(acco::weight_prediction{.commit = few}));

@@ -16,7 +16,7 @@ std::vector<double> second_tensor(Rule rule, acco::update_group const& group) {
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     acco::parameter_layout layout;
     layout.add("first", {70}).add("second", {90}, layout.add_group(group));
-    acco::optimizer training{acco::two_phase{}, rule, acco::host_storage<double>{}, world, layout};
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, rule, acco::host_storage<double>{}, world, layout};
     training.initialize(std::vector<double>(160, 1.0));
     for (int step = 0; step < 14; ++step) {
       training.step([](auto p, auto g) {

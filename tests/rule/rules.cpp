@@ -78,25 +78,27 @@ TEST_CASE("each rule gives its group's tensors the bits that it gives alone, in 
 TEST_CASE("rules that branch, and the same rule twice") {
   const acco::rules branching{acco::adamw{.learning_rate = 0.05}, only_up{}};
   static_assert(decltype(branching)::scalar_only);
-  CHECK(part(trained(acco::two_phase{}, branching, {.rule = 1}), true) == part(trained(acco::two_phase{}, only_up{}, {}), true));
+  CHECK(part(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, branching, {.rule = 1}), true) ==
+        part(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, only_up{}, {}), true));
   const acco::rules twice{acco::sgd{.learning_rate = 0.1}, acco::sgd{.learning_rate = 0.2}};
-  CHECK(part(trained(acco::two_phase{}, twice, {.rule = 1}), true) ==
-        part(trained(acco::two_phase{}, acco::sgd{.learning_rate = 0.2}, {}), true));
+  CHECK(part(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, twice, {.rule = 1}), true) ==
+        part(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 0.2}, {}), true));
 }
 
 TEST_CASE("all rules of an optimizer are clipped by one norm") {
   const acco::rules both{acco::sgd{.learning_rate = 0.1}, acco::sgd{.learning_rate = 0.1}};
   const acco::options clipped{.clip_norm = 0.5};
-  auto const one_rule = trained(acco::two_phase{}, acco::sgd{.learning_rate = 0.1}, {}, clipped);
-  CHECK(trained(acco::two_phase{}, both, {.rule = 1}, clipped) == one_rule);
-  CHECK(one_rule != trained(acco::two_phase{}, acco::sgd{.learning_rate = 0.1}, {}));
+  auto const one_rule = trained(acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 0.1}, {}, clipped);
+  CHECK(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, both, {.rule = 1}, clipped) == one_rule);
+  CHECK(one_rule != trained(acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 0.1}, {}));
 }
 
 TEST_CASE("groups of rules that are not there, or with hyperparameters of another rule, are refused; each rule checks its own") {
   const acco::rules both{acco::adamw{}, acco::sgd{}};
   const auto refused = [](auto rule, acco::update_group const& group, char const* what) {
     CAPTURE(std::string(what));
-    CHECK_THROWS_WITH_AS(trained(acco::two_phase{}, rule, group), doctest::Contains(what), acco::usage_error);
+    CHECK_THROWS_WITH_AS(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, rule, group), doctest::Contains(what),
+                         acco::usage_error);
   };
   refused(both, {.rule = 2}, "a group names rule 2 of 2");
   refused(acco::adamw{}, {.rule = 1}, "a group names rule 1, and the optimizer has one rule");
@@ -104,7 +106,7 @@ TEST_CASE("groups of rules that are not there, or with hyperparameters of anothe
   refused(both, {.beta1 = 0.5, .rule = 1}, "a group has a beta of its own, which the rule sgd does not take");
   refused(acco::rules{acco::adamw{}, only_up{}}, {.epsilon = 0.5, .rule = 1}, "which the rule that was given does not take");
   refused(acco::rules{acco::adamw{}, acco::sgd{.momentum = 1}}, {}, "sgd::momentum is 1");
-  CHECK_NOTHROW(trained(acco::two_phase{}, both, {.momentum = 0.5, .rule = 1}));
+  CHECK_NOTHROW(trained(acco::two_phase{.pace = acco::fixed_pace{1}}, both, {.momentum = 0.5, .rule = 1}));
 }
 
 TEST_CASE("ranks whose rules differ in one of them find that at initialize") {
@@ -112,7 +114,8 @@ TEST_CASE("ranks whose rules differ in one of them find that at initialize") {
       acco::threads_backend::run(2,
                                  [](acco::threads_backend const& world) {
                                    const acco::rules mine{acco::adamw{}, acco::sgd{.learning_rate = 0.1 + world.rank()}};
-                                   acco::optimizer training{acco::two_phase{}, mine, acco::host_storage<float>{}, world, 10};
+                                   acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, mine,
+                                                            acco::host_storage<float>{}, world, 10};
                                    training.initialize(std::vector<float>(10, 1.0F));
                                  }),
       doctest::Contains("'rule.1.learning_rate = 0.1', rank 1 has 'rule.1.learning_rate = 1.1'"), acco::mismatch_error);

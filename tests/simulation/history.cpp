@@ -5,6 +5,8 @@
 #include <cmath>
 #include <optional>
 
+#include <acco/layout/partition.hpp>
+
 #include "support/reference.hpp"
 
 namespace simulation {
@@ -22,6 +24,9 @@ class replayer {
     theta_.resize(group_.size());
     for (std::size_t i = 0; i < theta_.size(); ++i) theta_[i] = derivative(t_.data, i, 0);
     state_.assign(2 * theta_.size(), 0);
+    const acco::partition shares(t_.layout.trainable_size(), s.ranks, t_.bucket_elements);
+    std::size_t trainable = 0;
+    for (std::size_t i = 0; i < theta_.size(); ++i) owner_.push_back(frozen(i) ? -1 : shares.owner_of(trainable++).rank);
     h_.known = t_.exact();
   }
 
@@ -56,21 +61,30 @@ class replayer {
     }
     const std::size_t base = h_.rounds.size();
     vector const start = theta_;
+    moved_.assign(theta_.size(), 0);
     carried kept;  // of the rounds of this step before
     for (std::size_t r = 0;; ++r) {
       const bool everybody_finishes = all_finish && r >= finished_at;
       // Where this part was computed: at what had landed before the round in front of it started.
       vector const& at = t_.waits() ? (r == 0 ? start : h_.shown[base + r]) : (r < 2 ? start : h_.shown[base + r - 1]);
+      const bool commits = t_.commits(r), own = t_.wires == wire_kind::estimate_own && !commits;
       carried fresh{vector(theta_.size(), 0.0)};
+      vector guess(theta_.size(), 0.0);  // every owner's mean of its own samples
       for (int rank = 0; rank < s_.ranks; ++rank) {
         segment_log const& log = *logs[static_cast<std::size_t>(rank)];
         if (r >= log.parts.size()) {
           if (!log.finishing) return false;  // this rank did not come to this round: nobody has seen it end
           continue;
         }
-        for (const std::size_t m : log.parts[r]) add(fresh, at, segment, rank, m);
+        carried mine{vector(theta_.size(), 0.0)};
+        for (const std::size_t m : log.parts[r]) {
+          add(fresh, at, segment, rank, m);
+          if (own) add(mine, at, segment, rank, m);
+        }
+        for (std::size_t i = 0; own && mine.weight > 0 && i < guess.size(); ++i) {
+          if (owner_[i] == rank) guess[i] = mine.sum[i] / mine.weight;
+        }
       }
-      const bool commits = t_.commits(r);
       const double weight_here = fresh.weight;
       carried whole = std::move(fresh);
       if (t_.two_rounds() && commits) {
@@ -94,28 +108,40 @@ class replayer {
       now.applied = now.step_weight > 0;
       vector next = theta_;
       if (now.applied) {
-        if (h_.known) {
+        if (h_.known && !own) {
           scale(whole, now);
+          for (std::size_t i = 0; t_.late == lateness::compensated && i < moved_.size(); ++i)
+            whole.sum[i] += strength * whole.sum[i] * whole.sum[i] * moved_[i];
           vector scratch = state_;
           next = update(theta_, commits ? state_ : scratch, whole.sum, now.rate, steps_ + 1);
         }
         if (commits) {
+          for (std::size_t i = 0; i < moved_.size(); ++i) moved_[i] = next[i] - theta_[i];
           theta_ = next;
+          for (std::size_t i = 0; t_.late == lateness::extrapolated && i < moved_.size(); ++i) next[i] += ahead * moved_[i];
           ++steps_;
           samples_ += now.step_weight;
           if (t_.schedule == schedule_kind::weight_prediction && h_.known) {
             vector ahead = state_;
             next = update(theta_, ahead, whole.sum, t_.rate({samples_, steps_}), steps_ + 1);
           }
+        } else if (own) {
+          for (double& g : guess) g *= whole.weight;
+          vector scratch = state_;
+          carried of_owners{guess, whole.weight};
+          scale(of_owners, now);
+          next = update(theta_, scratch, of_owners.sum, now.rate, steps_ + 1);
         } else if (t_.keeps()) {
           next = estimated(segment, r).value_or(next);
         }
+      } else if (commits) {
+        moved_.assign(theta_.size(), 0);
       }
       kept = {};
       if (!commits) {
         kept = std::move(whole);
         if (now.applied) {
-          if (h_.known) kept.sum = sum_;            // `scale` has divided
+          if (h_.known && !own) kept.sum = sum_;    // `scale` has divided
         } else if (kept.poisoned && !t_.keeps()) {  // dropped; what is kept in an accumulator is still poisoned
           kept = {vector(theta_.size(), 0.0)};
         }
@@ -193,7 +219,8 @@ class replayer {
   std::size_t number_;
   training_setting const& t_;
   std::vector<std::size_t> group_;  // by element
-  vector theta_, state_, sum_;
+  std::vector<int> owner_;          // likewise; -1: frozen
+  vector theta_, state_, sum_, moved_;
   double samples_ = 0, dropped_ = 0;
   std::uint64_t steps_ = 0;
   std::size_t first_round_ = 0;

@@ -23,14 +23,22 @@ training with_schedule(training_setting const& t, With with) {
       case wire_kind::full: return with(acco::two_phase{.pace = pace});
       case wire_kind::estimate_int8: return with(acco::two_phase{.estimate = block_int8{}, .pace = pace});
       case wire_kind::estimate_int4: return with(acco::two_phase{.estimate = block_int4{}, .pace = pace});
+      case wire_kind::estimate_own: return with(acco::two_phase{.estimate = acco::own_slice{}, .pace = pace});
       case wire_kind::coded: break;
     }
     return with(acco::two_phase{.estimate = block_int4{}, .commit = coarse, .pace = pace});
   };
   const auto paced = [&](auto pace) -> training {
     if (t.schedule == schedule_kind::delayed) {
-      if (full) return with(acco::delayed{.pace = pace});
-      return with(acco::delayed{.commit = coarse, .pace = pace});
+      const auto late = [&](auto wire) -> training {
+        if (t.late == lateness::extrapolated)
+          return with(acco::delayed{.commit = wire, .pace = pace, .predictor = acco::extrapolation{.ahead = ahead}});
+        if (t.late == lateness::compensated)
+          return with(
+              acco::delayed{.commit = wire, .pace = pace, .compensation = acco::delay_compensation{.strength = strength}});
+        return with(acco::delayed{.commit = wire, .pace = pace});
+      };
+      return full ? late(acco::full{}) : late(coarse);
     }
     if (t.schedule == schedule_kind::weight_prediction) {
       if (full) return with(acco::weight_prediction{.pace = pace});

@@ -13,8 +13,10 @@ char const* name_of(schedule_kind kind) {
   return std::array{"synchronous", "delayed", "two_phase", "weight_prediction"}[static_cast<std::size_t>(kind)];
 }
 char const* name_of(wire_kind kind) {
-  return std::array{"full", "estimate in int8", "estimate in int4", "coded commit"}[static_cast<std::size_t>(kind)];
+  return std::array{"full", "estimate in int8", "estimate in int4", "coded commit",
+                    "estimate from own gradients"}[static_cast<std::size_t>(kind)];
 }
+char const* name_of(lateness kind) { return std::array{"", ", extrapolated", ", compensated"}[static_cast<std::size_t>(kind)]; }
 char const* name_of(rule_kind kind) { return std::array{"adamw", "sgd", "lion"}[static_cast<std::size_t>(kind)]; }
 char const* name_of(disaster kind) {
   return std::array{"none",
@@ -118,32 +120,7 @@ void find_the_split(training_setting& t, stream& from) {
   std::sort(t.questions[0].begin(), t.questions[0].end(), [](auto const& a, auto const& b) { return a.boundary < b.boundary; });
 }
 
-}  // namespace
-
-setting draw(std::uint64_t seed) {
-  stream from(seed);
-  setting s;
-  s.seed = seed;
-  s.ranks = static_cast<int>(from.between(1, 6));
-  const bool alone = !from.chance(0.2);
-  stream paces(seed ^ 0xaceeU);
-  for (std::size_t k = 0; k < (alone ? 1U : 2U); ++k) {
-    s.trainings.push_back(draw_training(from, s.ranks, alone));
-    training_setting& t = s.trainings.back();
-    if (t.two_rounds() && !t.elastic && paces.chance(0.2)) find_the_split(t, paces);
-  }
-  stream rests(seed ^ 0xd20bU);
-  for (training_setting& t : s.trainings) {
-    t.drops = rests.chance(0.5);
-    t.in_steps = rests.chance(0.5);
-  }
-  s.delay_at_most = from.chance(0.2) ? 0 : from.chance(0.2) ? std::numeric_limits<std::size_t>::max() : from.between(1, 12);
-  s.polls = from.chance(0.4);
-  stream around(seed ^ 0xb15aU);
-  if (around.chance(0.3)) s.bystanders = static_cast<int>(around.between(1, 3));
-  s.backwards = s.bystanders != 0 && around.chance(0.5);
-  if (from.chance(0.4)) return s;
-
+void draw_disaster(setting& s, stream& from) {
   s.kind = static_cast<disaster>(from.between(1, disasters - 1));
   if (s.ranks == 1 && s.kind == disaster::differs) s.kind = disaster::leaves;  // from whom?
   s.culprit = static_cast<int>(from.below(static_cast<std::size_t>(s.ranks)));
@@ -179,6 +156,41 @@ setting draw(std::uint64_t seed) {
   s.poison = from.chance(0.5) ? std::numeric_limits<double>::quiet_NaN()
                               : (from.chance(0.5) ? 1 : -1) * std::numeric_limits<double>::infinity();
   s.difference = from.below(6);
+}
+
+}  // namespace
+
+setting draw(std::uint64_t seed) {
+  stream from(seed);
+  setting s;
+  s.seed = seed;
+  s.ranks = static_cast<int>(from.between(1, 6));
+  const bool alone = !from.chance(0.2);
+  stream paces(seed ^ 0xaceeU);
+  for (std::size_t k = 0; k < (alone ? 1U : 2U); ++k) {
+    s.trainings.push_back(draw_training(from, s.ranks, alone));
+    training_setting& t = s.trainings.back();
+    if (t.two_rounds() && !t.elastic && paces.chance(0.2)) find_the_split(t, paces);
+  }
+  stream rests(seed ^ 0xd20bU);
+  for (training_setting& t : s.trainings) {
+    t.drops = rests.chance(0.5);
+    t.in_steps = rests.chance(0.5);
+  }
+  s.delay_at_most = from.chance(0.2) ? 0 : from.chance(0.2) ? std::numeric_limits<std::size_t>::max() : from.between(1, 12);
+  s.polls = from.chance(0.4);
+  stream around(seed ^ 0xb15aU);
+  if (around.chance(0.3)) s.bystanders = static_cast<int>(around.between(1, 3));
+  s.backwards = s.bystanders != 0 && around.chance(0.5);
+  stream variants(seed ^ 0x1a7eU);
+  for (training_setting& t : s.trainings) {
+    if (t.schedule == schedule_kind::delayed) t.late = static_cast<lateness>(variants.below(3));
+  }
+  const bool disastrous = !from.chance(0.4);
+  if (disastrous) draw_disaster(s, from);
+  for (training_setting& t : s.trainings) {  // whose poison is seen by its owner alone, or later
+    if (t.wires == wire_kind::estimate_int8 && !s.poisons() && variants.chance(0.5)) t.wires = wire_kind::estimate_own;
+  }
   return s;
 }
 
@@ -194,7 +206,7 @@ std::string describe(setting const& s) {
   }
   out << (s.polls ? ", trainers poll" : "") << "\n";
   for (training_setting const& t : s.trainings) {
-    out << "  " << name_of(t.schedule) << " (" << name_of(t.wires);
+    out << "  " << name_of(t.schedule) << name_of(t.late) << " (" << name_of(t.wires);
     if (t.wires == wire_kind::coded) out << ", exact every " << t.exact_every;
     out << "), " << name_of(t.rule) << ", pace ";
     if (t.found) {

@@ -18,7 +18,8 @@
 namespace simulation {
 
 enum class schedule_kind { synchronous, delayed, two_phase, weight_prediction };
-enum class wire_kind { full, estimate_int8, estimate_int4, coded };
+enum class wire_kind { full, estimate_int8, estimate_int4, coded, estimate_own };
+enum class lateness { plain, extrapolated, compensated };  ///< of the delayed update
 enum class rule_kind { adamw, sgd, lion };
 enum class disaster {
   none,
@@ -35,6 +36,7 @@ enum class disaster {
   leaves,       ///< it goes without finish()
 };
 inline constexpr std::size_t disasters = 12;
+inline constexpr double ahead = 0.7, strength = 0.3;  // of an extrapolation, and of a compensation
 inline constexpr acco::adamw adamw{.learning_rate = 0.02, .weight_decay = 0.1};
 inline constexpr acco::sgd sgd{.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.05, .nesterov = true};
 inline constexpr acco::lion lion{.learning_rate = 0.01, .weight_decay = 0.1};
@@ -42,6 +44,7 @@ enum class question { gather_committed, state_digest, sum_over_ranks };
 
 char const* name_of(schedule_kind kind);
 char const* name_of(wire_kind kind);
+char const* name_of(lateness kind);
 char const* name_of(rule_kind kind);
 char const* name_of(disaster kind);
 
@@ -56,6 +59,7 @@ struct training_setting {
   schedule_kind schedule = schedule_kind::synchronous;
   wire_kind wires = wire_kind::full;
   rule_kind rule = rule_kind::adamw;
+  lateness late = lateness::plain;
   unsigned exact_every = 0;
   bool elastic = false;
   bool found = false;  // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <acco/layout/parameter_layout.hpp>
+#include <acco/layout/partition.hpp>
 #include <acco/rule/adamw.hpp>
 #include <acco/rule/lion.hpp>
 #include <acco/rule/sgd.hpp>
@@ -51,7 +52,7 @@ inline void update(acco::lion const& r, double& p, double g, double* s, double, 
   s[0] = r.beta2 * s[0] + (1 - r.beta2) * g;
 }
 
-enum class algorithm { synchronous, delayed, two_phase, weight_prediction };
+enum class algorithm { synchronous, delayed, two_phase, weight_prediction, extrapolation, velocity, compensated, own_slice };
 
 struct setting {
   int ranks = 1;
@@ -59,6 +60,9 @@ struct setting {
   std::vector<std::size_t> micro_batches;  // that each rank has in all
   double clip_norm = 0;
   std::function<double(double)> learning_rate = [](double) { return 1.0; };
+  double ahead = 1, decay = 0.135;      // of extrapolation and velocity
+  double strength = 0.04, squares = 0;  // of compensated: lambda, and the decay of the squares that divide it; negative: none
+  std::size_t bucket_elements = 0;      // of own_slice: who owns what
 };
 
 struct outcome {
@@ -90,10 +94,22 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
   struct gradients {
     vector sum;
     double weight = 0;
+    vector own = {};                // every element of its owner's sum
+    std::vector<double> mine = {};  // every rank's weight
   };
+  std::vector<int> owner(count, -1);
+  {
+    const acco::partition shares(layout.trainable_size(), s.ranks, s.bucket_elements);
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!base[i].frozen) owner[i] = shares.owner_of(index++).rank;
+    }
+  }
   const auto compute = [&](vector const& at, std::size_t length) {
-    gradients g{vector(count, 0.0), 0};
+    gradients g{vector(count, 0.0), 0, vector(count, 0.0), std::vector<double>(static_cast<std::size_t>(s.ranks), 0.0)};
     for (int rank = 0; rank < s.ranks; ++rank) {
+      const vector before = g.sum;
+      const double before_weight = g.weight;
       auto& done = used[static_cast<std::size_t>(rank)];
       for (std::size_t k = 0; k < length && done < s.micro_batches[static_cast<std::size_t>(rank)]; ++k, ++done) {
         const std::size_t samples = problem::batch_size(rank, done);
@@ -102,6 +118,10 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
         }
         g.weight += static_cast<double>(samples);
       }
+      for (std::size_t i = 0; i < count; ++i) {
+        if (owner[i] == rank) g.own[i] = g.sum[i] - before[i];
+      }
+      g.mine[static_cast<std::size_t>(rank)] = g.weight - before_weight;
     }
     return g;
   };
@@ -110,6 +130,14 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
       if (used[r] < s.micro_batches[r]) return true;
     }
     return false;
+  };
+  vector moved(count, 0.0), squares(count, 0.0);
+  bool late = false;
+  const auto correct = [&](std::size_t i, double g) {
+    if (kind != algorithm::compensated) return g;
+    if (s.squares >= 0) squares[i] = s.squares * squares[i] + (1 - s.squares) * g * g;
+    const double strength = s.squares >= 0 ? s.strength / std::sqrt(squares[i] + 1e-7) : s.strength;
+    return g + (late ? strength * g * g * moved[i] : 0);
   };
   // The rule with clipping, on copies: returns parameters, leaves the state in `slots`.
   const auto step = [&](vector p, std::vector<double>& slots, vector const& sum, double weight, std::size_t t, double samples) {
@@ -123,7 +151,7 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
       if (base[i].frozen) continue;
       hyper h = base[i];
       h.learning_rate *= s.learning_rate(samples);
-      update(rule, p[i], sum[i] / weight * clip, slots.data() + slots_each * i, static_cast<double>(t), h);
+      update(rule, p[i], correct(i, sum[i] / weight * clip), slots.data() + slots_each * i, static_cast<double>(t), h);
     }
     return p;
   };
@@ -152,6 +180,40 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
       pending = next;
     }
     commit(pending.sum, pending.weight);
+  } else if (kind == algorithm::compensated) {
+    gradients pending = compute(theta, s.first);
+    const auto commit_and_measure = [&] {
+      const vector before = theta;
+      commit(pending.sum, pending.weight);
+      for (std::size_t i = 0; i < count; ++i) moved[i] = theta[i] - before[i];
+      late = true;
+    };
+    while (left()) {
+      const gradients next = compute(theta, s.first);
+      commit_and_measure();
+      pending = next;
+    }
+    commit_and_measure();
+  } else if (kind == algorithm::extrapolation || kind == algorithm::velocity) {
+    vector shown = theta, change(count, 0.0);
+    const double keep = kind == algorithm::velocity ? s.decay : 0;
+    gradients pending = compute(shown, s.first);
+    const auto commit_and_show = [&] {
+      const vector before = theta;
+      commit(pending.sum, pending.weight);
+      shown = theta;
+      if (pending.weight == 0) return;
+      for (std::size_t i = 0; i < count; ++i) {
+        change[i] = keep * change[i] + (1 - keep) * (theta[i] - before[i]);
+        shown[i] += s.ahead * change[i];
+      }
+    };
+    while (left()) {
+      const gradients next = compute(shown, s.first);
+      commit_and_show();
+      pending = next;
+    }
+    commit_and_show();
   } else if (kind == algorithm::weight_prediction) {
     vector shown = theta;
     gradients pending = compute(shown, s.first);
@@ -175,8 +237,16 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
   } else {
     gradients a = compute(theta, s.first);  // theta~[0] = theta[0]
     for (;;) {
-      const gradients b = compute(theta, s.second);   // at theta[t], while the estimate is under way
-      const vector tilde = predict(a.sum, a.weight);  // theta~[t+1]
+      const gradients b = compute(theta, s.second);  // at theta[t], while the estimate is under way
+      vector estimate = a.sum;
+      if (kind == algorithm::own_slice) {  // every owner takes the mean of its own samples, or nothing
+        for (std::size_t i = 0; i < count; ++i) {
+          if (owner[i] < 0) continue;
+          const double mine = a.mine[static_cast<std::size_t>(owner[i])];
+          estimate[i] = mine > 0 ? a.own[i] / mine * a.weight : 0;
+        }
+      }
+      const vector tilde = predict(estimate, a.weight);  // theta~[t+1]
       // The next first half is computed at theta~[t+1] while the commit is under way. Ranks that have nothing left take part with
       // nothing.
       const bool more = left();

@@ -102,8 +102,8 @@ struct known_checkpoint {
   return found;
 }
 
-/// A data file, read from its begin to its end, chunk by chunk, each checked against its sum: throws with the file's name, the
-/// chunk, and what lies there.
+/// A data file. Whole chunks are checked against their sums as they are read: throws with the file's name, the chunk, and what
+/// lies there. Who reads less sums himself, and has `demand` check.
 class checked_file {
  public:
   /// `tensor_at(byte of the data)`: the name of the tensor there, for messages.

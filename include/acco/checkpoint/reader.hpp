@@ -35,6 +35,9 @@ class chunked_tensors {
   /// Throws where the file is not the one that the manifest and the layout say.
   chunked_tensors(std::string const& checkpoint, manifest const& m, tensor_file expected)
       : expected_(std::move(expected)), record_(record_of(m, expected_.name)), file_(checkpoint, record_) {
+    if (record_.bytes != expected_.bytes())
+      throw std::runtime_error(checkpoint + "/" + expected_.name + ": its tensors take " + std::to_string(expected_.bytes()) +
+                               " bytes, and the manifest says " + std::to_string(record_.bytes));
     const std::vector<std::byte> header = file_.header();
     if (header.size() != expected_.header.size() || std::memcmp(header.data(), expected_.header.data(), header.size()) != 0) {
       throw std::runtime_error(checkpoint + "/" + expected_.name +
@@ -57,19 +60,20 @@ class chunked_tensors {
     }
   }
   [[nodiscard]] partial_sums const& partial() const noexcept { return partial_; }
-  /// When all has been read: throws where a chunk that was not read whole is damaged. `summed` has what the ranks' parts of the
-  /// chunks and blocks at `edges` come to; of other chunks this rank has read all parts.
+  /// When all has been read: throws where a chunk of which this rank has read a part is damaged. `summed` has what the ranks'
+  /// parts of the chunks and blocks at `edges` come to; of other chunks this rank has read all parts.
   void check(share_edges const& edges, double const* summed) const {
     const auto tensor_at = [this](std::uint64_t byte) { return expected_.tensor_at(byte); };
     const auto word = [&](std::size_t k) { return sum_words::read(summed + k * sum_words::count); };
-    for (std::size_t k = 0; k < edges.chunks.size(); ++k) file_.demand(edges.chunks[k], word(k), tensor_at);
     for (std::size_t k = 0; k < edges.blocks.size(); ++k) {
       const auto mine = partial_.continued.find(edges.blocks[k]);
       if (mine != partial_.continued.end() && mine->second != word(edges.chunks.size() + k))
         file_.damaged(edges.blocks[k] / blocks_of_a_chunk, tensor_at);
     }
     for (auto const& [index, sum] : partial_.chunks) {
-      if (!std::binary_search(edges.chunks.begin(), edges.chunks.end(), index)) file_.demand(index, sum, tensor_at);
+      const auto shared = std::lower_bound(edges.chunks.begin(), edges.chunks.end(), index);
+      const bool is_shared = shared != edges.chunks.end() && *shared == index;
+      file_.demand(index, is_shared ? word(static_cast<std::size_t>(shared - edges.chunks.begin())) : sum, tensor_at);
     }
   }
 
@@ -95,11 +99,11 @@ class chunked_tensors {
           kept_ = none;
           block_.resize(size);
           file_.read(block * block_bytes, block_);
+          kept_sum_ = sum_of(block_, block);
           kept_ = block;
         }
-        const std::uint64_t own = sum_of(block_, block);
-        (in_block == 0 ? partial_.begun : partial_.continued)[block] = own;
-        if (in_block == 0) sum += own;
+        (in_block == 0 ? partial_.begun : partial_.continued)[block] = kept_sum_;
+        if (in_block == 0) sum += kept_sum_;
         std::memcpy(to.data(), block_.data() + in_block, count);
       }
       at += count;
@@ -112,7 +116,7 @@ class chunked_tensors {
   checked_file file_;
   partial_sums partial_;
   std::vector<std::byte> block_;
-  std::uint64_t kept_ = none;
+  std::uint64_t kept_ = none, kept_sum_ = 0;  // which block that is
 };
 
 /// `m` must outlive it.

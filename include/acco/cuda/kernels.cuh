@@ -265,6 +265,10 @@ struct update_body {
 #pragma unroll
       for (std::size_t s = 0; s < slot_count; ++s) slots[s].value[k] = mine[s];
       if constexpr (kind == update::commit_and_predict) Rule::apply(p, g, mine, a.next[region]);
+      if constexpr (kind == update::commit_and_show) {
+        p = Rule::show(before, p, mine, constants);
+        for (std::size_t s = 0; s < slot_count; ++s) slots[s].value[k] = mine[s];
+      }
       out.value[k] = static_cast<Parameter>(decided.wanted ? p : before);
     }
     if constexpr (kind != update::predict) {
@@ -272,6 +276,8 @@ struct update_body {
         at.store(a.master, parameter);
 #pragma unroll
         for (std::size_t s = 0; s < slot_count; ++s) at.store(a.slots[s], slots[s]);
+      } else if constexpr (remembers_moves<Rule>) {
+        at.store(a.slots[Rule::moved_slot], lanes<Master, n>{});
       }
     }
     at.store(to, out);

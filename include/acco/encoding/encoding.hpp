@@ -16,6 +16,12 @@ struct full {
   static constexpr char const* name = "full";
 };
 
+/// Gradients that do not travel: every owner takes its own rank's share as an estimate of all ranks' (SAPipe's option 1, NeurIPS
+/// 2022, in the form that overlaps). For estimates only: nothing may be committed from it.
+struct own_slice {
+  static constexpr char const* name = "own slice";
+};
+
 /// An encoding has
 ///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 1024; blocks are encoded one by one;
 ///  - `static constexpr std::size_t block_bytes`: what a block takes on the wire, always;
@@ -37,6 +43,8 @@ concept encoding = std::is_trivially_copyable_v<Encoding> &&
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
+template <class Wire>
+concept gradient_wire = full_or_encoding<Wire> || std::same_as<Wire, own_slice>;
 
 /// Bytes of `count` numbers.
 template <encoding Encoding>
@@ -47,7 +55,7 @@ template <encoding Encoding>
 
 /// How a round's two messages travel: gradients to the owners of the slices, parameters back. Encoded parameters travel as
 /// differences against those in use, which every rank holds alike.
-template <full_or_encoding Gradients = full, full_or_encoding Parameters = full>
+template <gradient_wire Gradients = full, full_or_encoding Parameters = full>
 struct coded {
   Gradients gradients = {};
   Parameters parameters = {};
@@ -58,6 +66,7 @@ struct coded {
   using parameter_encoding = Parameters;
 };
 
+[[nodiscard]] constexpr coded<own_slice, full> as_coded(own_slice) noexcept { return {}; }
 /// One encoding stands for both.
 template <full_or_encoding Wire>
 [[nodiscard]] constexpr coded<Wire, Wire> as_coded(Wire const& both) noexcept {

@@ -14,6 +14,7 @@
 #include "acco/outer/outer_rules.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/rule/sgd.hpp"
+#include "acco/schedule/decorated_rule.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/schedule/synchronous.hpp"
 
@@ -209,7 +210,8 @@ struct level_around<Method> {
   using inner = decltype(Method::inner);
   static_assert(check_update_rule<decltype(std::declval<Method const&>().recurrence().rule)>());
 
-  template <class Rule, class Storage, class Backend>
+  /// `Flags`: `made_here` of the file that makes it.
+  template <class Flags, class Rule, class Storage, class Backend>
   static auto* make(Method const& method, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen) {
     auto found = method.recurrence();
     using outer_rule = decltype(found.rule);
@@ -225,9 +227,10 @@ struct level_around<Method> {
       settings.rated = true;
       settings.rate = found.rule.learning_rate;
     }
-    return new outer_engine<outer_rule, Rule, Storage, Backend>(settings, std::move(found.rule), std::move(found.inner),
-                                                                std::move(rule), std::move(storage), std::move(backend),
-                                                                std::move(layout), std::move(chosen));
+    auto decorated = rule_under(found.inner, std::move(rule));
+    return new outer_engine<outer_rule, decltype(decorated), Storage, Backend>(
+        settings, std::move(found.rule), std::move(found.inner), std::move(decorated), std::move(storage), std::move(backend),
+        std::move(layout), std::move(chosen));
   }
 };
 

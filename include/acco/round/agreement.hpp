@@ -28,6 +28,10 @@ std::string name_of_type() {
     return "bfloat16";
   } else if constexpr (std::is_same_v<T, half>) {
     return "half";
+  } else if constexpr (requires { typename T::undecorated; }) {  // a rule: slots of its decoration are part of its state
+    std::string name = name_of_type<typename T::undecorated>();
+    if (T::slot_count != T::undecorated::slot_count) name.append("+").append(T::decoration());
+    return name;
   } else if constexpr (requires { std::string_view(T::name); }) {
     return T::name;
   } else {

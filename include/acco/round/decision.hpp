@@ -81,6 +81,7 @@ struct round_numbers {
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
   double loss_scale = 1;   ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
+  double own = 1;                           ///< by what this rank's gradients are multiplied to stand for all ranks' sum
   bool apply = false;                       ///< whether the update happens
   bool skip = false;                        ///< left out because the gradients are not finite, or
   bool spike = false;                       ///< because their norm is beyond the limit
@@ -179,6 +180,21 @@ struct begin_step {
     n->diverged = 0;
     n->diverged_first = ~0ULL;
     n->diverged_all = 0;
+    n->own = 1;
+  }
+};
+/// Of a round in which every owner takes its own gradients: its mean, times the weight of all. Who has none predicts without.
+struct weigh_own {
+  round_numbers* n;
+  constexpr void operator()() const { n->own = n->counts_mine[0] > 0 ? n->all.weight / n->counts_mine[0] : 0; }
+};
+/// Squares of such gradients.
+struct scale_own {
+  round_numbers* n;
+  double* squares;
+  std::size_t count;
+  constexpr void operator()() const {
+    for (std::size_t k = 0; k < count; ++k) squares[k] *= n->own * n->own;
   }
 };
 /// This rank's squares, of all its buckets.
@@ -230,7 +246,7 @@ struct decide_step {
       double scale = n->scale;
       if (n->apply && regions[r].clips_itself)
         scale = clip_scale(gradient_norm(of_groups[regions[r].clips_with], weight), regions[r].clip_norm) / weight;
-      decided[r] = {scale, n->apply && !(regions[r].leaves && squares[r] == 0)};
+      decided[r] = {scale * n->own, n->apply && !(regions[r].leaves && squares[r] == 0)};
     }
   }
 };

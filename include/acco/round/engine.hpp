@@ -47,6 +47,10 @@
 
 namespace ACCO_ENGINE_NAMESPACE {
 
+/// A template argument of whoever makes engines outside of this namespace, so that files with and without NDEBUG have functions
+/// of their own for it (version.hpp).
+struct made_here {};
+
 /// One rank's rounds. At most one is in flight; `works_` owns what belongs to it. All members are called by the trainer's thread.
 template <class Rule, class Storage, class Backend>
 class round_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
@@ -367,7 +371,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     works_.gather_masters(arriving.parameters());
     queue().before_computation();
     accumulator_.land(queue(), std::move(arriving));
-    showing_masters_ = showing_committed_ = true;
+    showing_masters_ = showing_committed_ = replaced_ = true;
     habits_.shown();
   }
   /// Lands the round in flight, if one is, before the next boundary does. Collective; blocks.
@@ -479,12 +483,17 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   void load_from(state_source& source, int root) {
     take_back_memory();
+    loaded_.reset();  // of a candidate that was refused
     loaded_ = transfer_.load(source, shape(), waits_, root);
   }
   /// The round that the state was copied in is in flight again, worked off.
   void go_on(loaded_state<Storage>& from) {
     run_numbers const& numbers = from.numbers;
     const round_plan plan = schedule_->plan_of(run_.round, place());
+    if (!waits_ && from.shown == nullptr) {
+      throw usage_error(place(), text("the state lacks the parameters in use, which its masters do not give"),
+                        text("Its manifest was changed: take another checkpoint"));
+    }
     if (from.shown != nullptr) transfer_.show_shares(from.shown);
     auto flight = accumulator_.launch(queue(), false);
     accumulator_.empty(queue());
@@ -708,7 +717,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), label_of(plan)};
     rate_ = options_.rate_at({run_.samples, run_.steps}, queue().place);
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
-    quiet_ = false;
+    const bool late = !std::exchange(quiet_, false) && !std::exchange(replaced_, false) && !waits_;
     round_counts carried = mine_;
     if (plan.keeps) {
       schedule_->encode_kept(works_);
@@ -740,7 +749,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                  : measures       ? round_counts::measured_numbers
                  : checks_habits_ ? round_counts::checked_numbers
                                   : round_counts::usual_numbers,
-                 {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0, moved_});
+                 {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0, late, moved_});
     accumulator_.empty(queue());
     flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);
     round_end<Storage> wanted{.shown = flight_.digests_shown, .state = flight_.digests_state};
@@ -919,6 +928,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   bool compared_ = false;         // the round that landed last has digested the parameters in use, for the next one to compare
   double rate_ = 1;
   double moved_ = 0;
+  bool replaced_ = false;  // the masters were, since the last round started
   between_rounds* watcher_ = nullptr;
 
   works_type works_;  // its queue's threads use what is above

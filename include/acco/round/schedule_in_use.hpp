@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "acco/encoding/encoding.hpp"
@@ -46,6 +47,8 @@ class schedule_in_use {
   /// whether parameters travel as encoded differences.
   virtual bool enqueue(Works& works, round_plan const& plan, std::uint64_t step) const = 0;
 
+  /// What its table is judged by beside its rounds.
+  [[nodiscard]] virtual schedule_means means() const = 0;
   /// Whether the parameters that a commit brings may differ from the masters, converted: they are a prediction, or come as
   /// encoded differences.
   [[nodiscard]] virtual bool commits_otherwise() const = 0;
@@ -54,7 +57,7 @@ class schedule_in_use {
 
   /// Throws `usage_error` where the table cannot be run, or the pace ends no part.
   void check(error_place const& where) const {
-    const schedule_flaw flaw = flaw_of([this](std::size_t round) { return plan(round); }, period());
+    const schedule_flaw flaw = flaw_of([this](std::size_t round) { return plan(round); }, period(), means());
     if (flaw != schedule_flaw::none)
       throw usage_error(where, text("the schedule cannot be run: ", words_of(flaw)),
                         text("docs/extending.md says what a table may hold"));
@@ -121,7 +124,7 @@ class schedule_of final : public schedule_in_use<Works> {
     works.add_wire(commit_);
   }
   void encode_kept([[maybe_unused]] Works& works) const override {
-    if constexpr (encoding<typename estimate_type::gradient_encoding>) {
+    if constexpr (!std::is_same_v<typename estimate_type::gradient_encoding, full>) {
       works.encode_kept(estimate_.gradients);
     } else {
       throw usage_error(works.queue().place, text("the schedule keeps gradients that do not travel encoded"),
@@ -137,6 +140,7 @@ class schedule_of final : public schedule_in_use<Works> {
     return enqueue_as(works, commit_);
   }
 
+  [[nodiscard]] schedule_means means() const override { return means_of<Schedule>(); }
   [[nodiscard]] bool commits_otherwise() const override {
     if (encoding<typename commit_type::parameter_encoding>) return true;
     for (std::size_t round = 0; round < period_.rounds(); ++round) {

@@ -150,6 +150,8 @@ class sharded_state {
       case update::predict: return with(std::integral_constant<update, update::predict>());
       case update::commit: return with(std::integral_constant<update, update::commit>());
       case update::commit_and_predict: return with(std::integral_constant<update, update::commit_and_predict>());
+      case update::commit_and_show:
+        if constexpr (shows<Rule>) return with(std::integral_constant<update, update::commit_and_show>());
     }
   }
 

@@ -158,14 +158,15 @@ class state_transfer {
 
   // State.
 
-  /// What the source has of this rank's, and of what is frozen on rank `root`. What it throws leaves nothing that would be
-  /// minded. `waits`: the parameters in use are the masters, converted.
+  /// What the source has of this rank's, and of what is frozen on rank `root`. What it throws leaves masters, slots and
+  /// parameters in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the
+  /// parameters in use are the masters, converted.
   [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits,
                                                             int root) {
     auto into = std::make_unique<loaded_state<Storage>>();
     into->root = root;
     into->numbers = source.numbers();
-    expect(source, shape.arrays());
+    expect(source, waits ? shape.shown() : shape.arrays());
     // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.
     if (layout_.size() != shares_.size() || waits) into->values.resize(layout_.size());
     for (std::size_t k = 0; k < layout_.tensor_count() && rank() == root; ++k) {

@@ -8,6 +8,7 @@
 // norm of all gradients is known to be finite. RS is a reduce-scatter, or an all-to-all of encoded gradients, AG an all-gather.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +47,7 @@ struct round_position {
   double rate = 1;          ///< the learning rate's scale
   double loss_scale = 1;    ///< of the gradients that the round carries
   double most_norm = 0;     ///< a norm beyond it is a spike; 0: none is
+  bool late = false;        ///< the carried gradients were computed before the last commit was shown
   double moved = 0;         ///< how far the parameters have come since the gradients were measured (`norm_limits::moved`)
 };
 
@@ -104,6 +106,7 @@ class round_works {
   template <class Gradients, class Parameters>
   void add_wire(coded<Gradients, Parameters> const& wire) noexcept {
     encoded_.add(wire);
+    if constexpr (std::is_same_v<Gradients, own_slice>) takes_own_ = true;
   }
   void count(memory_table& table) const noexcept {
     state_.count(table);
@@ -145,6 +148,15 @@ class round_works {
                           {&n->found, &n->first});
     });
   }
+  /// Of them this rank's own share, in the gradient's type: before the trainer adds to them.
+  void encode_kept(own_slice) {
+    round_numbers* const n = numbers_.there();
+    Storage::forget(queue_, {&n->found, &n->first});
+    for_buckets([&](std::size_t, bucket const& b) {
+      Storage::copy(queue_, carried(b) + static_cast<std::size_t>(backend_.rank()) * b.share, received<gradient_type>(b).data(),
+                    b.share);
+    });
+  }
   /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
   void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
     position_ = position;
@@ -156,7 +168,7 @@ class round_works {
     all_reduce(n->counts_mine, n->counts_all, summed);
     Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
     weighed_at_ = queue_.mark();
-    state_.prepare({position.steps + 1, position.rate});
+    state_.prepare({position.steps + 1, position.rate, position.late});
     state_.upload(queue_);
   }
   /// The works of the round that was carried, which travels like this.
@@ -327,7 +339,11 @@ class round_works {
       return find_first(backend_.rank(), backend_.size(), count, count != 0 ? accumulator_.offset_of(first) : 0,
                         [this](std::span<double> sums) { sum_over_ranks(sums); });
     };
-    if (n.not_finite) raise_non_finite_gradients(find(n.found, n.first), layout_, queue_.place);
+    if (n.not_finite) {
+      const bool in_slice = own_ && n.found != 0;
+      raise_non_finite_gradients(find(n.found, in_slice ? shares_.element(backend_.rank(), n.first) : n.first), layout_,
+                                 queue_.place);
+    }
     if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, queue_.place);
   }
 
@@ -335,7 +351,7 @@ class round_works {
   /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
-    return 27 + 4 * of_a_call + (11 + 2 * of_a_call) * buckets;
+    return 29 + 4 * of_a_call + (11 + 2 * of_a_call) * buckets;
   }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
@@ -351,8 +367,8 @@ class round_works {
   [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
   /// A backend that cannot add to its destination needs a second slice when gradients are kept.
   [[nodiscard]] std::size_t received_bytes() const noexcept {
-    if (sums_elsewhere) return shares_.slice_size() * sizeof(gradient_type);
-    return !accumulating && keeps_reduced_ ? reduced_bytes() : 0;
+    const std::size_t own = sums_elsewhere || takes_own_ ? shares_.slice_size() * sizeof(gradient_type) : 0;
+    return std::max(own, !sums_elsewhere && !accumulating && keeps_reduced_ ? reduced_bytes() : 0);
   }
 
   [[nodiscard]] std::uint64_t sent() const noexcept {
@@ -435,14 +451,22 @@ class round_works {
       reduced_at_[k] = queue_.mark();
     });
   }
+  /// Nothing travels: what `encode_kept` has copied stands for all ranks' sum once it is scaled from this rank's weight to
+  /// theirs.
+  void reduce(own_slice) {
+    queue_.on(lane::network);
+    Storage::run(queue_, weigh_own{numbers_.there()});
+    for (queue_mark& each : reduced_at_) each = queue_.mark();
+  }
   /// What has arrived becomes the sum, in the sum's type, and its squares.
   template <class Gradients>
   void take(Gradients const& e) {
+    constexpr bool from_received = std::is_same_v<Gradients, own_slice> || (!encoding<Gradients> && sums_elsewhere);
     queue_.on(lane::update);
     for_buckets([&](std::size_t k, bucket const& b) {
       queue_.after(reduced_at_[k]);
       auto* const slice = reduced_.template as<sum_type>();
-      if constexpr (!encoding<Gradients> && sums_elsewhere) {
+      if constexpr (from_received) {
         norms_.take(queue_, state_, b, static_cast<gradient_type const*>(received_.template as<gradient_type>()), slice, adds());
       } else {
         sum_type* const to = reduced(b).data();
@@ -466,10 +490,15 @@ class round_works {
     round_numbers* const n = numbers_.there();
     const norm_limits limits{options_.clip_norm, options_.raises(), position_.most_norm,
                              options_.on_norm_spike == norm_spike::raise, position_.moved};
-    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale,
+    constexpr bool own = std::is_same_v<Gradients, own_slice>;
+    own_ = own;
+    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, own,
                   [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
     if (options_.raises()) {
-      if constexpr (!encoding<Gradients>) {
+      if constexpr (own) {  // the accumulator is being added to
+        Storage::find_non_finite(queue_, &n->not_finite, received_.template as<gradient_type>(), state_.count(), &n->found,
+                                 &n->first);
+      } else if constexpr (!encoding<Gradients>) {
         Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found,
                                  &n->first);
       }
@@ -545,6 +574,7 @@ class round_works {
   accumulator_type const& accumulator_;
   partition shares_;
   bool keeps_reduced_;
+  bool takes_own_ = false;  // some round takes this rank's own gradients for all ranks'
   encoded_buffers<Storage> encoded_;
   round_norms<Storage> norms_;
   sharded_state<Storage, Rule> state_;
@@ -558,6 +588,7 @@ class round_works {
   flight_type flight_;
   time_interval times_;
   std::uint64_t bytes_ = 0, sent_before_ = 0;
+  bool own_ = false;  // it takes this rank's own gradients
   queue_mark weighed_at_;
   std::vector<queue_mark> encoded_at_, reduced_at_, updated_at_, gathered_at_;  // by bucket
 

@@ -17,6 +17,7 @@ namespace ACCO_NAMESPACE {
 struct update_step {
   std::uint64_t count = 1;           ///< 1 for the first update; a prediction has the count of the coming commit
   double learning_rate_scale = 1.0;  ///< `options::learning_rate` at the samples committed so far
+  bool late = false;                 ///< the gradients were computed before the last update was shown
 };
 
 /// What the update does, and what the ranks get to see.
@@ -24,6 +25,7 @@ enum class update {
   predict,             ///< Opt~(theta[t], g): the state is not written; the ranks get a prediction
   commit,              ///< theta[t+1] = Opt(theta[t], g): the state is written; the ranks get committed parameters
   commit_and_predict,  ///< theta[t+1] = Opt(theta[t], g), then the ranks get Opt~(theta[t+1], g)
+  commit_and_show,     ///< theta[t+1] = Opt(theta[t], g), then the ranks get what the schedule's predictor makes of it
 };
 
 /// The constants of one step: whatever `prepare` returns.
@@ -42,6 +44,17 @@ concept has_prepare = requires(Rule const& rule) { rule.prepare(update_step{}, u
 template <class Rule>
 concept has_apply = requires(float& parameter, std::array<float, Rule::slot_count>& slots,
                              rule_constants<Rule> const& constants) { Rule::apply(parameter, float{}, slots, constants); };
+
+/// Of a rule that a schedule has decorated (schedule/decorated_rule.hpp): it says what the ranks get after a commit.
+template <class Rule>
+concept shows = requires(float& number, std::array<float, Rule::slot_count>& slots, rule_constants<Rule> const& constants) {
+  { Rule::show(number, number, slots, constants) } -> std::same_as<float>;
+};
+/// Likewise: its slot `moved_slot` holds by how much the last update has moved a parameter, and is 0 where none did.
+template <class Rule>
+concept remembers_moves = requires {
+  { Rule::moved_slot } -> std::convertible_to<std::size_t>;
+};
 
 /// A rule is an aggregate of hyperparameters (`double`) with
 ///  - `static constexpr std::size_t slot_count`: numbers of state per parameter (momenta ...), zero at the start;

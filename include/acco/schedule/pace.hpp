@@ -45,6 +45,16 @@ concept pace = requires(Pace const& p, step_part part) {
 };
 static_assert(pace<fixed_pace> && pace<elastic_pace>);
 
+/// How a schedule of two rounds splits its steps where nothing is said.
+template <pace Pace>
+[[nodiscard]] constexpr Pace usual_split() {
+  if constexpr (std::same_as<Pace, fixed_pace>) {
+    return {.first = 3, .second = 1};
+  } else {
+    return {};
+  }
+}
+
 /// Means over the ranks, in the last step.
 struct pace_seconds {
   double micro_batch = 0;  ///< of computation: of the trainer's thread, or on a GPU of its stream, one part ago

@@ -10,7 +10,9 @@
 
 #include "acco/encoding/encoding.hpp"
 #include "acco/rule/update_rule.hpp"
+#include "acco/schedule/compensation.hpp"
 #include "acco/schedule/pace.hpp"
+#include "acco/schedule/predictor.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -63,7 +65,7 @@ inline constexpr bool sends_encoded_gradients =
     encoding<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>;
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
-/// `make(level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
+/// `make<Flags>(level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
 template <class Schedule>
 struct level_around {
   static constexpr bool is_one = false;
@@ -120,7 +122,13 @@ enum class schedule_flaw {
   keeps_while_waiting,
   keeps_and_commits,
   kept_twice,
-  never_commits
+  never_commits,
+  shows_nothing,
+  never_shows,
+  two_decorations,
+  compensates_estimates,
+  commits_own,
+  estimate_not_kept
 };
 [[nodiscard]] constexpr char const* words_of(schedule_flaw flaw) noexcept {
   switch (flaw) {
@@ -135,13 +143,46 @@ enum class schedule_flaw {
       return "a round that commits keeps its gradients, so the next step would use them again";
     case schedule_flaw::kept_twice: return "a round adds gradients to reduced ones that the accumulator has kept too";
     case schedule_flaw::never_commits: return "no round of its period commits";
+    case schedule_flaw::shows_nothing: return "a round shows what a predictor makes of its commit, and the schedule has none";
+    case schedule_flaw::never_shows: return "it has a predictor, and no round shows what that makes of a commit";
+    case schedule_flaw::two_decorations: return "it has a predictor and a compensation";
+    case schedule_flaw::compensates_estimates:
+      return "it has a compensation and rounds that do not commit: their gradients are not late by one update";
+    case schedule_flaw::estimate_not_kept:
+      return "an estimate takes its own rank's gradients and does not keep them, so no commit has them";
+    case schedule_flaw::commits_own: return "a round commits gradients of which every owner takes its own only";
   }
   return "";
 }
+/// Whether a schedule has a data member `predictor` that says element by element what a commit shows (predictor.hpp).
+template <class Schedule>
+inline constexpr bool has_predictor =
+    requires(Schedule const& schedule) { requires elementwise_predictor<std::remove_cvref_t<decltype(schedule.predictor)>>; };
+/// The same of `compensation` (compensation.hpp).
+template <class Schedule>
+inline constexpr bool has_compensation = requires(Schedule const& schedule) {
+  requires elementwise_compensation<std::remove_cvref_t<decltype(schedule.compensation)>>;
+};
+/// What a table needs to know of its schedule beside its rounds.
+struct schedule_means {
+  bool predicts = false, compensates = false;            ///< has_predictor, has_compensation
+  bool commits_own = false, estimates_from_own = false;  ///< its commits, its estimates travel as `own_slice`
+};
+template <class Schedule>
+[[nodiscard]] constexpr schedule_means means_of() noexcept {
+  using estimate = typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding;
+  using commit = typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding;
+  return {has_predictor<Schedule>, has_compensation<Schedule>, std::is_same_v<commit, own_slice>,
+          std::is_same_v<estimate, own_slice>};
+}
+
 /// plan(round) is its table.
 template <class Plan>
-[[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds) {
+[[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds, schedule_means const& means = {}) {
   if (rounds.period == 0) return schedule_flaw::no_period;
+  if (means.commits_own) return schedule_flaw::commits_own;
+  if (means.predicts && means.compensates) return schedule_flaw::two_decorations;
+  bool ever_shows = false;
   if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
   bool ever_commits = false;
   for (std::size_t round = 0; round < rounds.rounds(); ++round) {
@@ -151,8 +192,13 @@ template <class Plan>
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
     if (commits(now) && next.gradients != carried::fresh) return schedule_flaw::step_begins_with_kept;
     if (now.keeps && next.gradients != carried::fresh) return schedule_flaw::kept_twice;
+    if (now.parameters == update::commit_and_show && !means.predicts) return schedule_flaw::shows_nothing;
+    if (!commits(now) && means.compensates) return schedule_flaw::compensates_estimates;
+    if (!commits(now) && means.estimates_from_own && !now.keeps) return schedule_flaw::estimate_not_kept;
+    ever_shows = ever_shows || now.parameters == update::commit_and_show;
     ever_commits = ever_commits || (round >= rounds.warm_up && commits(now));
   }
+  if (means.predicts && !ever_shows) return schedule_flaw::never_shows;
   return ever_commits ? schedule_flaw::none : schedule_flaw::never_commits;
 }
 
@@ -161,7 +207,8 @@ template <class Plan>
 /// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a commit; either
 /// all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional: `static constexpr char
 /// const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and that do commit travel
-/// (encoding/encoding.hpp).
+/// (encoding/encoding.hpp); `predictor`, which says what rounds of `update::commit_and_show` show, or `compensation`, which
+/// changes late gradients (predictor.hpp, compensation.hpp).
 template <class Schedule>
 concept schedule = has_plan<Schedule> && has_pace<Schedule>;
 
@@ -177,7 +224,8 @@ consteval bool check_schedule() {
       has_pace<Schedule>,
       "acco: the schedule lacks a data member `pace` with `minimum(step_part)` and `maximum(step_part)` returning unsigned");
   if constexpr (has_plan<Schedule> && has_constant_plan<Schedule>) {
-    constexpr schedule_flaw flaw = flaw_of([](std::size_t round) { return Schedule{}.plan(round); }, period_of(Schedule{}));
+    constexpr schedule_flaw flaw =
+        flaw_of([](std::size_t round) { return Schedule{}.plan(round); }, period_of(Schedule{}), means_of<Schedule>());
     static_assert(
         flaw != schedule_flaw::no_period,
         "acco: the schedule's rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)");
@@ -194,6 +242,25 @@ consteval bool check_schedule() {
     static_assert(flaw != schedule_flaw::kept_twice,
                   "acco: a round of the schedule adds gradients to reduced ones that the accumulator has kept too");
     static_assert(flaw != schedule_flaw::never_commits, "acco: no round of the schedule's period commits");
+    static_assert(flaw != schedule_flaw::shows_nothing,
+                  "acco: a round of the schedule is `update::commit_and_show`, and the schedule lacks a data member `predictor` "
+                  "(schedule/predictor.hpp)");
+    static_assert(flaw != schedule_flaw::never_shows,
+                  "acco: the schedule has a data member `predictor`, and no round of it is `update::commit_and_show`");
+    static_assert(flaw != schedule_flaw::two_decorations,
+                  "acco: a compensation corrects gradients of committed parameters, and a predictor lets them be computed "
+                  "elsewhere: give the schedule one of the two");
+    static_assert(
+        flaw != schedule_flaw::compensates_estimates,
+        "acco: the schedule has a compensation and rounds that do not commit: their gradients are not late by one update");
+    static_assert(
+        flaw != schedule_flaw::estimate_not_kept,
+        "acco: an estimate of the schedule takes its own rank's gradients (own_slice) and does not keep them, so no commit "
+        "has them: let its plan say `.keeps = true`, and the commit's `carried::fresh`");
+    static_assert(
+        flaw != schedule_flaw::commits_own,
+        "acco: own_slice is for estimates: with it every owner takes its own gradients only, and a commit needs those of "
+        "all ranks");
   }
   return true;
 }

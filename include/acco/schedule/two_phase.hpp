@@ -14,14 +14,18 @@ namespace ACCO_NAMESPACE {
 /// Odd rounds commit:     theta[t+1] = Opt(theta[t], (sum g_a + sum g_b) / (sum n_a + sum n_b)), while the next first half is
 /// computed at theta~[t+1].
 ///
+/// The default splits a step into 3 + 1 micro-batches: a first part of at least 0.737 of a step's samples is as stable as
+/// synchronous training with momentum 0.9, halves allow half the learning rate (docs/stability.md).
+///
 /// With an encoded `estimate` the first half stays in the accumulator: the estimate round carries an encoded copy of it, and
 /// gives back the encoded change theta~[t+1] - theta[t]; the commit round carries both halves. Every step then costs one exact
-/// round and one of a few bits: docs/coarse.md.
+/// round and one of a few bits: docs/coarse.md. With `own_slice` in place of an encoding the estimate's gradients do not travel:
+/// every owner predicts its slice from its own rank's first half (SAPipe's option 1b).
 template <class Pace = fixed_pace, wire Estimate = full, wire Commit = full>
 struct two_phase {
   Estimate estimate = {};  ///< how estimate rounds travel
   Commit commit = {};      ///< how commit rounds travel
-  Pace pace = {};
+  Pace pace = usual_split<Pace>();
 
   static constexpr std::size_t period = 2;
   static constexpr char const* name = "two_phase";

@@ -77,7 +77,7 @@ inline void average(Master const* from, Master* to, std::size_t count, double ke
 
 /// One pass over a block's memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only, commit also
 /// master and slots, commit_and_predict commits and writes the prediction of the step after (constants `next`) to `out`, which is
-/// indexed like the slice.
+/// indexed like the slice; commit_and_show commits and writes what the rule shows.
 template <class Rule, update kind, class Master, class Sum, class Parameter>
 inline void apply(update_table<Rule, Master, Sum> const& a, update_block const& block, Parameter* out) {
   constexpr std::size_t slot_count = Rule::slot_count;
@@ -96,6 +96,22 @@ inline void apply(update_table<Rule, Master, Sum> const& a, update_block const& 
       Rule::apply(parameter, gradient, slots, constants);
     }
   };
+  const auto show = []([[maybe_unused]] numbers const& before, numbers const& after,
+                       [[maybe_unused]] std::array<numbers, slot_count>& slots,
+                       [[maybe_unused]] rule_constants<Rule> const& constants) {
+    if constexpr (kind != update::commit_and_show) {
+      return after;
+    } else if constexpr (scalar_only) {
+      std::array<Master, slot_count> s;
+      for (std::size_t k = 0; k < slot_count; ++k) s[k] = slots[k].value[0];
+      numbers shown = after;
+      shown.value[0] = Rule::show(Master(before.value[0]), Master(after.value[0]), s, constants);
+      for (std::size_t k = 0; k < slot_count; ++k) slots[k].value[0] = s[k];
+      return shown;
+    } else {
+      return Rule::show(before, after, slots, constants);
+    }
+  };
   const auto constants_now = a.now[block.region];  // local copies: no store below can alias them
   const auto constants_next = a.next[block.region];
   const numbers factor(a.decided[block.region].scale);
@@ -109,14 +125,24 @@ inline void apply(update_table<Rule, Master, Sum> const& a, update_block const& 
     const auto gradient = load<numbers>(gradients + i, n) * factor;
     std::array<numbers, slot_count> slots;
     for (std::size_t k = 0; k < slot_count; ++k) slots[k] = load<numbers>(slot[k] + i, n);
+    const auto before = parameter;
     run(parameter, gradient, slots, constants_now);
+    const auto shown = show(before, parameter, slots, constants_now);
     if constexpr (kind != update::predict) {
       store(parameter, master + i, n);
       for (std::size_t k = 0; k < slot_count; ++k) store(slots[k], slot[k] + i, n);
     }
     if constexpr (kind == update::commit_and_predict) run(parameter, gradient, slots, constants_next);
-    store(parameter, to + i, n);
+    store(kind == update::commit_and_show ? shown : parameter, to + i, n);
   });
+}
+
+/// A block that is not updated, though others may be: the ranks get its masters.
+template <class Rule, update kind, class Master, class Sum, class Parameter>
+inline void stand_still(update_table<Rule, Master, Sum> const& a, update_block const& block, Parameter* out) {
+  if constexpr (kind != update::predict && remembers_moves<Rule>)
+    std::fill_n(a.slots[Rule::moved_slot] + block.begin, block.count, Master(0));
+  convert(a.master + block.begin, out + block.begin, block.count);
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::elementwise

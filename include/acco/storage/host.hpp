@@ -220,7 +220,7 @@ struct host_storage {
         if (table->decided[block->region].wanted) {
           elementwise::apply<Rule, kind>(*table, *block, out);
         } else {
-          elementwise::convert(table->master + block->begin, out + block->begin, block->count);
+          elementwise::stand_still<Rule, kind>(*table, *block, out);
         }
       }
     });

@@ -98,8 +98,8 @@ int main(int count, char** words) {
   using acco::bfloat16, acco::half, acco::host_storage;
   try {
     for (const int ranks : {1, 2, 3, 5}) {
-      write<host_storage<float>>(folder(("float_at_" + std::to_string(ranks)).c_str()), ranks, acco::two_phase{}, acco::adamw{},
-                                 true, 0.9);
+      write<host_storage<float>>(folder(("float_at_" + std::to_string(ranks)).c_str()), ranks,
+                                 acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, true, 0.9);
     }
     write<host_storage<double>>(folder("double"), 2, acco::delayed{}, acco::sgd{.momentum = 0.9}, false);
     write<host_storage<bfloat16>>(folder("bfloat16"), 3, acco::two_phase{.commit = coded}, acco::lion{}, true);

@@ -24,7 +24,8 @@ TEST_CASE("traced() changes nothing") { conformance::backend_suite<recorded>({1,
 TEST_CASE("every collective of a round appears under its name, on its rank, in its round") {
   acco::trace trace;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::sgd{}, acco::host_storage<float>{}, acco::traced(world, trace), 10};
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},
+                             acco::traced(world, trace), 10};
     training.initialize(std::vector<float>(10, 1.0F));
     for (int m = 0; m < 6; ++m) training.accumulated(1);
     training.finish();

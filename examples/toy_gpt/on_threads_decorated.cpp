@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <acco/schedule/compensation.hpp>
+#include <acco/schedule/predictor.hpp>
+
+#include "on_threads.hpp"
+
+namespace toy_gpt {
+
+acco::any_optimizer<float> decorated_schedules<acco::host_storage<float>, threads_link>::make(
+    settings const& s, acco::host_storage<float> const& storage, threads_link const& world, acco::parameter_layout const& layout,
+    acco::options const& options) {
+  const chosen_pace pace{s.first, s.second, s.elastic ? std::max(64U, s.first) : 0};
+  const acco::adamw rule{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1};
+  const auto with = [&](auto schedule) -> acco::any_optimizer<float> {
+    return acco::optimizer{schedule, rule, storage, world, layout, options};
+  };
+  if (s.schedule == "extrapolation") return with(acco::delayed{.pace = pace, .predictor = acco::extrapolation{}});
+  if (s.schedule == "velocity") return with(acco::delayed{.pace = pace, .predictor = acco::velocity{}});
+  return with(acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}});
+}
+
+}  // namespace toy_gpt

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// A schedule's predictor and compensation are elementwise, like the rule: they become part of it. So their numbers are slots of
+// the state, in memory tables, digests and checkpoints alike, and the update stays one pass, on the host and on a GPU.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "acco/error.hpp"
+#include "acco/rule/update_rule.hpp"
+#include "acco/schedule/compensation.hpp"
+#include "acco/schedule/predictor.hpp"
+#include "acco/schedule/schedule.hpp"
+#include "acco/version.hpp"
+
+namespace ACCO_NAMESPACE {
+
+namespace decorated {
+
+template <class Real, std::size_t Count, std::size_t All>
+constexpr std::array<Real, Count> part(std::array<Real, All> const& slots, std::size_t from) {
+  std::array<Real, Count> some{};
+  for (std::size_t k = 0; k < Count; ++k) some[k] = slots[from + k];
+  return some;
+}
+template <class Real, std::size_t Count, std::size_t All>
+constexpr void put(std::array<Real, Count> const& some, std::array<Real, All>& slots, std::size_t from) {
+  for (std::size_t k = 0; k < Count; ++k) slots[from + k] = some[k];
+}
+template <class Object>
+void check(Object const& object, error_place where) {
+  if constexpr (requires { object.check(where); }) {
+    object.check(where);
+  } else if constexpr (requires { object.check(); }) {
+    object.check();
+  }
+}
+template <class Object, class Visitor>
+void describe(Object const& object, Visitor& visit) {
+  if constexpr (requires { object.describe(visit); }) object.describe(visit);
+}
+template <class Object>
+[[nodiscard]] constexpr char const* name_of() {
+  if constexpr (requires { Object::name; }) {
+    return Object::name;
+  } else {
+    return "of_the_trainer";
+  }
+}
+template <class Object>
+[[nodiscard]] consteval bool branches() {
+  if constexpr (requires { Object::scalar_only; }) {
+    return Object::scalar_only;
+  } else {
+    return false;
+  }
+}
+
+}  // namespace decorated
+
+/// The rule, and behind its slots those of the predictor.
+template <update_rule Rule, elementwise_predictor Predictor>
+struct predicting : Rule {
+  predicting(Rule rule, Predictor given) : Rule(std::move(rule)), predictor(std::move(given)) {}
+
+  Predictor predictor;
+
+  using undecorated = Rule;
+  [[nodiscard]] static constexpr char const* decoration() noexcept { return decorated::name_of<Predictor>(); }
+  static constexpr bool scalar_only = decorated::branches<Rule>() || decorated::branches<Predictor>();
+  static constexpr std::size_t slot_count = Rule::slot_count + Predictor::slot_count;
+  struct constants {
+    rule_constants<Rule> of_rule;
+    predictor_constants<Predictor> of_predictor;
+  };
+  [[nodiscard]] constexpr constants prepare(update_step const& step, update_group const& group) const {
+    return {Rule::prepare(step, group), predictor.prepare(step)};
+  }
+  template <class Real>
+  static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
+    Rule::apply(parameter, gradient, own, c.of_rule);
+    decorated::put(own, slots, 0);
+  }
+  template <class Real>
+  static constexpr Real show(Real before, Real after, std::array<Real, slot_count>& slots, constants const& c) {
+    auto own = decorated::part<Real, Predictor::slot_count>(slots, Rule::slot_count);
+    const Real shown = Predictor::show(before, after, own, c.of_predictor);
+    decorated::put(own, slots, Rule::slot_count);
+    return shown;
+  }
+  void check(error_place where = {}) const {
+    decorated::check(static_cast<Rule const&>(*this), where);
+    decorated::check(predictor, where);
+  }
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    decorated::describe(static_cast<Rule const&>(*this), visit);
+    visit("predictor", decorated::name_of<Predictor>());
+    decorated::describe(predictor, visit);
+  }
+};
+
+/// The rule, and behind its slots those of the compensation, and by how much the last update has moved the parameter.
+template <update_rule Rule, elementwise_compensation Compensation>
+struct compensating : Rule {
+  compensating(Rule rule, Compensation given) : Rule(std::move(rule)), compensation(std::move(given)) {}
+
+  Compensation compensation;
+
+  using undecorated = Rule;
+  [[nodiscard]] static constexpr char const* decoration() noexcept { return decorated::name_of<Compensation>(); }
+  static constexpr bool scalar_only = decorated::branches<Rule>() || decorated::branches<Compensation>();
+  static constexpr std::size_t moved_slot = Rule::slot_count + Compensation::slot_count, slot_count = moved_slot + 1;
+  struct constants {
+    rule_constants<Rule> of_rule;
+    compensation_constants<Compensation> of_compensation;
+  };
+  [[nodiscard]] constexpr constants prepare(update_step const& step, update_group const& group) const {
+    return {Rule::prepare(step, group), compensation.prepare(step)};
+  }
+  template <class Real>
+  static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    auto of_compensation = decorated::part<Real, Compensation::slot_count>(slots, Rule::slot_count);
+    const Real corrected = Compensation::correct(gradient, slots[moved_slot], of_compensation, c.of_compensation);
+    decorated::put(of_compensation, slots, Rule::slot_count);
+    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
+    const Real before = parameter;
+    Rule::apply(parameter, corrected, of_rule, c.of_rule);
+    decorated::put(of_rule, slots, 0);
+    slots[moved_slot] = parameter - before;
+  }
+  void check(error_place where = {}) const {
+    decorated::check(static_cast<Rule const&>(*this), where);
+    decorated::check(compensation, where);
+  }
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    decorated::describe(static_cast<Rule const&>(*this), visit);
+    visit("compensation", decorated::name_of<Compensation>());
+    decorated::describe(compensation, visit);
+  }
+};
+
+/// The rule as the schedule's rounds apply it: decorated by what the schedule has of a data member `predictor` or `compensation`.
+template <class Schedule, class Rule>
+[[nodiscard]] constexpr auto rule_under(Schedule const& schedule, Rule rule) {
+  constexpr bool predicts = has_predictor<Schedule>, compensates = has_compensation<Schedule>;
+  static_assert(!(predicts || compensates) || !std::is_final_v<Rule>,
+                "acco: a predictor or a compensation becomes part of the rule, by inheritance: the rule must not be final");
+  if constexpr (predicts) {
+    return predicting<Rule, std::remove_cvref_t<decltype(schedule.predictor)>>(std::move(rule), schedule.predictor);
+  } else if constexpr (compensates) {
+    return compensating<Rule, std::remove_cvref_t<decltype(schedule.compensation)>>(std::move(rule), schedule.compensation);
+  } else {
+    return rule;
+  }
+}
+template <class Schedule, class Rule>
+using decorated_rule = decltype(rule_under(std::declval<Schedule const&>(), std::declval<Rule>()));
+
+}  // namespace ACCO_NAMESPACE
