@@ -19,6 +19,7 @@
 #include <acco/checkpoint.hpp>
 
 #include "checkpoint/scratch.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 constexpr std::size_t rows = 600, columns = 1000;
@@ -104,6 +105,7 @@ TEST_CASE("each byte of the tensors is read once, over all ranks, whatever their
     const std::uint64_t digest = save(run, bucket);
     const std::string path = acco::checkpoints_in(run).front();
     for (const int ranks : {1, 2, 3, 5}) {
+      if (!thorough() && ranks != 3) continue;
       CAPTURE(bucket);
       CAPTURE(ranks);
       std::uint64_t read = std::numeric_limits<std::uint64_t>::max();
@@ -212,7 +214,7 @@ TEST_CASE("a schedule that waits needs no parameters in use: theirs are not read
 }
 TEST_CASE("parameters in use that were half-read from a damaged checkpoint are those of the one before") {
   const scratch folder(in_memory());
-  const acco::parameter_layout whole(700000);  // nothing is frozen: they are read to where they lie
+  const acco::parameter_layout whole(300000);  // nothing is frozen: they are read to where they lie
   const auto make_whole = [&](acco::threads_backend const& world) {
     return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world,
                            whole};

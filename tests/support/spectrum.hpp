@@ -138,7 +138,7 @@ template <class Show>
 /// The largest k up to which a schedule is stable, all smaller ones included; `of` makes its matrix from a point.
 template <class Matrix>
 [[nodiscard]] double limit(Matrix of, double beta, double most = 8) {
-  constexpr int steps = 4000;  // regions begin at 0 and have no holes that are smaller
+  constexpr int steps = 400;  // regions begin at 0 and have no holes that are smaller
   double low = 0, high = most;
   for (int i = 1; i <= steps; ++i) {
     const double k = most * i / steps;
