@@ -57,12 +57,12 @@ struct chosen_split {
 template <class Storage>
 using training_of = acco::any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
 
-/// The optimizers of those schedules that `decorated` lists, where they are compiled: on_threads_decorated.cpp.
+/// The optimizers of those schedules that `decorated` lists, and of muon, where they are compiled: on_threads_decorated.cpp.
 template <class Storage, class World>
 struct decorated_schedules {
   static training_of<Storage> make(settings const& s, Storage const&, World const&, acco::parameter_layout const&,
                                    acco::options const&) {
-    throw std::invalid_argument("--schedule " + s.schedule + " is made on threads and in floats only");
+    throw std::invalid_argument("--schedule " + s.schedule + " --rule " + s.rule + " is made on threads and in floats only");
   }
 };
 
@@ -96,7 +96,8 @@ training_of<Storage> make_training(settings const& s, Storage const& storage, Wo
       {"two_phase+int4", [&] { return make(acco::two_phase{.estimate = int4, .pace = split}); }},
       {"two_phase+coded", [&] { return make(acco::two_phase{.estimate = int4, .commit = coded, .pace = split}); }},
   };
-  if (is_decorated(s.schedule)) return decorated_schedules<Storage, World>::make(s, storage, world, layout, options);
+  if (is_decorated(s.schedule) || s.rule == "muon")
+    return decorated_schedules<Storage, World>::make(s, storage, world, layout, options);
   for (auto const& [label, entry] : table) {
     if (label == s.label()) return entry();
   }

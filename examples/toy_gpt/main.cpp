@@ -110,7 +110,7 @@ settings parse(int count, char** words) {
   app.add_option("--schedule", s.schedule, "When rounds happen and what they carry")
       ->check(CLI::IsMember(schedules))
       ->capture_default_str();
-  app.add_option("--rule", s.rule, "Update rule")->check(CLI::IsMember({"adamw", "sgd", "lion"}))->capture_default_str();
+  app.add_option("--rule", s.rule, "Update rule")->check(CLI::IsMember({"adamw", "sgd", "lion", "muon"}))->capture_default_str();
   app.add_option("--samples", s.samples, "Sequences to train on, over all ranks")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -129,7 +129,7 @@ settings parse(int count, char** words) {
         return good ? "" : text + " is no finite number above 0";
       },
       "ABOVE 0");
-  app.add_option("--learning-rate", s.learning_rate, "Peak learning rate (default: adamw 3e-3, sgd 0.3, lion 3e-4)")
+  app.add_option("--learning-rate", s.learning_rate, "Peak learning rate (default: adamw and muon 3e-3, sgd 0.3, lion 3e-4)")
       ->check(above_zero);
   app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")
       ->check(CLI::NonNegativeNumber)
@@ -208,7 +208,16 @@ settings parse(int count, char** words) {
     const bool any_decorated =
         toy_gpt::is_decorated(s.schedule) ||
         std::any_of(s.compare.begin(), s.compare.end(), [](auto const& each) { return toy_gpt::is_decorated(each); });
-    if (any_decorated && (s.backend != "threads" || s.device == "cuda" || s.dtype != "float" || s.rule != "adamw"))
+    if (s.rule == "muon") {
+      const auto labels = s.compare.empty() ? std::vector<std::string>{s.label()} : s.compare;
+      for (auto const& each : labels) {
+        if (!toy_gpt::goes_with_muon(each) || s.backend != "threads" || s.device == "cuda" || s.dtype != "float")
+          throw CLI::ValidationError(
+              "--rule",
+              "muon is made on threads, in floats, whole, and under synchronous, delayed, weight_prediction, "
+              "two_phase and extrapolation only");
+      }
+    } else if (any_decorated && (s.backend != "threads" || s.device == "cuda" || s.dtype != "float" || s.rule != "adamw"))
       throw CLI::ValidationError(
           "--schedule", "extrapolation, velocity and delay_compensation are made on threads, in floats and with adamw only");
     if (any_decorated && s.commit != "full" && s.compare.empty())

@@ -19,10 +19,15 @@ inline constexpr std::string_view labels[] = {
     "synchronous",    "delayed",           "two_phase",         "weight_prediction", "two_phase+int8",          "two_phase+own",
     "two_phase+int4", "two_phase+coded",   "synchronous+coded", "delayed+coded",     "weight_prediction+coded", "extrapolation",
     "velocity",       "delay_compensation"};
-/// Those of the delayed update whose rules are engines of their own: on threads, in floats, with AdamW.
+/// Those of the delayed update whose rules are engines of their own: on threads, in floats, with AdamW. So is muon, under these
+/// schedules.
 inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation"};
 [[nodiscard]] inline bool is_decorated(std::string_view schedule) {
   return std::find(std::begin(decorated), std::end(decorated), schedule) != std::end(decorated);
+}
+inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "weight_prediction", "two_phase", "extrapolation"};
+[[nodiscard]] inline bool goes_with_muon(std::string_view label) {
+  return std::find(std::begin(with_muon), std::end(with_muon), label) != std::end(with_muon);
 }
 
 struct settings {

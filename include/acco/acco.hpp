@@ -28,6 +28,7 @@
 #include "acco/rule/adamw.hpp"                       // IWYU pragma: export
 #include "acco/rule/check.hpp"                       // IWYU pragma: export
 #include "acco/rule/lion.hpp"                        // IWYU pragma: export
+#include "acco/rule/muon.hpp"                        // IWYU pragma: export
 #include "acco/rule/rules.hpp"                       // IWYU pragma: export
 #include "acco/rule/sgd.hpp"                         // IWYU pragma: export
 #include "acco/rule/update_rule.hpp"                 // IWYU pragma: export

@@ -139,7 +139,7 @@ TEST_CASE("damage in a chunk of which each rank reads a part is found and named,
     REQUIRE(record != nullptr);
     const std::string path = found[0] + "/" + name, whole = content(path);
     // Around where the second rank's share begins, within a block; in the middle; and at the end.
-    const std::uint64_t begin = shares.element(1, 0) * sizeof(float), data = record->bytes - record->data;
+    const std::uint64_t begin = shares.position(1, 0) * sizeof(float), data = record->bytes - record->data;
     REQUIRE(begin % acco::checkpoints::block_bytes != 0);
     for (const std::uint64_t at : {begin - 5000, begin - 1, begin, begin + 5000, data / 2, data - 1}) {
       if (at >= data) continue;
@@ -181,7 +181,7 @@ TEST_CASE("a block that two ranks read is the same for both, or the one that rea
     };
     read(0);
     if (damaged) {  // after one rank has read it: in the other's part of the block
-      auto& byte = whole[m.find("shown.safetensors")->data + shares.element(1, 0) * sizeof(float) + 9];
+      auto& byte = whole[m.find("shown.safetensors")->data + shares.position(1, 0) * sizeof(float) + 9];
       byte = static_cast<char>(byte ^ 1);
       write(file, whole);
     }

@@ -36,14 +36,14 @@ TEST_CASE("every element has one owner, at one place of its slice; shares are mu
         std::size_t real = 0;
         for (int rank = 0; rank < ranks; ++rank) {
           for (std::size_t i = 0; i < p.slice_size(); ++i) {
-            const std::size_t element = p.element(rank, i);
+            const std::size_t element = p.position(rank, i);
             ++owners[element];
             bad += (element < elements) == (i < p.count(rank)) ? 0U : 1U;  // real elements come first
           }
           real += p.count(rank);
           std::size_t visited = 0;
           p.for_shares(rank, [&](std::size_t at, std::size_t first, std::size_t count) {
-            bad += at == visited && count > 0 && p.element(rank, at) == first ? 0U : 1U;
+            bad += at == visited && count > 0 && p.position(rank, at) == first ? 0U : 1U;
             visited += count;
           });
           CHECK(visited == p.count(rank));

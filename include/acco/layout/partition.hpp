@@ -16,16 +16,33 @@ struct bucket {
   std::size_t index;   ///< its number: those before it are full
 };
 
+/// Neighbouring elements that lie elsewhere than their numbers say (layout/placement.hpp).
+struct placed_stretch {
+  std::size_t first;     ///< element
+  std::size_t position;  ///< where it lies
+  std::size_t count;
+};
+/// All of them, in the order of their positions; `by_element` has their numbers in the order of their elements.
+struct placed_stretches {
+  placed_stretch const* of = nullptr;
+  std::size_t const* by_element = nullptr;
+  std::size_t count = 0;
+};
+
 /// `elements` numbers cut into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one after the
 /// other. Shares are multiples of 64 elements, so that every share of every element type begins at a cache line; padding lies
 /// behind the last element only.
+///
+/// Elements have numbers; where they lie is their position, the same number unless a placement says otherwise. Then `size` counts
+/// positions, gaps included, and all members take and give positions but those that say elements.
 class partition {
  public:
   static constexpr std::size_t alignment = 64;
 
   /// Buckets of about `bucket_elements`, over all ranks; 0: one bucket.
-  constexpr partition(std::size_t elements, int ranks, std::size_t bucket_elements = 0) noexcept
-      : elements_(elements), ranks_(static_cast<std::size_t>(ranks)) {
+  /// What `placed` shows must outlive it.
+  constexpr partition(std::size_t elements, int ranks, std::size_t bucket_elements = 0, placed_stretches placed = {}) noexcept
+      : elements_(elements), ranks_(static_cast<std::size_t>(ranks)), placed_(placed) {
     const bool whole = bucket_elements == 0 || bucket_elements >= elements;
     share_ = share_of(whole ? elements : bucket_elements);
     const std::size_t full = share_ * ranks_;
@@ -47,8 +64,8 @@ class partition {
     const std::size_t left = first >= elements_ ? 0 : elements_ - first;
     return (buckets_ - 1) * share_ + (left < last_share_ ? left : last_share_);
   }
-  /// The element at `offset` of a rank's slice, in the padded numbering.
-  [[nodiscard]] constexpr std::size_t element(int rank, std::size_t offset) const noexcept {
+  /// The position of `offset` of a rank's slice.
+  [[nodiscard]] constexpr std::size_t position(int rank, std::size_t offset) const noexcept {
     const std::size_t index = share_ == 0 ? 0 : (offset / share_ < buckets_ ? offset / share_ : buckets_ - 1);
     const bucket b = (*this)[index];
     return b.begin + static_cast<std::size_t>(rank) * b.share + (offset - b.offset);
@@ -59,15 +76,20 @@ class partition {
     std::size_t offset, left;
   };
   [[nodiscard]] constexpr owner owner_of(std::size_t element) const noexcept {
-    const std::size_t full = share_ * ranks_;
-    const std::size_t index = full == 0 || element / full >= buckets_ ? buckets_ - 1 : element / full;
-    const bucket b = (*this)[index];
-    const std::size_t rank = b.share == 0 ? 0 : (element - b.begin) / b.share, in_share = element - b.begin - rank * b.share;
-    return {static_cast<int>(rank), b.offset + in_share, b.share - in_share};
+    if (placed_.count == 0) return owner_at(element);
+    std::size_t low = 0, high = placed_.count;  // the last one that begins at or before it
+    while (low + 1 < high) {
+      const std::size_t middle = (low + high) / 2;
+      (placed_.of[placed_.by_element[middle]].first <= element ? low : high) = middle;
+    }
+    placed_stretch const& in = placed_.of[placed_.by_element[low]];
+    owner found = owner_at(in.position + (element - in.first));
+    found.left = in.count - (element - in.first);
+    return found;
   }
-  /// Calls visit(offset in the rank's slice, first element, how many) for its shares; real elements only.
+  /// Calls visit(offset in the rank's slice, position, how many) for its shares; what lies behind the last element is left out.
   template <class Visitor>
-  constexpr void for_shares(int rank, Visitor&& visit) const {
+  constexpr void for_positions(int rank, Visitor&& visit) const {
     const std::size_t real = count(rank);
     for (std::size_t k = 0; k < buckets_; ++k) {
       const bucket b = (*this)[k];
@@ -75,6 +97,31 @@ class partition {
       visit(b.offset, b.begin + static_cast<std::size_t>(rank) * b.share, real - b.offset < b.share ? real - b.offset : b.share);
     }
   }
+  /// Calls visit(offset in the rank's slice, first element, how many) for what it owns; real elements only.
+  template <class Visitor>
+  constexpr void for_shares(int rank, Visitor&& visit) const {
+    for_positions(rank, [&](std::size_t offset, std::size_t position, std::size_t length) {
+      for_elements(position, length,
+                   [&](std::size_t at, std::size_t first, std::size_t n) { visit(offset + (at - position), first, n); });
+    });
+  }
+  /// Calls visit(position, first element, how many) for the elements that lie at `length` positions from `from` on.
+  template <class Visitor>
+  constexpr void for_elements(std::size_t from, std::size_t length, Visitor&& visit) const {
+    if (placed_.count == 0) return visit(from, from, length);
+    std::size_t low = 0, high = placed_.count;  // the first one that ends behind it
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      placed_.of[middle].position + placed_.of[middle].count <= from ? low = middle + 1 : high = middle;
+    }
+    for (; low < placed_.count && placed_.of[low].position < from + length; ++low) {
+      placed_stretch const& each = placed_.of[low];
+      const std::size_t begin = each.position > from ? each.position : from;
+      const std::size_t behind = each.position + each.count, end = behind < from + length ? behind : from + length;
+      visit(begin, each.first + (begin - each.position), end - begin);
+    }
+  }
+  [[nodiscard]] constexpr placed_stretches const& placed() const noexcept { return placed_; }
 
  private:
   [[nodiscard]] constexpr std::size_t share_of(std::size_t elements) const noexcept {
@@ -82,8 +129,17 @@ class partition {
     return (each + alignment - 1) / alignment * alignment;
   }
 
+  [[nodiscard]] constexpr owner owner_at(std::size_t position) const noexcept {
+    const std::size_t full = share_ * ranks_;
+    const std::size_t index = full == 0 || position / full >= buckets_ ? buckets_ - 1 : position / full;
+    const bucket b = (*this)[index];
+    const std::size_t rank = b.share == 0 ? 0 : (position - b.begin) / b.share, in_share = position - b.begin - rank * b.share;
+    return {static_cast<int>(rank), b.offset + in_share, b.share - in_share};
+  }
+
   std::size_t elements_, ranks_;
   std::size_t share_ = 0, last_share_ = 0, buckets_ = 1;
+  placed_stretches placed_;
 };
 
 }  // namespace ACCO_NAMESPACE

@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainable elements of a layout, numbered without gaps, as the stretches that they are in the trainer's flat buffer.
+// The trainable elements of a layout, where they lie as they travel, as the stretches that they are in the trainer's flat buffer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
 
 namespace ACCO_NAMESPACE {
 
-/// Neighbours: trainable elements are numbered without gaps (`first`); in the trainer's flat buffer they start at `offset`. Only
-/// frozen tensors end a run: a group does not change an address.
+/// Neighbours: as they travel they start at the position `first`, in the trainer's flat buffer at `offset`. Without a placement
+/// trainable elements travel in the order of the layout, without gaps, and only frozen tensors end a run: a group does not change
+/// an address.
 struct trainable_run {
   std::size_t first;
   std::size_t offset;
   std::size_t count;
 };
 
-/// The trainable elements of a buffer in the order of the layout, by their number without gaps; or of tensors that lie apart,
-/// each of which is a run, at `places`.
+/// The trainable elements of a buffer in the order of the layout, by their position; or of tensors that lie apart, of which each
+/// run is a part, at `places`.
 template <class T>
 struct trainable_view {
   T const* whole;
   trainable_run const* runs;
   std::size_t run_count;
   T const* const* places = nullptr;
+  bool gaps = false;  ///< positions at which nothing lies
 
   [[nodiscard]] constexpr T const* begin_of(std::size_t run) const {
     return places != nullptr ? places[run] : whole + runs[run].offset;
@@ -47,6 +52,8 @@ struct trainable_view {
     for (std::size_t k = run_of(first); k < run_count && at < first + count; ++k) {
       const std::size_t behind = runs[k].first + runs[k].count;
       if (at >= behind) continue;
+      if (at < runs[k].first) at = runs[k].first;  // a gap
+      if (at >= first + count) return;
       const std::size_t length = (behind < first + count ? behind : first + count) - at;
       visit(begin_of(k) + (at - runs[k].first), at - first, length);
       at += length;
@@ -69,6 +76,19 @@ struct trainable_view {
     first += each.size;
   }
   return runs;
+}
+
+/// Calls visit(number of the run, offset in it, position, how many) for the parts of such runs, in the order of their positions.
+template <class Visitor>
+void for_placed_runs(std::span<trainable_run const> runs, partition const& shares, Visitor&& visit) {
+  const trainable_view<char> view{nullptr, runs.data(), runs.size()};
+  shares.for_elements(0, shares.size(), [&](std::size_t position, std::size_t first, std::size_t count) {
+    for (std::size_t done = 0, run = view.run_of(first); done < count; ++run) {
+      const std::size_t in_run = first + done - runs[run].first, n = std::min(runs[run].count - in_run, count - done);
+      visit(run, in_run, position + done, n);
+      done += n;
+    }
+  });
 }
 
 }  // namespace ACCO_NAMESPACE

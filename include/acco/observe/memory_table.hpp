@@ -26,6 +26,7 @@ struct memory_table {
   std::size_t masters = 0;     ///< master parameters, this rank's slice
   std::size_t slots = 0;       ///< the rule's state, this rank's slice
   std::size_t averages = 0;    ///< `options::average_decay`: averages of the masters, this rank's slice
+  std::size_t scratch = 0;     ///< for a rule that updates matrices: room for this rank's largest, and what its update needs
   std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
   std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives
   std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
@@ -37,13 +38,14 @@ struct memory_table {
     char const* name;
     std::size_t bytes;
   };
-  [[nodiscard]] constexpr std::array<row, 11> rows() const noexcept {
+  [[nodiscard]] constexpr std::array<row, 12> rows() const noexcept {
     return {{{"parameters in use", parameters},
              {"gradients accumulating", gradients},
              {"round in flight", in_flight},
              {"master parameters", masters},
              {"optimizer slots", slots},
              {"averaged parameters", averages},
+             {"room for a matrix", scratch},
              {"reduced gradients", reduced},
              {"encoded numbers", encoded},
              {"arriving messages", messages},
@@ -51,7 +53,8 @@ struct memory_table {
              {"copy to be saved", staging}}};
   }
   [[nodiscard]] constexpr std::size_t total() const noexcept {
-    return parameters + gradients + in_flight + masters + slots + averages + reduced + encoded + messages + outer + staging;
+    return parameters + gradients + in_flight + masters + slots + averages + scratch + reduced + encoded + messages + outer +
+           staging;
   }
 };
 

@@ -65,7 +65,7 @@ template <class Rule>
   return rule;
 }
 
-/// The rule's own check of what the groups replace.
+/// The rule's own check of what the groups replace, and of the tensors that it takes for matrices.
 template <class Rule>
 void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
   const error_place where{.rank = rank};
@@ -77,6 +77,20 @@ void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
       }
     }
     check_group_of(rule, group, where);
+  }
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    auto const each = layout[k];
+    update_group const& group = layout.groups()[each.group];
+    if (group.frozen || each.size == 0 || !updates_whole<Rule>(group)) continue;
+    constexpr std::size_t most = 0xffffffffU;
+    if (each.shape.size() < 2 || each.shape[0] > most || each.size / each.shape[0] > most) {
+      throw usage_error(
+          where,
+          text("tensor '", each.name, "' has ", each.shape.size(), each.shape.size() == 1 ? " dimension" : " dimensions", " and ",
+               each.size, " elements, and its rule updates matrices of less than 2^32 rows and columns"),
+          text("Put it in a group with a rule for single elements: acco::rules{acco::muon{}, acco::adamw{}}, and "
+               "add_group({.rule = 1})"));
+    }
   }
 }
 

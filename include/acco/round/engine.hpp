@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "acco/layout/placement.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/adopted_memory.hpp"
@@ -66,9 +67,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       : schedule_(std::move(schedule)),
         rule_(checked_rule(std::move(rule), backend.rank())),
         layout_(std::move(layout)),
-        options_(checked(std::move(chosen), *schedule_, layout_, backend.rank())),
+        options_(checked(std::move(chosen), *schedule_, rule_, layout_, backend.rank())),
         waits_(schedule_->plan(0).meanwhile == computation::waits),
-        shares_(layout_.trainable_size(), backend.size(), bucket_elements(backend.size())),
+        placement_(placed(backend.size())),
+        shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
+                                   : placement_.shares(backend.size())),
         checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_),
         habits_(layout_, accumulator_, checks_habits_),
@@ -79,7 +82,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     schedule_->add_wires(works_);
     if (options_.norms != norm_detail::total)
       norms_.resize(options_.norms == norm_detail::groups ? layout_.groups().size() : layout_.tensor_count(), 0.0);
-    check_groups(rule_, layout_, this->backend().rank());
     demand_storage();
   }
   round_engine(round_engine const&) = delete;
@@ -647,14 +649,25 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return digests<Storage> && shares_.ranks() > 1 && options_.compare_every != 0 && (round + 1) % options_.compare_every == 0;
   }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
-  static options checked(options chosen, schedule_in_use<works_type> const& schedule, parameter_layout const& layout, int rank) {
+  static options checked(options chosen, schedule_in_use<works_type> const& schedule, Rule const& rule,
+                         parameter_layout const& layout, int rank) {
     chosen.check({.rank = rank});
     if (layout.trainable_size() == 0) {
       throw usage_error({.rank = rank}, text("the layout has ", layout.size(), " parameters and none of them is trainable"),
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
     schedule.check({.rank = rank});
+    check_groups(rule, layout, rank);
     return chosen;
+  }
+  /// Where the rule updates matrices.
+  [[nodiscard]] placement placed(int ranks) const {
+    if constexpr (matrix_rule<Rule>) {
+      return {layout_, ranks, bucket_elements(ranks),
+              [this](std::size_t tensor) { return works_type::state_type::whole(layout_, tensor); }};
+    } else {
+      return {};
+    }
   }
   /// Trainable elements of a bucket, over all ranks.
   [[nodiscard]] std::size_t bucket_elements(int ranks) const noexcept {
@@ -887,6 +900,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   parameter_layout layout_;
   options options_;
   bool waits_;  // whether the computation waits for rounds
+  placement placement_;
   partition shares_;
   adopted_memory adopted_;  // the trainer's arrays that the accumulator works in
   bool checks_habits_;

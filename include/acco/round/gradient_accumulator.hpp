@@ -59,7 +59,8 @@ class round_buffers {
 /// | exchanging | the computation waits, equal sizes      | the accumulator   | in the accumulator | they swap       | move  |
 /// | delivering | it waits; stable, or smaller parameters | the accumulator   | in the accumulator | copied          | stay  |
 /// | rotating   | it continues                            | the accumulator   | in a third buffer  | pointers rotate | move  |
-/// | copying    | stable, adopted, or frozen tensors      | a copy, without   | in the copy        | copied          | stay  |
+/// | copying    | stable, adopted, frozen tensors, or a   | a copy, without   | in the copy        | copied          | stay  |
+/// |            | placement                               |                   |                    |                 |       |
 ///
 /// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`). Where
 /// parameter and gradient differ in size, rotating has two pairs of buffers. A round that `keeps` (rotating, copying) leaves the
@@ -75,8 +76,9 @@ class gradient_accumulator {
   /// `retires`: parameters that go out of use show NaN for a round, in a buffer more, so that reading them is found.
   gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses,
                        bool retires = false)
-      : shares_(shares), whole_(layout.size()), runs_(trainable_runs(layout)) {
-    const bool gaps = layout.trainable_size() != layout.size();
+      : shares_(shares), whole_(layout.size()), gaps_(shares.size() != layout.trainable_size()) {
+    take_runs(trainable_runs(layout));
+    const bool gaps = layout.trainable_size() != layout.size() || shares.placed().count != 0;
     constexpr bool fits = sizeof(parameter_type) <= sizeof(gradient_type);
     if (gaps) {
       mode_ = mode::copying;
@@ -105,12 +107,16 @@ class gradient_accumulator {
   void adopt(parameter_layout const& layout, std::span<tensor_memory<parameter_type, gradient_type> const> tensors) {
     mode_ = mode::copying;
     retires_ = false;
-    runs_ = trainable_runs(layout, true);
+    std::vector<tensor_memory<parameter_type, gradient_type>> trained;
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
       const bool trains = !layout.groups()[layout[k].group].frozen && layout[k].size != 0;
       apart_.push_back({layout[k].offset, layout[k].size, tensors[k].parameters, tensors[k].gradients});
-      if (trains) of_runs_.push_back(tensors[k]);
+      if (trains) trained.push_back(tensors[k]);
     }
+    take_runs(trainable_runs(layout, true));
+    for_placed_runs(trainable_runs(layout, true), shares_, [&](std::size_t run, std::size_t in_run, std::size_t, std::size_t) {
+      of_runs_.push_back({trained[run].parameters + in_run, trained[run].gradients + in_run});
+    });
   }
   /// Whether tensors lie apart: then there are no whole arrays.
   [[nodiscard]] bool lies_apart() const noexcept { return !apart_.empty(); }
@@ -174,7 +180,7 @@ class gradient_accumulator {
 
   /// The parameters in use, by the number of the trainable element, for works of the queue.
   [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept {
-    return {parameters_, table_.there(), runs_.size(), lies_apart() ? places_.there() : nullptr};
+    return {parameters_, table_.there(), runs_.size(), lies_apart() ? places_.there() : nullptr, gaps_};
   }
 
   /// Hands what was accumulated to a round; `empty` makes the accumulator empty then, unless it `keeps` its content, or the
@@ -189,7 +195,7 @@ class gradient_accumulator {
         for (std::size_t k = 0; k < runs_.size(); ++k)
           Storage::copy(q, lies_apart() ? of_runs_[k].gradients : gradients_ + runs_[k].offset, carried + runs_[k].first,
                         runs_[k].count);
-        Storage::clear(q, carried + shares_.size(), shares_.padded_size() - shares_.size());
+        clear_gaps(q, carried);
         full_ = !keeps;
         return {carried, parameters_in(carried), shares_};
       }
@@ -260,7 +266,7 @@ class gradient_accumulator {
   template <class Visitor>
   void for_slice(int rank, parameter_type const* whole, Visitor&& visit) const {
     const trainable_view<parameter_type> view{whole, runs_.data(), runs_.size()};
-    shares_.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
+    shares_.for_positions(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
       view.for_stretches(first, count,
                          [&](parameter_type const* from, std::size_t at, std::size_t n) { visit(offset + at, from, n); });
     });
@@ -273,30 +279,30 @@ class gradient_accumulator {
     std::vector<parameter_type const*> places;
     for (auto const& each : of_runs_) places.push_back(each.parameters);
     const trainable_view<parameter_type> view{nullptr, runs_.data(), runs_.size(), places.data()};
-    shares_.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
+    shares_.for_positions(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
       view.for_stretches(first, count,
                          [&](parameter_type const* from, std::size_t at, std::size_t n) { visit(offset + at, from, n); });
     });
   }
   /// Into how many stretches a slice can be cut.
   [[nodiscard]] std::size_t stretches() const noexcept { return runs_.size() + shares_.buckets(); }
-  /// Trainable elements, numbered without gaps, become the parameters in use.
+  /// Trainable elements, by position, become the parameters in use.
   void show(queue& q, parameter_type const* trainable) {
     for (std::size_t k = 0; k < runs_.size(); ++k)
       Storage::copy(q, trainable + runs_[k].first, lies_apart() ? of_runs_[k].parameters : parameters_ + runs_[k].offset,
                     runs_[k].count);
   }
 
-  /// Copies trainable elements, numbered without gaps, to where they lie in a buffer in the order of the layout.
+  /// Copies trainable elements, by position, to where they lie in a buffer in the order of the layout.
   void scatter(queue& q, parameter_type const* trainable, std::span<parameter_type> whole) const {
     for (trainable_run const& run : runs_) Storage::copy(q, trainable + run.first, whole.data() + run.offset, run.count);
   }
 
-  /// Where trainable element `index` lies in the order of the layout.
-  [[nodiscard]] std::size_t offset_of(std::size_t index) const noexcept {
-    const auto run = std::upper_bound(runs_.begin(), runs_.end(), index,
+  /// What lies at a position, as it is numbered in the order of the layout; of a gap, what follows.
+  [[nodiscard]] std::size_t offset_of(std::size_t position) const noexcept {
+    const auto run = std::upper_bound(runs_.begin(), runs_.end(), position,
                                       [](std::size_t i, trainable_run const& each) { return i < each.first + each.count; });
-    return run == runs_.end() ? whole_ : run->offset + (index - run->first);
+    return run == runs_.end() ? whole_ : run->offset + (position - std::min(position, run->first));
   }
 
  private:
@@ -317,6 +323,23 @@ class gradient_accumulator {
   }
   [[nodiscard]] static gradient_type* gradients_in(parameter_type* memory) noexcept {
     return reinterpret_cast<gradient_type*>(memory);
+  }
+  /// Runs of the layout, as they are placed.
+  void take_runs(std::vector<trainable_run> const& runs) {
+    runs_.clear();
+    for_placed_runs(std::span<trainable_run const>(runs), shares_,
+                    [&](std::size_t run, std::size_t in_run, std::size_t position, std::size_t count) {
+                      runs_.push_back({position, runs[run].offset + in_run, count});
+                    });
+  }
+  /// Where no element lies travels zero.
+  void clear_gaps(queue& q, gradient_type* carried) const {
+    std::size_t behind = 0;
+    for (trainable_run const& run : runs_) {
+      if (run.first != behind) Storage::clear(q, carried + behind, run.first - behind);
+      behind = run.first + run.count;
+    }
+    Storage::clear(q, carried + behind, shares_.padded_size() - behind);
   }
   /// Nothing behind the last element.
   [[nodiscard]] tensor_apart const* apart_at(std::size_t offset) const noexcept {
@@ -354,6 +377,7 @@ class gradient_accumulator {
 
   partition shares_;
   std::size_t whole_;
+  bool gaps_;  // among the positions
   bool retires_ = false;
   std::vector<std::size_t> begins_;  // of tensors, where parameters are retired
   std::vector<trainable_run> runs_;

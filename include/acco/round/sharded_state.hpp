@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -40,11 +41,16 @@ class sharded_state {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
     cut(layout, regions);
   }
+  /// Of a layout's tensor: whether the rule updates it as a matrix, and so whole on one rank.
+  [[nodiscard]] static bool whole(parameter_layout const& layout, std::size_t tensor) noexcept {
+    return updates_whole<Rule>(layout.groups()[layout[tensor].group]);
+  }
 
   void count(memory_table& table) const noexcept {
     table.masters += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::masters);
     for (std::size_t k = 0; k < Rule::slot_count; ++k)
       table.slots += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
+    table.scratch += Storage::allocation_size(scratch_ * sizeof(master_type), 0);
     if (keeps_averages_)
       table.averages += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + Rule::slot_count);
   }
@@ -54,8 +60,12 @@ class sharded_state {
     next_ = {storage, groups_.size()};
     blocks_ = {storage, cut_.size()};
     for (std::size_t k = 0; k < cut_.size(); ++k) blocks_[k] = cut_[k];
+    matrices_ = {storage, cut_matrices_.size()};
+    for (std::size_t k = 0; k < cut_matrices_.size(); ++k) matrices_[k] = cut_matrices_[k];
     q.after_computation();
     blocks_.upload(q);
+    matrices_.upload(q);
+    for_matrices_ = storage.allocate(scratch_ * sizeof(master_type), 0);
     masters_ = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::masters);
     Storage::clear(q, masters(), shares_.slice_size());
     for (std::size_t k = 0; k < Rule::slot_count; ++k) {
@@ -132,7 +142,15 @@ class sharded_state {
   /// What the updates of a round read: gradients are the reduced sum. Constants and what has been decided, both by region, are
   /// read when the tasks run.
   void begin(sharded<sum_type const> gradients, region_update const* decided) {
-    table_ = {masters(), {}, gradients.slice().data(), now_.there(), next_.there(), decided, blocks_.there()};
+    table_ = {masters(),
+              {},
+              gradients.slice().data(),
+              now_.there(),
+              next_.there(),
+              decided,
+              blocks_.there(),
+              matrices_.there(),
+              for_matrices_.template as<master_type>()};
     for (std::size_t k = 0; k < Rule::slot_count; ++k) table_.slots[k] = slot(k);
   }
   template <class T, class... Rest>
@@ -144,7 +162,14 @@ class sharded_state {
   /// the new parameters, or the committed ones unchanged where *wanted turns out false.
   void apply(update kind, queue& q, std::size_t bucket, replicated<parameter_type> out) {
     const auto with = [&](auto constant) {
-      Storage::template apply<Rule, constant()>(q, &table_, first_[bucket], first_[bucket + 1], share_of(bucket, out));
+      parameter_type* const share = share_of(bucket, out);
+      if (first_[bucket] != elementwise_[bucket])
+        Storage::template apply<Rule, constant()>(q, &table_, first_[bucket], elementwise_[bucket], share);
+      if constexpr (matrix_rule<Rule>) {
+        if (first_matrix_[bucket] != first_matrix_[bucket + 1])
+          Storage::template apply_to_matrices<Rule, constant()>(q, &table_, first_matrix_[bucket], first_matrix_[bucket + 1],
+                                                                share);
+      }
     };
     switch (kind) {
       case update::predict: return with(std::integral_constant<update, update::predict>());
@@ -190,34 +215,67 @@ class sharded_state {
  private:
   using constants_table = typename Storage::template numbers<constants>;
 
-  /// The slice as blocks of one region each, bucket by bucket.
+  /// The slice as blocks of one region each, bucket by bucket; in a bucket those of matrices come last.
   void cut(parameter_layout const& layout, update_regions const& regions) {
-    std::size_t tensor = 0, first = 0;  // a tensor, and the number of its first trainable element
-    const auto trainable = [&](std::size_t k) { return regions.of_tensor(k) == update_regions::none ? 0 : layout[k].size; };
+    struct trained {
+      std::size_t first, tensor;  // the number of its first trainable element
+    };
+    std::vector<trained> tensors;
+    std::size_t elements = 0;
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      if (regions.of_tensor(k) == update_regions::none || layout[k].size == 0) continue;
+      tensors.push_back({elements, k});
+      elements += layout[k].size;
+    }
     for (std::size_t b = 0; b < shares_.buckets(); ++b) {
       first_.push_back(cut_.size());
-      const std::size_t offset = shares_[b].offset, begin = shares_.element(rank_, offset), end = begin + real(b);
-      for (std::size_t at = begin; at < end;) {
-        for (; at >= first + trainable(tensor); ++tensor) first += trainable(tensor);
-        const std::size_t in_slice = offset + (at - begin);
-        const std::size_t until = std::min(end, first + trainable(tensor));
-        const std::size_t region = regions.of_tensor(tensor);
-        const bool joins = cut_.size() > first_.back() && cut_.back().region == region && in_slice % update_block::most != 0;
-        const std::size_t room = update_block::most - in_slice % update_block::most;
-        const std::size_t length = std::min(until - at, room);
-        if (joins) {
-          cut_.back().count += static_cast<std::uint32_t>(length);
-        } else {
-          cut_.push_back({in_slice, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(region)});
+      first_matrix_.push_back(cut_matrices_.size());
+      const std::size_t offset = shares_[b].offset, begin = shares_.position(rank_, offset);
+      const auto for_tensors = [&](bool whole_ones, auto&& visit) {  // visit(tensor, offset in the slice, how many)
+        shares_.for_elements(begin, real(b), [&](std::size_t position, std::size_t first, std::size_t count) {
+          auto in =
+              std::upper_bound(tensors.begin(), tensors.end(), first, [](std::size_t at, trained t) { return at < t.first; });
+          for (std::size_t done = 0; done < count; ++in) {
+            const std::size_t tensor = std::prev(in)->tensor, behind = std::prev(in)->first + layout[tensor].size;
+            const std::size_t length = std::min(count - done, behind - (first + done));
+            if (whole(layout, tensor) == whole_ones) visit(tensor, offset + (position - begin) + done, length);
+            done += length;
+          }
+        });
+      };
+      const auto add_blocks = [&](std::size_t tensor, std::size_t in_slice, std::size_t count) {
+        const auto region = static_cast<std::uint32_t>(regions.of_tensor(tensor));
+        while (count != 0) {
+          const std::size_t length = std::min(count, update_block::most - in_slice % update_block::most);
+          const bool joins = cut_.size() > first_.back() && cut_.back().region == region &&
+                             cut_.back().begin + cut_.back().count == in_slice && in_slice % update_block::most != 0;
+          if (joins) {
+            cut_.back().count += static_cast<std::uint32_t>(length);
+          } else {
+            cut_.push_back({in_slice, static_cast<std::uint32_t>(length), region});
+          }
+          in_slice += length;
+          count -= length;
         }
-        at += length;
-      }
+      };
+      for_tensors(false, add_blocks);
+      elementwise_.push_back(cut_.size());
+      for_tensors(true, [&]([[maybe_unused]] std::size_t tensor, std::size_t in_slice, std::size_t count) {
+        if constexpr (matrix_rule<Rule>) {
+          add_blocks(tensor, in_slice, count);
+          const std::size_t rows = layout[tensor].shape[0], columns = count / rows;
+          cut_matrices_.push_back({in_slice, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
+                                   static_cast<std::uint32_t>(regions.of_tensor(tensor))});
+          scratch_ = std::max(scratch_, count + Rule::scratch_of(rows, columns));
+        }
+      });
     }
     first_.push_back(cut_.size());
+    first_matrix_.push_back(cut_matrices_.size());
   }
   /// Where a share would begin if the shares of the buckets before lay in front of it: an array that is indexed like the slice.
   [[nodiscard]] parameter_type* share_of(std::size_t bucket, replicated<parameter_type> out) const noexcept {
-    return out.whole().data() + (shares_.element(rank_, shares_[bucket].offset) - shares_[bucket].offset);
+    return out.whole().data() + (shares_.position(rank_, shares_[bucket].offset) - shares_[bucket].offset);
   }
   void prepare(constants_table& table, update_step const& step) {
     for (std::size_t g = 0; g < groups_.size(); ++g) table[g] = rule_.prepare(step, groups_[g]);
@@ -233,10 +291,15 @@ class sharded_state {
   std::size_t count_;
   bool keeps_averages_;
   std::vector<update_block> cut_;
-  std::vector<std::size_t> first_;  // block of each bucket, and one behind the last
+  std::vector<std::size_t> first_;        // block of each bucket, and one behind the last
+  std::vector<std::size_t> elementwise_;  // of each bucket: behind the blocks that are no matrices
+  std::vector<update_matrix> cut_matrices_;
+  std::vector<std::size_t> first_matrix_;  // of each bucket, and one behind the last
+  std::size_t scratch_ = 0;                // numbers
   constants_table now_, next_;
   typename Storage::template numbers<update_block> blocks_;
-  typename Storage::buffer masters_, averages_;
+  typename Storage::template numbers<update_matrix> matrices_;
+  typename Storage::buffer masters_, averages_, for_matrices_;
   std::array<typename Storage::buffer, Rule::slot_count> slots_;
   update_table<Rule, master_type, sum_type> table_{};
 };

@@ -168,7 +168,7 @@ class state_transfer {
     into->numbers = source.numbers();
     expect(source, waits ? shape.shown() : shape.arrays());
     // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.
-    if (layout_.size() != shares_.size() || waits) into->values.resize(layout_.size());
+    if (layout_.size() != layout_.trainable_size() || waits) into->values.resize(layout_.size());
     for (std::size_t k = 0; k < layout_.tensor_count() && rank() == root; ++k) {
       if (layout_.groups()[layout_[k].group].frozen && layout_[k].size != 0)
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
@@ -192,8 +192,8 @@ class state_transfer {
   void arrive(loaded_state<Storage> const& from, replicated<parameter_type> arriving) {
     if (auto const* const kept = from.arriving.template as<parameter_type>()) {
       queue().wait();
-      shares_.for_shares(rank(), [&](std::size_t, std::size_t first, std::size_t count) {
-        Storage::copy(queue(), kept + first, arriving.whole().data() + first, count);
+      shares_.for_positions(rank(), [&](std::size_t, std::size_t position, std::size_t count) {
+        Storage::copy(queue(), kept + position, arriving.whole().data() + position, count);
       });
       queue().after_computation();
       works_.gather_shares(arriving);
@@ -229,7 +229,7 @@ class state_transfer {
   void read(state_source& source, std::size_t array, T* to, bool whole) {
     [[maybe_unused]] std::vector<T> piece;
     shares_.for_shares(rank(), [&](std::size_t offset, std::size_t first, std::size_t count) {
-      T* const at = to + (whole ? first : offset);
+      T* const at = to + (whole ? shares_.position(rank(), offset) : offset);
       if constexpr (Storage::host_memory) {
         source.read(array, first, count, reinterpret_cast<std::byte*>(at));
       } else {

@@ -71,6 +71,7 @@ class round_works {
   using queue_type = typename Storage::queue;
   using accumulator_type = gradient_accumulator<Storage>;
   using flight_type = typename accumulator_type::flight;
+  using state_type = sharded_state<Storage, Rule>;
 
   /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round before.
   round_works(Rule const& rule, Storage storage, Backend backend, parameter_layout const& layout, options const& chosen,
@@ -100,7 +101,7 @@ class round_works {
     if constexpr (traits_of<Backend>.watched) queue_.watch(backend_.watch());
     if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
   }
-  [[nodiscard]] sharded_state<Storage, Rule>& state() noexcept { return state_; }
+  [[nodiscard]] state_type& state() noexcept { return state_; }
 
   /// Rounds may travel as `wire` says. Before `count` and `allocate`.
   template <class Gradients, class Parameters>
@@ -341,7 +342,7 @@ class round_works {
     };
     if (n.not_finite) {
       const bool in_slice = own_ && n.found != 0;
-      raise_non_finite_gradients(find(n.found, in_slice ? shares_.element(backend_.rank(), n.first) : n.first), layout_,
+      raise_non_finite_gradients(find(n.found, in_slice ? shares_.position(backend_.rank(), n.first) : n.first), layout_,
                                  queue_.place);
     }
     if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, queue_.place);
@@ -531,7 +532,7 @@ class round_works {
       state_.apply(plan_.parameters, queue_, k, flight_.parameters());
       if constexpr (encoding<Parameters>) {
         Storage::encode_difference(
-            queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.element(backend_.rank(), b.offset),
+            queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.position(backend_.rank(), b.offset),
             state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
       }
       updated_at_[k] = queue_.mark();
@@ -577,7 +578,7 @@ class round_works {
   bool takes_own_ = false;  // some round takes this rank's own gradients for all ranks'
   encoded_buffers<Storage> encoded_;
   round_norms<Storage> norms_;
-  sharded_state<Storage, Rule> state_;
+  state_type state_;
   round_digests<Storage> digests_;
   typename Storage::buffer reduced_, received_;
   typename Storage::template numbers<round_numbers> numbers_;

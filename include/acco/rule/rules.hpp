@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "acco/error.hpp"
@@ -68,11 +69,52 @@ struct rules {
 
   template <class Real>
   static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& all) {
+    with_own(all, slots, [&]<class Rule>(std::type_identity<Rule>, auto& own, auto const& constants) {
+      if constexpr (has_apply<Rule>) Rule::apply(parameter, gradient, own, constants);
+    });
+  }
+
+  // Matrices, where one of them is a rule for matrices (update_rule.hpp).
+
+  static constexpr bool has_matrices = (matrix_rule<Rules> || ...);
+  [[nodiscard]] static constexpr bool whole(update_group const& group) noexcept
+    requires has_matrices
+  {
+    bool found = false;
+    with(group.rule, [&]<std::size_t I>(std::integral_constant<std::size_t, I>) { found = updates_whole<rule_at<I>>(group); });
+    return found;
+  }
+  [[nodiscard]] static constexpr std::size_t scratch_of(std::size_t rows, std::size_t columns) noexcept
+    requires has_matrices
+  {
+    std::size_t most = 0;
+    const auto ask = [&]<class Rule>(std::type_identity<Rule>) {
+      if constexpr (matrix_rule<Rule>) most = std::max(most, Rule::scratch_of(rows, columns));
+    };
+    (ask(std::type_identity<Rules>()), ...);
+    return most;
+  }
+  template <class Real>
+    requires has_matrices
+  static constexpr Real before_matrix(Real gradient, std::array<Real, slot_count>& slots, constants const& all) {
+    Real element = gradient;
+    with_own(all, slots, [&]<class Rule>(std::type_identity<Rule>, auto& own, auto const& constants) {
+      if constexpr (matrix_rule<Rule>) element = Rule::before_matrix(gradient, own, constants);
+    });
+    return element;
+  }
+  template <class Real>
+    requires has_matrices
+  static void on_matrix(matrix_view<Real> const& matrix, constants const& all) {
     with(all.rule, [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-      std::array<Real, rule_at<I>::slot_count> own;
-      for (std::size_t k = 0; k < own.size(); ++k) own[k] = slots[k];
-      rule_at<I>::apply(parameter, gradient, own, static_cast<of_rules::constants_of<I, rule_at<I>> const&>(all).of);
-      for (std::size_t k = 0; k < own.size(); ++k) slots[k] = own[k];
+      if constexpr (matrix_rule<rule_at<I>>) rule_at<I>::on_matrix(matrix, constants_at<I>(all));
+    });
+  }
+  template <class Real>
+    requires has_matrices
+  static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots, constants const& all) {
+    with_own(all, slots, [&]<class Rule>(std::type_identity<Rule>, auto& own, auto const& constants) {
+      if constexpr (matrix_rule<Rule>) Rule::after_matrix(parameter, element, own, constants);
     });
   }
 
@@ -108,6 +150,20 @@ struct rules {
   template <std::size_t I>
   using rule_at = std::tuple_element_t<I, std::tuple<Rules...>>;
 
+  template <std::size_t I>
+  static constexpr rule_constants<rule_at<I>> const& constants_at(constants const& all) {
+    return static_cast<of_rules::constants_of<I, rule_at<I>> const&>(all).of;
+  }
+  /// Calls action(type of the rule, its slots, its constants), and puts the slots back.
+  template <class Real, class Action>
+  static constexpr void with_own(constants const& all, std::array<Real, slot_count>& slots, Action&& action) {
+    with(all.rule, [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+      std::array<Real, rule_at<I>::slot_count> own;
+      for (std::size_t k = 0; k < own.size(); ++k) own[k] = slots[k];
+      action(std::type_identity<rule_at<I>>(), own, constants_at<I>(all));
+      for (std::size_t k = 0; k < own.size(); ++k) slots[k] = own[k];
+    });
+  }
   /// Calls action(I as a constant) for the rule of that number.
   template <class Action>
   static constexpr void with(std::size_t rule, Action&& action) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concept of an update rule: one pure elementwise function. Commit, prediction, scalar loop, SIMD loop all come from it.
+// The concept of an update rule: one pure function, of an element or of a matrix. Commit, prediction, scalar loop, SIMD loop all
+// come from it.
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <type_traits>
 
 #include "acco/layout/update_group.hpp"
+#include "acco/number/matrix.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -45,6 +47,34 @@ template <class Rule>
 concept has_apply = requires(float& parameter, std::array<float, Rule::slot_count>& slots,
                              rule_constants<Rule> const& constants) { Rule::apply(parameter, float{}, slots, constants); };
 
+/// Of a rule that updates whole matrices, of which each lies whole on one rank. An update is three steps:
+///  - `before_matrix(gradient, slots, constants) -> Real`, of one element: changes the slots, returns the matrix's element;
+///  - `on_matrix(matrix_view, constants)`: replaces the matrix, of fp32 or fp64 as the masters; its `scratch` has room for
+///    `scratch_of(rows, columns)` numbers;
+///  - `after_matrix(parameter, element, slots, constants)`, of one element: the update, by the replaced matrix's element.
+/// The elementwise steps are as `apply` below, and may be called more than once for an update. `whole(update_group)` says whose
+/// tensors are matrices: all of a rule for matrices alone; where it is false, `apply` updates element by element. A tensor of
+/// more than two dimensions is a matrix of as many rows as its first extent.
+template <class Rule>
+concept matrix_rule = has_slot_count<Rule> && has_prepare<Rule> &&
+                      requires(float& number, std::array<float, Rule::slot_count>& slots, rule_constants<Rule> const& constants,
+                               matrix_view<float> const& matrix) {
+                        { Rule::before_matrix(float{}, slots, constants) } -> std::same_as<float>;
+                        Rule::on_matrix(matrix, constants);
+                        Rule::after_matrix(number, float{}, slots, constants);
+                        { Rule::scratch_of(std::size_t{}, std::size_t{}) } -> std::convertible_to<std::size_t>;
+                        { Rule::whole(update_group{}) } -> std::convertible_to<bool>;
+                      };
+/// Whether a group's tensors are matrices to the rule.
+template <class Rule>
+[[nodiscard]] constexpr bool updates_whole([[maybe_unused]] update_group const& group) noexcept {
+  if constexpr (matrix_rule<Rule>) {
+    return Rule::whole(group);
+  } else {
+    return false;
+  }
+}
+
 /// Of a rule that a schedule has decorated (schedule/decorated_rule.hpp): it says what the ranks get after a commit.
 template <class Rule>
 concept shows = requires(float& number, std::array<float, Rule::slot_count>& slots, rule_constants<Rule> const& constants) {
@@ -66,8 +96,9 @@ concept remembers_moves = requires {
 /// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found at
 /// `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error` on
 /// hyperparameters that mean nothing (number/demand.hpp); `check_group(update_group const&, error_place) const`, the same for a
-/// group's own betas, epsilon or momentum: without it a group that has any is refused.
+/// group's own betas, epsilon or momentum: without it a group that has any is refused. A rule for matrices has the steps of
+/// `matrix_rule` instead of `apply`, or beside it.
 template <class Rule>
-concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && has_apply<Rule>;
+concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && (has_apply<Rule> || matrix_rule<Rule>);
 
 }  // namespace ACCO_NAMESPACE

@@ -79,9 +79,30 @@ struct predicting : Rule {
     return {Rule::prepare(step, group), predictor.prepare(step)};
   }
   template <class Real>
+    requires has_apply<Rule>
   static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
     auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
     Rule::apply(parameter, gradient, own, c.of_rule);
+    decorated::put(own, slots, 0);
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static constexpr Real before_matrix(Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
+    const Real element = Rule::before_matrix(gradient, own, c.of_rule);
+    decorated::put(own, slots, 0);
+    return element;
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static void on_matrix(matrix_view<Real> const& matrix, constants const& c) {
+    Rule::on_matrix(matrix, c.of_rule);
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots, constants const& c) {
+    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
+    Rule::after_matrix(parameter, element, own, c.of_rule);
     decorated::put(own, slots, 0);
   }
   template <class Real>
@@ -122,6 +143,7 @@ struct compensating : Rule {
     return {Rule::prepare(step, group), compensation.prepare(step)};
   }
   template <class Real>
+    requires has_apply<Rule>
   static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
     auto of_compensation = decorated::part<Real, Compensation::slot_count>(slots, Rule::slot_count);
     const Real corrected = Compensation::correct(gradient, slots[moved_slot], of_compensation, c.of_compensation);
@@ -129,6 +151,31 @@ struct compensating : Rule {
     auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
     const Real before = parameter;
     Rule::apply(parameter, corrected, of_rule, c.of_rule);
+    decorated::put(of_rule, slots, 0);
+    slots[moved_slot] = parameter - before;
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static constexpr Real before_matrix(Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    auto of_compensation = decorated::part<Real, Compensation::slot_count>(slots, Rule::slot_count);
+    const Real corrected = Compensation::correct(gradient, slots[moved_slot], of_compensation, c.of_compensation);
+    decorated::put(of_compensation, slots, Rule::slot_count);
+    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
+    const Real element = Rule::before_matrix(corrected, of_rule, c.of_rule);
+    decorated::put(of_rule, slots, 0);
+    return element;
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static void on_matrix(matrix_view<Real> const& matrix, constants const& c) {
+    Rule::on_matrix(matrix, c.of_rule);
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots, constants const& c) {
+    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
+    const Real before = parameter;
+    Rule::after_matrix(parameter, element, of_rule, c.of_rule);
     decorated::put(of_rule, slots, 0);
     slots[moved_slot] = parameter - before;
   }

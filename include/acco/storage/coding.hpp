@@ -56,6 +56,7 @@ void encode_difference(Encoding const& e, T const* values, trainable_view<T> ref
                        std::byte* to, refused const& bad) {
   using numbers = pack<elementwise::wider<T, T>>;
   encode(e, index, count, to, bad, [=](std::size_t i, std::size_t n, float* room) {
+    if (reference.gaps) std::fill_n(room, n, 0.0F);
     reference.for_stretches(index + i, n, [&](T const* base, std::size_t at, std::size_t length) {
       elementwise::for_packs<numbers::lanes>(length, [&](std::size_t k, auto lanes) {
         elementwise::store(elementwise::load<numbers>(values + i + at + k, lanes) - elementwise::load<numbers>(base + k, lanes),

@@ -17,6 +17,7 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
+#include "acco/storage/matrix_update.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 
@@ -218,11 +219,21 @@ struct host_storage {
     queue.enqueue([=] {
       for (update_block const* block = table->blocks + first; block != table->blocks + last; ++block) {
         if (table->decided[block->region].wanted) {
-          elementwise::apply<Rule, kind>(*table, *block, out);
+          if constexpr (has_apply<Rule>) elementwise::apply<Rule, kind>(*table, *block, out);
         } else {
           elementwise::stand_still<Rule, kind>(*table, *block, out);
         }
       }
+    });
+  }
+
+  /// The same of matrices.
+  template <class Rule, update kind>
+  static void apply_to_matrices(host_queue& queue, update_table<Rule, Master, sum_type> const* table, std::size_t first,
+                                std::size_t last, Parameter* out) {
+    queue.enqueue([=] {
+      for (update_matrix const* matrix = table->matrices + first; matrix != table->matrices + last; ++matrix)
+        matrices::apply<Rule, kind>(*table, *matrix, out);
     });
   }
 

@@ -160,6 +160,13 @@ concept applies = requires(typename Storage::queue& q,
                            typename Storage::parameter_type* out) {
   Storage::template apply<Rule, update::commit>(q, table, std::size_t{}, std::size_t{}, out);
 };
+/// For a rule that updates matrices.
+template <class Storage, class Rule>
+concept applies_to_matrices = requires(typename Storage::queue& q,
+                                       update_table<Rule, typename Storage::master_type, typename Storage::sum_type> const* table,
+                                       typename Storage::parameter_type* out) {
+  Storage::template apply_to_matrices<Rule, update::commit>(q, table, std::size_t{}, std::size_t{}, out);
+};
 /// For what travels in few bits.
 template <class Storage, class Encoding>
 concept has_encode = requires(typename Storage::queue& q, Encoding const& e, typename Storage::gradient_type const* from,
@@ -266,13 +273,18 @@ consteval bool check_storage() {
         applies<Storage, Rule>,
         "acco: the storage lacks `template <class Rule, update kind> static apply(queue&, update_table<Rule, master_type, "
         "sum_type> const*, first block, last block, parameter_type* out)`");
+    constexpr bool takes_matrices = !matrix_rule<Rule> || applies_to_matrices<Storage, Rule>;
+    static_assert(
+        takes_matrices,
+        "acco: the rule updates whole matrices, and the storage lacks `apply_to_matrices`: host_storage has it, storages "
+        "on a GPU have not");
     constexpr bool encodes = !encoding<Gradients> || has_encode<Storage, Gradients>;
     static_assert(encodes, "acco: gradients are to travel encoded: the storage lacks `forget`, `encode_now` or `encode`");
     constexpr bool decodes = !encoding<Gradients> || has_decode_sum<Storage, Gradients>;
     static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
     constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
     static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
-    return queue_is_one && storage<Storage> && applies<Storage, Rule> && encodes && decodes && differs;
+    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && differs;
   }
 }
 

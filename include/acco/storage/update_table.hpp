@@ -20,6 +20,13 @@ struct update_block {
   std::uint32_t count, region;
 };
 
+/// A matrix in a slice, whole, that a rule updates as one (update_rule.hpp: matrix_rule).
+struct update_matrix {
+  std::uint64_t begin;
+  std::uint32_t rows, columns;  ///< row by row
+  std::uint32_t region;
+};
+
 /// What a round has decided about a region.
 struct region_update {
   double scale = 0;     ///< multiplies the reduced sum before the rule sees it: 1 / weight, clipping
@@ -50,6 +57,8 @@ struct update_table {
   rule_constants<Rule> const* next = nullptr;  ///< of the step after, for commit_and_predict
   region_update const* decided = nullptr;      ///< by region
   update_block const* blocks = nullptr;
+  update_matrix const* matrices = nullptr;
+  Master* scratch = nullptr;  ///< room for the largest of them, and for what the rule needs beside it
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
