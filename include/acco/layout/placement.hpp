@@ -33,7 +33,8 @@ class placement {
       first += each.size;
     }
     if (uncut.empty()) return;
-    std::stable_sort(uncut.begin(), uncut.end(), [](element_run a, element_run b) { return a.count > b.count; });
+    std::sort(uncut.begin(), uncut.end(),
+              [](element_run a, element_run b) { return a.count != b.count ? a.count > b.count : a.first < b.first; });
     const auto n = static_cast<std::size_t>(ranks);
     const partition even(first, ranks, bucket_elements);
     const std::size_t shares = even.buckets() * n;
