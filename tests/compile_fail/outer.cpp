@@ -47,6 +47,19 @@ void train(acco::threads_backend world, whole_world whole) {
   acco::optimizer training{acco::local_updates<acco::synchronous<>, none>{}, acco::sgd{}, acco::host_storage<float>{}, world,
                            std::size_t{1}};
 #endif
+#if defined(OWN_CHANGES)  // expect: acco: own_slice is for estimates: an exchange of local updates needs the changes of all
+                          // workers
+  acco::optimizer training{acco::diloco{.exchange = acco::own_slice{}}, acco::sgd{}, acco::host_storage<float>{}, world,
+                           std::size_t{1}};
+#endif
+#if defined(FEEDBACK_TWICE)  // expect: acco: exchanges of local updates always have error feedback
+  acco::optimizer training{acco::diloco{.exchange = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
+                           acco::host_storage<float>{}, world, std::size_t{1}};
+#endif
+#if defined(FEEDBACK_OF_A_SCHEDULE)  // expect: acco: with_error_feedback is for exchanges of local updates
+  acco::optimizer training{acco::delayed{.commit = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
+                           acco::host_storage<float>{}, world, std::size_t{1}};
+#endif
 #if defined(NO_INNER_SCHEDULE)  // expect: acco: the schedule lacks `round_plan plan(std::size_t round) const`
   struct no_schedule {};
   acco::optimizer training{acco::diloco<no_schedule>{}, acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};

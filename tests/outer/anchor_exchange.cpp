@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange's dynamics: closed forms on quadratics, the limits of stability on both sides, and settings that are the same as
 // others in every bit.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
 #include <acco/outer.hpp>
+
+#include "support/float_wire.hpp"
 
 namespace {
 
@@ -124,7 +128,101 @@ std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micr
   return found;
 }
 
+/// All anchors that gather_committed gives at the end of a round, where worker m wants apart * m, of curvatures between 0.05
+/// and 1.
+template <class Level>
+std::vector<std::vector<double>> anchors(int workers, Level const& level, double apart, int rounds) {
+  constexpr std::size_t count = 300;
+  std::vector<std::vector<double>> found;
+  acco::mock_backend::run(workers, [&](acco::mock_backend const& world) {
+    acco::optimizer training{level,
+                             acco::sgd{.learning_rate = 0.5},
+                             acco::host_storage<double>{},
+                             world,
+                             count,
+                             acco::options{.check_habits = acco::habit_checks::off}};
+    training.initialize(std::vector<double>(count, 3.0));
+    const unsigned steps = level.recurrence().steps;
+    std::vector<double> now(count);
+    for (unsigned t = 1; t <= static_cast<unsigned>(rounds) * steps; ++t) {
+      auto const at = training.parameters();
+      auto const g = training.gradients();
+      for (std::size_t i = 0; i < count; ++i) {
+        const double want = apart * world.rank() + std::sin(static_cast<double>(i) * (1 + world.rank() * (apart == 0 ? 0 : 1)));
+        g[i] += (0.3 + 0.7 * static_cast<double>(i) / count) * (at[i] - want);
+      }
+      (void)training.accumulated(1);
+      if (t % steps != 0) continue;
+      training.gather_committed(now);
+      if (world.rank() == 0) found.push_back(now);
+    }
+    training.finish();
+  });
+  return found;
+}
+double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
 }  // namespace
+
+TEST_CASE("in four bits every method comes to the same point as in full, where all workers want the same") {
+  constexpr acco::block_int4<> four;
+  const auto check = [](auto const& level) {
+    CAPTURE(std::string(level.name));
+    auto const found = anchors(3, level, 0, 160);
+    std::vector<double> point(found.back().size());
+    for (std::size_t i = 0; i < point.size(); ++i) point[i] = std::sin(static_cast<double>(i));
+    CHECK(largest_difference(found[3], point) > 1e-3);  // it takes its time
+    CHECK(largest_difference(found.back(), point) < 1e-6);
+  };
+  check(acco::local_sgd{.steps = 4, .exchange = four});
+  check(acco::fedavg{.steps = 4, .exchange = four});
+  check(acco::slowmo{.steps = 4, .learning_rate = 0.7, .exchange = four});
+  check(acco::diloco{.steps = 4, .momentum = 0.6, .exchange = four});
+  check(acco::delayed_diloco{.steps = 4, .exchange = four});
+  check(acco::delayed_diloco{.steps = 4, .delay = 2, .work = acco::meanwhile::keep, .exchange = four});
+  check(acco::eager_diloco{.steps = 4, .exchange = four});
+  check(acco::co2{.steps = 4, .learning_rate = 0.6, .exchange = four});
+  check(acco::overlap_local_sgd{.steps = 4, .exchange = four});
+}
+
+TEST_CASE("where workers want different things four bits stay near, and their mean over time is that of exact exchanges") {
+  const auto check = [](auto const& coarse, auto const& exact) {
+    CAPTURE(std::string(coarse.name));
+    constexpr int rounds = 600, settled = 200;
+    auto const found = anchors(3, coarse, 1, rounds), wanted = anchors(3, exact, 1, settled);
+    auto const& point = wanted.back();
+    CHECK(largest_difference(wanted[settled - 10], point) < 1e-4);
+    std::vector<double> mean(point.size(), 0.0);
+    double farthest = 0;
+    for (int r = settled; r < rounds; ++r) {
+      auto const& x = found[static_cast<std::size_t>(r)];
+      farthest = std::max(farthest, largest_difference(x, point));
+      for (std::size_t i = 0; i < x.size(); ++i) mean[i] += x[i] / (rounds - settled);
+    }
+    MESSAGE(std::string(coarse.name) << ": at most " << farthest << ", their mean " << largest_difference(mean, point));
+    CHECK(farthest < 0.3);
+    CHECK(farthest > 1e-3);
+    CHECK(largest_difference(mean, point) < 0.02);
+  };
+  check(acco::local_sgd{.steps = 4, .exchange = acco::block_int4{}}, acco::local_sgd{.steps = 4});
+  check(acco::delayed_diloco{.steps = 4, .exchange = acco::block_int4{}}, acco::delayed_diloco{.steps = 4});
+}
+
+TEST_CASE("a wire that loses nothing gives the exact form: in every bit for changes, within rounding for anchors") {
+  CHECK(trained(3, acco::diloco{.steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9) ==
+        trained(3, acco::diloco{.steps = 2}, 9));
+  CHECK(trained(2, acco::delayed_diloco{.steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9) ==
+        trained(2, acco::delayed_diloco{.steps = 2}, 9));
+  auto const found = trained(3, acco::eager_diloco{.steps = 2, .exchange = float_wire{}}, 9),
+             wanted = trained(3, acco::eager_diloco{.steps = 2}, 9);
+  REQUIRE(found.size() == wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    CHECK(static_cast<double>(found[i]) == doctest::Approx(static_cast<double>(wanted[i])).epsilon(1e-6));
+}
 
 TEST_CASE("without a delay a round is averaging, heavy ball, or Nesterov's, on what local steps remove") {
   check_polynomial(2, acco::local_sgd{.steps = 4}, [](double b) { return vector{1 - b}; });

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local updates against the recurrence: hundreds of settings, drawn, and named methods.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <span>
 #include <string>
@@ -60,11 +62,13 @@ acco::parameter_layout layout_of(setting const& c) {
   layout.add("rest", {c.size - c.frozen_from - c.frozen});
   return layout;
 }
+std::size_t bucket_elements(setting const& c) { return c.seed % 2 == 0 ? std::size_t{64} : std::size_t{0}; }
 bool is_frozen(setting const& c, std::size_t i) { return i >= c.frozen_from && i < c.frozen_from + c.frozen; }
 
-template <class Rule, class Inner>
-acco::local_updates<Inner, Rule> level_of(setting const& c, Inner inner, Rule rule) {
-  acco::local_updates<Inner, Rule> level{.inner = inner, .ranks_a_group = c.ranks_a_group, .steps = c.s.steps, .rule = rule};
+template <class Rule, class Inner, class Exchange = acco::full>
+acco::local_updates<Inner, Rule, Exchange> level_of(setting const& c, Inner inner, Rule rule, Exchange exchange = {}) {
+  acco::local_updates<Inner, Rule, Exchange> level{
+      .inner = inner, .ranks_a_group = c.ranks_a_group, .steps = c.s.steps, .rule = rule, .exchange = exchange};
   level.delay = c.s.delay;
   level.work = c.s.work == rc::form::eager     ? acco::meanwhile::eager
                : c.s.work == rc::form::restart ? acco::meanwhile::restart
@@ -96,7 +100,7 @@ path trained(setting const& c, Level const& level) {
                              acco::host_storage<double>{},
                              world,
                              layout_of(c),
-                             acco::options{.bucket_elements = c.seed % 2 == 0 ? std::size_t{64} : std::size_t{0}}};
+                             acco::options{.bucket_elements = bucket_elements(c)}};
     training.initialize(std::vector<double>(c.size, world.rank() == 0 ? 1.0 : 7.0));
     for (std::size_t t = 0; t < c.micro_batches; ++t) {
       auto const at = training.parameters();
@@ -209,19 +213,74 @@ setting draw(std::uint64_t seed) {
   return c;
 }
 
-template <class Inner>
-path trained_by(setting const& c, Inner inner) {
+template <class Inner, class Exchange = acco::full>
+path trained_by(setting const& c, Inner inner, Exchange exchange = {}) {
   switch (c.s.outer) {
-    case rc::rule::averaging: return trained(c, level_of(c, inner, acco::averaging{}));
+    case rc::rule::averaging: return trained(c, level_of(c, inner, acco::averaging{}, exchange));
     case rc::rule::clipped:
       return trained(
-          c, level_of(c, inner, acco::clipped_momentum{.learning_rate = c.s.rate, .momentum = c.s.momentum, .limit = c.s.limit}));
+          c, level_of(c, inner, acco::clipped_momentum{.learning_rate = c.s.rate, .momentum = c.s.momentum, .limit = c.s.limit},
+                      exchange));
     case rc::rule::heavy_ball:
     case rc::rule::nesterov: break;
   }
   return trained(
       c, level_of(c, inner,
-                  acco::sgd{.learning_rate = c.s.rate, .momentum = c.s.momentum, .nesterov = c.s.outer == rc::rule::nesterov}));
+                  acco::sgd{.learning_rate = c.s.rate, .momentum = c.s.momentum, .nesterov = c.s.outer == rc::rule::nesterov},
+                  exchange));
+}
+
+/// What is encoded by itself, as indices in the layout: ranks of the outer group own shares of the slice that they have in their
+/// workers. What is behind the last element is npos.
+constexpr std::size_t npos = ~std::size_t{0};
+using segments = std::vector<std::vector<std::size_t>>;
+segments segments_of(setting const& c) {
+  constexpr std::size_t usual = acco::host_storage<double>::usual_share;
+  std::vector<std::size_t> trainable;
+  for (std::size_t i = 0; i < c.size; ++i) {
+    if (!is_frozen(c, i)) trainable.push_back(i);
+  }
+  const auto partition = [](std::size_t size, std::size_t ranks, std::size_t bucket) {
+    return acco::partition(size, static_cast<int>(ranks), bucket == 0 ? usual * ranks : bucket);
+  };
+  const auto groups = static_cast<std::size_t>(c.ranks_a_group);
+  const acco::partition inner = partition(trainable.size(), groups, bucket_elements(c));
+  const acco::partition outer = partition(inner.slice_size(), c.s.workers, 0);
+  segments found;
+  for (int r = 0; r < c.ranks_a_group; ++r) {
+    std::vector<std::size_t> slice(outer.padded_size(), npos);
+    inner.for_positions(r, [&](std::size_t offset, std::size_t first, std::size_t count) {
+      for (std::size_t k = 0; k < count; ++k) slice[offset + k] = trainable[first + k];
+    });
+    for (std::size_t b = 0; b < outer.buckets(); ++b) {
+      for (std::size_t m = 0; m < c.s.workers; ++m) {
+        const auto begin = slice.begin() + static_cast<std::ptrdiff_t>(outer[b].begin + m * outer[b].share);
+        found.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(outer[b].share));
+      }
+    }
+  }
+  return found;
+}
+/// Each segment's numbers become what is decoded of them.
+template <class Encoding>
+std::function<void(rc::vector&)> code_of(Encoding e, segments const& all) {
+  return [e, all](rc::vector& values) {
+    for (auto const& segment : all) {
+      for (std::size_t at = 0; at < segment.size(); at += Encoding::block_size) {
+        float block[Encoding::block_size] = {};
+        const std::size_t n = std::min(Encoding::block_size, segment.size() - at);
+        for (std::size_t k = 0; k < n; ++k) {
+          if (segment[at + k] != npos) block[k] = static_cast<float>(values[segment[at + k]]);
+        }
+        std::byte bytes[Encoding::block_bytes];
+        e.encode(block, bytes);
+        e.decode(bytes, block);
+        for (std::size_t k = 0; k < n; ++k) {
+          if (segment[at + k] != npos) values[segment[at + k]] = static_cast<double>(block[k]);
+        }
+      }
+    }
+  };
 }
 
 }  // namespace
@@ -245,5 +304,36 @@ TEST_CASE("hundreds of settings are the recurrence, on every rank after every mi
                : c.s.schedule == rc::inner::two_phase ? trained_by(c, halves)
                                                       : trained_by(c, acco::synchronous{}),
                expected(c));
+  }
+}
+
+TEST_CASE("settings with encoded exchanges are the recurrence with the encoder in its loop") {
+  const acco::coded unlike{.gradients = acco::block_int8<128>{}, .parameters = acco::block_int4<128>{}};
+  const acco::coded<acco::full, acco::block_int4<128>> anchors;
+  const std::uint64_t settings = thorough() ? 240 : 45;
+  for (std::uint64_t seed = 1; seed <= settings; ++seed) {
+    setting c = draw(1000 + seed);
+    c.s.schedule = rc::inner::synchronous;
+    const segments cut = segments_of(c);
+    CAPTURE(seed);
+    CAPTURE(c.s.workers);
+    CAPTURE(c.ranks_a_group);
+    CAPTURE(static_cast<int>(c.s.work));
+    CAPTURE(static_cast<int>(c.s.outer));
+    CAPTURE(c.s.steps);
+    CAPTURE(c.s.delay);
+    c.s.code_anchor = code_of(acco::block_int4<128>{}, cut);
+    const acco::synchronous<> inner;
+    switch (seed % 3) {
+      case 0:
+        c.s.code_change = code_of(acco::block_int4<128>{}, cut);
+        check_same(trained_by(c, inner, acco::block_int4<128>{}), expected(c));
+        break;
+      case 1:
+        c.s.code_change = code_of(acco::block_int8<128>{}, cut);
+        check_same(trained_by(c, inner, unlike), expected(c));
+        break;
+      default: check_same(trained_by(c, inner, anchors), expected(c));
+    }
   }
 }

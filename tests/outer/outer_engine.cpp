@@ -140,6 +140,37 @@ TEST_CASE("a worker that finishes earlier takes part without weight until all do
   }
 }
 
+TEST_CASE("set_parameters drops what encodings have lost; finish does not") {
+  for (const bool set : {false, true}) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      const auto run = [&](acco::any_optimizer<float>& training, double slope) {
+        for (int step = 0; step < 2; ++step) {
+          for (std::size_t i = 0; i < count; ++i) training.gradients()[i] += static_cast<float>(slope * static_cast<double>(i));
+          (void)training.accumulated(1);
+        }
+        training.finish();
+        return std::vector<float>(training.parameters().begin(), training.parameters().end());
+      };
+      const acco::local_sgd level{.steps = 2, .exchange = acco::coded<acco::block_int4<>, acco::full>{}};
+      auto used = made(level, world), fresh = made(level, world);
+      used.initialize(std::vector<float>(count, 1.0F));
+      fresh.initialize(std::vector<float>(count, 0.0F));
+      run(used, 0.7);
+      if (set) {
+        used.set_parameters(std::vector<float>(count, 0.0F));
+        CHECK(run(used, 1) == run(fresh, 1));
+      } else {
+        const auto coarse = run(used, 0);  // nothing but what was lost before: the second exchange sends it
+        for (std::size_t i = 0; i < count; ++i) {
+          const float whole = 1.0F - 0.2F * 0.7F * static_cast<float>(i);
+          CHECK(std::abs(coarse[i] - whole) <= 0.2F * 0.7F * count / 13.8F / 13.0F);
+        }
+        run(fresh, 0);
+      }
+    });
+  }
+}
+
 TEST_CASE("set_parameters, adopted arrays and masters reach every worker from rank 0, frozen ones too") {
   acco::threads_backend::run(4, [](acco::threads_backend const& world) {
     acco::parameter_layout layout;
@@ -226,6 +257,12 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
     near(memory_of(acco::local_sgd{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (2 + 2 * 0.5));
     near(memory_of(acco::delayed_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (3 + 3 * 0.5));
     near(memory_of(acco::eager_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (4 + 3 * 0.5));
+    // encoded: what leaves, what arrives, and what changes have lost
+    constexpr std::size_t encoded = acco::encoded_size<acco::block_int4<>>(large / 2);
+    near(memory_of(acco::diloco{.ranks_a_group = 2, .exchange = acco::block_int4{}}).outer,
+         static_cast<double>(slice) * (3 + 3 * 0.5) + 2 * encoded);
+    near(memory_of(acco::diloco{.ranks_a_group = 2, .exchange = acco::coded<acco::full, acco::block_int4<>>{}}).outer,
+         static_cast<double>(slice) * (2 + 3 * 0.5) + encoded);
     CHECK(memory_of(acco::synchronous{}).outer == 0);
 
     acco::optimizer training{acco::diloco{.ranks_a_group = 2, .steps = 2}, acco::adamw{}, acco::host_storage<float>{}, world,
@@ -245,11 +282,53 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
   });
 }
 
+TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, both ways together") {
+  constexpr std::size_t large = 256 * 60;  // whole blocks, and whole shares, of two and of three ranks
+  constexpr unsigned steps = 4;
+  const auto sent_by = [](auto const& level, int workers) {
+    std::vector<double> sent;
+    acco::threads_backend::run(workers, [&](acco::threads_backend const& world) {
+      acco::optimizer training{level, acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world, large};
+      training.initialize(std::vector<float>(large, 1.0F));
+      for (unsigned step = 0; step < 3 * steps; ++step) {
+        micro_batch(training, world.rank());
+        auto const report = training.accumulated(1);
+        if (report && report->outer && world.rank() == 1) {
+          sent.push_back(static_cast<double>(report->outer->bytes_sent));
+          CHECK(report->bytes_sent >= report->outer->bytes_sent);
+        }
+      }
+      training.finish();
+    });
+    return sent;
+  };
+  for (const int workers : {2, 3}) {
+    const double others = workers - 1.0, share = static_cast<double>(large) / workers;
+    const auto check = [&](std::vector<double> const& sent, std::size_t exchanges, double wanted) {
+      REQUIRE(sent.size() == exchanges);
+      for (const double bytes : sent) {
+        CHECK(bytes >= wanted);
+        CHECK(bytes <= wanted + 400 * others);  // sums
+      }
+    };
+    constexpr double four = 0.5 + 4.0 / 256, eight = 1 + 4.0 / 256;
+    check(sent_by(acco::diloco{.steps = steps, .exchange = acco::block_int4{}}, workers), 3, others * share * 2 * four);
+    check(sent_by(acco::delayed_diloco{.steps = steps, .exchange = acco::block_int4{}}, workers), 2, others * share * 2 * four);
+    check(sent_by(acco::local_sgd{.steps = steps,
+                                  .exchange = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}},
+                  workers),
+          3, others * share * (eight + four));
+    check(sent_by(acco::local_sgd{.steps = steps, .exchange = acco::coded<acco::full, acco::block_int4<>>{}}, workers), 3,
+          others * share * (4 + four));
+    check(sent_by(acco::local_sgd{.steps = steps}, workers), 3, others * share * 8);
+  }
+}
+
 TEST_CASE("nothing is allocated once it runs") {
   for (const int kind : {0, 1, 2}) {
     std::barrier everybody(2);
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-      acco::local_updates<acco::two_phase<>, acco::averaging> level{.steps = 2};
+      acco::local_updates<acco::two_phase<>, acco::averaging, acco::block_int4<>> level{.steps = 2};
       if (kind == 1) level.delay = 1;
       if (kind == 2) {
         level.delay = acco::whole_round;
@@ -318,6 +397,14 @@ TEST_CASE("what local updates do not have is refused in words") {
 }
 
 TEST_CASE("workers that were constructed differently are told so") {
+  CHECK_THROWS_AS(acco::threads_backend::run(2,
+                                             [](acco::threads_backend const& world) {
+                                               auto training = world.rank() == 0
+                                                                   ? made(acco::diloco{.exchange = acco::block_int4{}}, world)
+                                                                   : made(acco::diloco{.exchange = acco::block_int8{}}, world);
+                                               training.initialize(std::vector<float>(count, 1.0F));
+                                             }),
+                  acco::mismatch_error);
   CHECK_THROWS_AS(acco::threads_backend::run(3,
                                              [](acco::threads_backend const& world) {
                                                acco::diloco level{.steps = 3};

@@ -40,6 +40,8 @@ struct settings {
   bool by_samples = false, by_gap = false;
   inner schedule = inner::synchronous;
   double inner_rate = 0.1, inner_momentum = 0;
+  /// What becomes of a worker's change, and of the anchor's, on the wire; none: they travel in full.
+  std::function<void(vector&)> code_change, code_anchor;
 };
 
 /// What a worker computes in its micro-batch t at these parameters: the mean gradient, and its samples.
@@ -52,6 +54,7 @@ class training {
     std::optional<std::pair<vector, double>> pending;  // a late gradient; the first half of a step
     std::optional<std::pair<vector, double>> second;   // the second half: then a commit is under way
     vector start, sent, before;  // eager: where its round began; what it has sent; keep: its parameters then
+    vector lost;                 // of its changes, by their code
     std::size_t t = 0;
     unsigned since = 0;
     bool predicts = false;
@@ -60,11 +63,12 @@ class training {
   };
 
   training(settings s, vector const& initial, gradient_of gradient)
-      : s_(std::move(s)), gradient_(std::move(gradient)), x_(initial), velocity_(initial.size(), 0.0) {
+      : s_(std::move(s)), gradient_(std::move(gradient)), x_(initial), held_(initial), velocity_(initial.size(), 0.0) {
     workers_.resize(s_.workers);
     for (worker& m : workers_) {
       m.w = m.shown = m.start = initial;
       m.velocity.assign(initial.size(), 0.0);
+      m.lost.assign(initial.size(), 0.0);
     }
   }
 
@@ -110,16 +114,25 @@ class training {
       for (worker& me : workers_) me.since = 0;
     }
     if (under_way_) land();
+    held_ = x_;
     for (worker& me : workers_) me.w = me.shown = me.start = x_;
   }
 
   [[nodiscard]] vector const& anchor() const { return x_; }
+  [[nodiscard]] vector const& held() const { return held_; }  // the workers' copy of it
   [[nodiscard]] worker const& of(std::size_t m) const { return workers_[m]; }
   [[nodiscard]] vector const& momentum() const { return velocity_; }
   [[nodiscard]] double samples() const { return samples_; }
 
  private:
   [[nodiscard]] bool whole() const { return s_.delay == s_.steps; }
+  /// What changes are measured against. Where the mean of parameters travels, that is the new anchor, whatever copy of the old
+  /// one is held.
+  [[nodiscard]] vector const& reference() const {
+    const bool mean =
+        s_.outer == rule::averaging && !s_.code_change && s_.work != form::eager && !(s_.work == form::restart && whole());
+    return mean ? x_ : held_;
+  }
   static std::pair<vector, double> whole_step(worker const& me) {
     auto const& [a, of_a] = *me.pending;
     auto const& [b, of_b] = *me.second;
@@ -156,25 +169,25 @@ class training {
   void exchange() {
     switch (s_.work) {
       case form::blocking:
-        send([&](worker const& me) { return minus(x_, me.w); });
+        send([&](worker const& me) { return minus(reference(), me.w); });
         land();
         mix();
         break;
       case form::keep:
         if (under_way_) arrive();
-        send([&](worker const& me) { return minus(x_, me.w); });
+        send([&](worker const& me) { return minus(reference(), me.w); });
         for (worker& me : workers_) me.before = me.w;
         break;
       case form::restart: {
         if (!whole()) {
-          send([&](worker const& me) { return minus(x_, me.w); });
+          send([&](worker const& me) { return minus(reference(), me.w); });
           break;
         }
         std::vector<vector> changes;
-        for (worker const& me : workers_) changes.push_back(minus(x_, me.w));
-        const vector before = x_;
+        for (worker const& me : workers_) changes.push_back(minus(reference(), me.w));
+        const vector before = held_;
         if (under_way_) land();
-        moved_ = norm(minus(x_, before));
+        moved_ = norm(minus(held_, before));
         std::size_t m = 0;
         send([&](worker const&) { return changes[m++]; });
         mix();
@@ -185,14 +198,14 @@ class training {
         if (under_way_) land();
         send([&](worker const& me) { return me.sent; });
         for (worker& me : workers_) {
-          for (std::size_t i = 0; i < me.w.size(); ++i) me.w[i] = x_[i] - s_.rate / static_cast<double>(s_.workers) * me.sent[i];
+          for (std::size_t i = 0; i < me.w.size(); ++i)
+            me.w[i] = held_[i] - s_.rate / static_cast<double>(s_.workers) * me.sent[i];
           me.start = me.w;
         }
         break;
       case form::pull:
         if (under_way_) land();
-        send([&](worker const& me) { return minus(x_, me.w); });
-        pulled_ = x_;
+        send([&](worker const& me) { return minus(reference(), me.w); });
         mix();
         break;
     }
@@ -204,8 +217,14 @@ class training {
     double total = 0;
     for (worker& me : workers_) {
       const double weight = s_.by_samples ? me.samples : 1;
-      const vector d = change(me);
-      for (std::size_t i = 0; i < d.size(); ++i) mean_[i] += weight * d[i];
+      vector d = change(me);
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = weight * d[i] + me.lost[i];
+      if (s_.code_change) {
+        me.lost = d;
+        s_.code_change(d);
+        for (std::size_t i = 0; i < d.size(); ++i) me.lost[i] -= d[i];
+      }
+      for (std::size_t i = 0; i < d.size(); ++i) mean_[i] += d[i];
       total += weight;
       arriving_ += me.samples;
       me.samples = 0;
@@ -237,23 +256,30 @@ class training {
           break;
       }
     }
+    if (s_.code_anchor) {
+      vector step = minus(x_, held_);
+      s_.code_anchor(step);
+      for (std::size_t i = 0; i < step.size(); ++i) held_[i] += step[i];
+    } else {
+      held_ = x_;
+    }
   }
   void arrive() {
     land();
     if (s_.work != form::keep) return mix();
     for (worker& me : workers_) {
-      for (std::size_t i = 0; i < me.w.size(); ++i) me.w[i] = x_[i] + (me.w[i] - me.before[i]);
+      for (std::size_t i = 0; i < me.w.size(); ++i) me.w[i] = held_[i] + (me.w[i] - me.before[i]);
     }
   }
   void mix() {
     for (worker& me : workers_) {
-      for (std::size_t i = 0; i < me.w.size(); ++i) me.w[i] = s_.keep_local * me.w[i] + (1 - s_.keep_local) * x_[i];
+      for (std::size_t i = 0; i < me.w.size(); ++i) me.w[i] = s_.keep_local * me.w[i] + (1 - s_.keep_local) * held_[i];
     }
   }
 
   settings s_;
   gradient_of gradient_;
-  vector x_, velocity_, mean_, pulled_;
+  vector x_, held_, velocity_, mean_;
   std::vector<worker> workers_;
   bool under_way_ = false;
   unsigned told_ = 0;

@@ -46,6 +46,16 @@ concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
 template <class Wire>
 concept gradient_wire = full_or_encoding<Wire> || std::same_as<Wire, own_slice>;
 
+/// The sender keeps what this encoding loses of its gradients, and adds it to what it sends next: error feedback (Karimireddy et
+/// al., arXiv 1901.09847, Algorithm 2). Local updates exchange changes in this way (outer/exchange_settings.hpp); no schedule
+/// takes it.
+template <encoding Encoding>
+struct with_error_feedback : Encoding {
+  static constexpr bool feeds_back = true;
+};
+template <class Wire>
+concept feeds_back = requires { requires Wire::feeds_back; };
+
 /// Bytes of `count` numbers.
 template <encoding Encoding>
 [[nodiscard]] constexpr std::size_t encoded_size(std::size_t count) noexcept {

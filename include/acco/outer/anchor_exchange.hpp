@@ -34,12 +34,14 @@ class anchor_exchange final : private between_rounds {
   using storage = host_storage<Master, Master, Master>;
   using engine = round_engine<Rule, storage, group_backend<Backend>>;
 
-  anchor_exchange(exchange_settings const& settings, Rule rule, storage memory, group_backend<Backend> group, std::size_t slice,
-                  options chosen)
+  template <class Exchange>
+  anchor_exchange(exchange_settings const& settings, Exchange const& exchange, Rule rule, storage memory,
+                  group_backend<Backend> group, std::size_t slice, options chosen)
       : settings_(settings),
         slice_(slice),
         storage_(memory),
-        engine_(schedule(settings), std::move(rule), memory, std::move(group), parameter_layout(slice), std::move(chosen)) {
+        engine_(schedule(settings, exchange_wire(exchange)), std::move(rule), memory, std::move(group), parameter_layout(slice),
+                std::move(chosen)) {
     engine_.watch(this);
   }
 
@@ -93,7 +95,9 @@ class anchor_exchange final : private between_rounds {
       send(w, weight, samples);
       return false;
     }
-    add(w, weight);  // against the anchor of their start, before the next one lands
+    if (settings_.work == meanwhile::pull)
+      engine_.land_now();  // the mean will be that of w, whichever anchor changes are against
+    add(w, weight);        // restart: against the anchor of their start, before the next one lands
     if (settings_.by_gap) keep(anchor());
     turn(weight, samples);
     return mix(w);
@@ -123,7 +127,7 @@ class anchor_exchange final : private between_rounds {
     keep(w);
   }
 
-  /// On this rank, as it landed last.
+  /// On this rank, as it landed last: what all workers hold, which is the masters of `level()` only where it travels in full.
   [[nodiscard]] std::span<Master const> anchor() const noexcept { return engine_.parameters(); }
   [[nodiscard]] engine& level() noexcept { return engine_; }
   [[nodiscard]] engine const& level() const noexcept { return engine_; }
@@ -135,9 +139,10 @@ class anchor_exchange final : private between_rounds {
 
  private:
   using works = typename engine::works_type;
-  static std::unique_ptr<schedule_in_use<works>> schedule(exchange_settings const& settings) {
-    if (settings.blocks()) return std::make_unique<schedule_of<synchronous<>, works>>(synchronous<>{});
-    return std::make_unique<schedule_of<delayed<>, works>>(delayed<>{});
+  template <class Wire>
+  static std::unique_ptr<schedule_in_use<works>> schedule(exchange_settings const& settings, Wire const& wire) {
+    if (settings.blocks()) return std::make_unique<schedule_of<synchronous<Wire>, works>>(synchronous<Wire>{.commit = wire});
+    return std::make_unique<schedule_of<delayed<fixed_pace, Wire>, works>>(delayed<fixed_pace, Wire>{.commit = wire});
   }
   [[nodiscard]] std::size_t copy_bytes() const noexcept { return settings_.keeps_copy() ? slice_ * sizeof(Master) : 0; }
   [[nodiscard]] std::span<Master> copy() noexcept { return {own_.template as<Master>(), slice_}; }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
+#include "acco/encoding/encoding.hpp"
 #include "acco/error.hpp"
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"
@@ -26,6 +28,24 @@ enum class worker_weights {
   samples  ///< by the samples that it was made of (FedAvg, arXiv 1602.05629, Algorithm 1)
 };
 
+/// How an exchange travels: encoded changes with error feedback, so that what is lost of one is in the next; the anchor, encoded
+/// or not, as `coded` says.
+template <wire Exchange>
+[[nodiscard]] constexpr auto exchange_wire(Exchange const& exchange) noexcept {
+  const auto of = as_coded(exchange);
+  using changes = typename decltype(as_coded(exchange))::gradient_encoding;
+  using anchor = typename decltype(as_coded(exchange))::parameter_encoding;
+  static_assert(!std::is_same_v<changes, own_slice>,
+                "acco: own_slice is for estimates: an exchange of local updates needs the changes of all workers");
+  static_assert(!feeds_back<changes>,
+                "acco: exchanges of local updates always have error feedback: give `exchange` the encoding alone");
+  if constexpr (encoding<changes>) {
+    return coded<with_error_feedback<changes>, anchor>{{of.gradients}, of.parameters, of.exact_every};
+  } else {
+    return of;
+  }
+}
+
 /// As `local_updates::delay`: an exchange is under way during a whole round of local steps.
 inline constexpr unsigned whole_round = std::numeric_limits<unsigned>::max();
 
@@ -36,15 +56,17 @@ struct exchange_settings {
   double keep_local = 0;
   worker_weights weights = worker_weights::equal;
   bool by_gap = false;
-  bool averages = false;  ///< the rule is `averaging`
-  bool rated = false;     ///< the rule has a `learning_rate`: `rate`
+  bool averages = false;       ///< the rule is `averaging`
+  bool codes_changes = false;  ///< changes travel encoded
+  bool rated = false;          ///< the rule has a `learning_rate`: `rate`
   double rate = 1;
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
-  /// Whether workers send parameters; otherwise their change against the anchor.
+  /// Whether workers send parameters; otherwise their change against the anchor, as changes that are encoded always are: the
+  /// smaller a number, the less its code loses.
   [[nodiscard]] constexpr bool sends_parameters() const noexcept {
-    return averages &&
+    return averages && !codes_changes &&
            (blocks() || work == meanwhile::keep || work == meanwhile::pull || (work == meanwhile::restart && delay < steps));
   }
   /// Whether a copy of the slice is kept from one exchange to the next.

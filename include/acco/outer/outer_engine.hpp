@@ -50,9 +50,9 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   using inner_engine = round_engine<Rule, Storage, group_backend<Backend>>;
   using exchange_type = anchor_exchange<OuterRule, master_type, Backend>;
 
-  template <class Inner>
-  outer_engine(exchange_settings const& settings, OuterRule outer_rule, Inner inner, Rule rule, Storage storage, Backend backend,
-               parameter_layout layout, options chosen)
+  template <class Exchange, class Inner>
+  outer_engine(exchange_settings const& settings, Exchange const& exchange, OuterRule outer_rule, Inner inner, Rule rule,
+               Storage storage, Backend backend, parameter_layout layout, options chosen)
       : settings_(cut(settings, backend)),
         chosen_(checked(std::move(chosen), backend.rank())),
         world_(std::make_shared<Backend>(std::move(backend))),
@@ -61,7 +61,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
         inner_(std::make_unique<schedule_of<Inner, typename inner_engine::works_type>>(std::move(inner)), std::move(rule),
                storage, group_backend<Backend>(world_, names_.inner, chosen_.deadline), std::move(layout),
                of_inner(chosen_, settings_.workers)),
-        exchange_(settings_, told(std::move(outer_rule), settings_), {.memory = storage.memory},
+        exchange_(settings_, exchange, told(std::move(outer_rule), settings_), {.memory = storage.memory},
                   group_backend<Backend>(world_, names_.outer, chosen_.deadline), inner_.shares().slice_size(),
                   of_outer(chosen_)) {
     queue_.deadline = chosen_.deadline;

@@ -162,6 +162,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), "set_parameters"};
     take_back_memory();
     take_from_rank_0(values);
+    works_.forget_lost();
     showing_masters_ = showing_committed_ = true;
   }
   [[nodiscard]] bool at_rest() const noexcept override { return quiet_ && !in_flight_ && micro_batches_ == 0; }

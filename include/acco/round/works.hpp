@@ -108,10 +108,12 @@ class round_works {
   void add_wire(coded<Gradients, Parameters> const& wire) noexcept {
     encoded_.add(wire);
     if constexpr (std::is_same_v<Gradients, own_slice>) takes_own_ = true;
+    if constexpr (feeds_back<Gradients>) keeps_lost_ = true;
   }
   void count(memory_table& table) const noexcept {
     state_.count(table);
     encoded_.count(table);
+    table.encoded += Storage::allocation_size(lost_bytes(), stagger::encoded + 1);
     table.reduced = Storage::allocation_size(reduced_bytes(), stagger::reduced) +
                     Storage::allocation_size(received_bytes(), stagger::reduced + 1);
     if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
@@ -124,10 +126,17 @@ class round_works {
     encoded_.allocate(storage_, queue_);
     reduced_ = storage_.allocate(reduced_bytes(), stagger::reduced);
     received_ = storage_.allocate(received_bytes(), stagger::reduced + 1);
+    lost_ = storage_.allocate(lost_bytes(), stagger::encoded + 1);
+    forget_lost();
     numbers_ = {storage_, 1};
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
     digests_.allocate(storage_, layout_, state_, shares_, backend_.rank());
     Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
+  }
+
+  /// What encodings have lost of this rank's gradients is not sent any more.
+  void forget_lost() {
+    if (keeps_lost_) Storage::clear(queue_, lost_.template as<gradient_type>(), shares_.padded_size());
   }
 
   // A round: carry, encode_kept where the accumulator keeps, begin, enqueue, end; when the queue is idle, the results; then
@@ -365,6 +374,9 @@ class round_works {
       return make_queue<queue_type>(backend);
     }
   }
+  [[nodiscard]] std::size_t lost_bytes() const noexcept {
+    return keeps_lost_ ? shares_.padded_size() * sizeof(gradient_type) : 0;
+  }
   [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
   /// A backend that cannot add to its destination needs a second slice when gradients are kept.
   [[nodiscard]] std::size_t received_bytes() const noexcept {
@@ -438,8 +450,13 @@ class round_works {
       queue_.on(lane::update);
       queue_.after(weighed_at_);
       for_buckets([&](std::size_t k, bucket const& b) {
-        Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, encoded_.template leaving<Encoding>(b).data(),
-                        {&n->found, &n->first});
+        std::byte* const leaving = encoded_.template leaving<Encoding>(b).data();
+        if constexpr (feeds_back<Encoding>) {
+          Storage::encode_with_lost(queue_, e, carried(b), lost_.template as<gradient_type>() + b.begin, b.begin, ranks(),
+                                    b.share, leaving, {&n->found, &n->first});
+        } else {
+          Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first});
+        }
         encoded_at_[k] = queue_.mark();
       });
     }
@@ -575,12 +592,13 @@ class round_works {
   accumulator_type const& accumulator_;
   partition shares_;
   bool keeps_reduced_;
-  bool takes_own_ = false;  // some round takes this rank's own gradients for all ranks'
+  bool takes_own_ = false;   // some round takes this rank's own gradients for all ranks'
+  bool keeps_lost_ = false;  // some round feeds back what it loses
   encoded_buffers<Storage> encoded_;
   round_norms<Storage> norms_;
   state_type state_;
   round_digests<Storage> digests_;
-  typename Storage::buffer reduced_, received_;
+  typename Storage::buffer reduced_, received_, lost_;  // `lost_`: by position, what encodings have lost of this rank's gradients
   typename Storage::template numbers<round_numbers> numbers_;
 
   // Of the round in flight.

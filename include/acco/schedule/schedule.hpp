@@ -220,6 +220,10 @@ concept has_constant_plan = requires { typename std::bool_constant<(Schedule{}.p
 template <class Schedule>
 consteval bool check_schedule() {
   static_assert(has_plan<Schedule>, "acco: the schedule lacks `round_plan plan(std::size_t round) const`");
+  static_assert(!feeds_back<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> &&
+                    !feeds_back<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>,
+                "acco: with_error_feedback is for exchanges of local updates, which give it themselves: give a schedule the "
+                "encoding alone");
   static_assert(
       has_pace<Schedule>,
       "acco: the schedule lacks a data member `pace` with `minimum(step_part)` and `maximum(step_part)` returning unsigned");

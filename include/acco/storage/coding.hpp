@@ -50,6 +50,26 @@ void encode_values(Encoding const& e, T const* from, std::size_t index, std::siz
   });
 }
 
+/// Encodes from[i] + lost[i]; lost[i] becomes what the decoded number lacks of that.
+template <encoding Encoding, class T>
+void encode_with_lost(Encoding const& e, T const* from, T* lost, std::size_t index, std::size_t count, std::byte* to,
+                      refused const& bad) {
+  using numbers = pack<elementwise::wider<T, T>>;
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float sum[block], decoded[block];
+  for (std::size_t i = 0; i < count; i += block, to += Encoding::block_bytes) {
+    const std::size_t n = std::min(block, count - i);
+    elementwise::add(from + i, lost + i, n);
+    elementwise::convert(static_cast<T const*>(lost + i), sum, n);
+    encode(e, index + i, n, to, bad, [&](std::size_t, std::size_t, float*) { return static_cast<float const*>(sum); });
+    e.decode(to, decoded);
+    elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
+      elementwise::store(elementwise::load<numbers>(lost + i + k, lanes) - elementwise::load<numbers>(decoded + k, lanes),
+                         lost + i + k, lanes);
+    });
+  }
+}
+
 /// Encodes values[i] - reference[index + i].
 template <encoding Encoding, class T>
 void encode_difference(Encoding const& e, T const* values, trainable_view<T> reference, std::size_t index, std::size_t count,

@@ -255,6 +255,17 @@ struct host_storage {
                      std::size_t count, std::byte* to, coding::refused bad) {
     queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad); });
   }
+  /// As `encode`, with what was lost of these slices before added, and what is lost now left in `lost`.
+  template <encoding Encoding, class T>
+  static void encode_with_lost(host_queue& queue, Encoding const& e, T const* from, T* lost, std::size_t index,
+                               std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+    queue.enqueue([=] {
+      for (std::size_t k = 0; k < slices; ++k) {
+        coding::encode_with_lost(e, from + k * count, lost + k * count, index + k * count, count,
+                                 to + k * encoded_size<Encoding>(count), bad);
+      }
+    });
+  }
   /// Enqueues: encodes values[i] - (element index + i of the reference).
   template <encoding Encoding>
   static void encode_difference(host_queue& queue, Encoding const& e, Parameter const* values,
