@@ -187,6 +187,7 @@ TEST_CASE("in four bits every method comes to the same point as in full, where a
   check(acco::eager_diloco{.steps = 4, .exchange = four});
   check(acco::co2{.steps = 4, .learning_rate = 0.6, .exchange = four});
   check(acco::overlap_local_sgd{.steps = 4, .exchange = four});
+  check(acco::streaming_diloco{.steps = 4, .fragments = 2, .momentum = 0.6, .exchange = four});
 }
 
 TEST_CASE("where workers want different things four bits stay near, and their mean over time is that of exact exchanges") {
@@ -222,6 +223,106 @@ TEST_CASE("a wire that loses nothing gives the exact form: in every bit for chan
   REQUIRE(found.size() == wanted.size());
   for (std::size_t i = 0; i < found.size(); ++i)
     CHECK(static_cast<double>(found[i]) == doctest::Approx(static_cast<double>(wanted[i])).epsilon(1e-6));
+}
+
+namespace {
+
+/// As `trained`, all parameters of rank 0, where the first `still` micro-batches have no gradient and are not told of.
+template <class Level>
+std::vector<std::vector<float>> after(int ranks, Level const& level, std::size_t count, unsigned still, unsigned micro_batches) {
+  std::vector<std::vector<float>> found;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+    acco::optimizer training{level,
+                             acco::sgd{.learning_rate = 0.1},
+                             acco::host_storage<float>{},
+                             world,
+                             count,
+                             acco::options{.check_habits = acco::habit_checks::off}};
+    training.initialize(std::vector<float>(count, 1.0F));
+    const auto keep = [&] {
+      if (world.rank() == 0) found.emplace_back(training.parameters().begin(), training.parameters().end());
+    };
+    for (unsigned t = 0; t < still + micro_batches; ++t) {
+      auto const at = training.parameters();
+      auto const g = training.gradients();
+      for (std::size_t i = 0; t >= still && i < count; ++i)
+        g[i] += at[i] - std::sin(static_cast<float>(i * (t - still + 1))) - static_cast<float>(world.rank());
+      (void)training.accumulated(1);
+      if (t >= still) keep();
+    }
+    training.finish();
+    keep();
+  });
+  return found;
+}
+/// Every fragment is what it is where the whole is one fragment that has stood still for the steps by which it is late.
+template <class Level>
+void check_fragments(int ranks, Level whole, unsigned fragments, std::size_t count) {
+  const unsigned steps = whole.steps, micro_batches = 3 * steps + steps / 2;
+  Level cut = whole;
+  cut.fragments = fragments;
+  auto const found = after(ranks, cut, count, 0, micro_batches);
+  const acco::partition shares(count, whole.ranks_a_group,
+                               acco::host_storage<float>::usual_share * static_cast<std::size_t>(whole.ranks_a_group));
+  CAPTURE(count);
+  CAPTURE(fragments);
+  CAPTURE(steps);
+  CAPTURE(whole.delay);
+  std::size_t compared = 0;
+  for (unsigned p = 0; p < fragments; ++p) {
+    auto const wanted = after(ranks, whole, count, steps - (p + 1) * steps / fragments, micro_batches);
+    REQUIRE(wanted.size() == found.size());
+    const std::size_t begin = shares.slice_size() * p / fragments, end = shares.slice_size() * (p + 1) / fragments;
+    for (int r = 0; r < whole.ranks_a_group; ++r) {
+      shares.for_positions(r, [&](std::size_t offset, std::size_t first, std::size_t n) {
+        for (std::size_t k = 0; k < n; ++k) {
+          if (offset + k < begin || offset + k >= end || first + k >= count) continue;
+          ++compared;
+          for (std::size_t t = 0; t < found.size(); ++t) {
+            CAPTURE(t);
+            CAPTURE(first + k);
+            REQUIRE(found[t][first + k] == wanted[t][first + k]);
+          }
+        }
+      });
+    }
+  }
+  CHECK(compared == count);
+}
+
+}  // namespace
+
+TEST_CASE("fragments are as many trainings of their own, in every bit, whatever becomes of the steps meanwhile") {
+  using acco::meanwhile;
+  using acco::whole_round;
+  using nesterov = acco::local_updates<acco::synchronous<>, acco::sgd>;
+  using mean = acco::local_updates<acco::synchronous<>, acco::averaging>;
+  const acco::sgd rule{.learning_rate = 0.6, .momentum = 0.4, .nesterov = true};
+  check_fragments(2, nesterov{.steps = 6, .rule = rule}, 3, 192);
+  check_fragments(3, nesterov{.steps = 6, .rule = rule, .delay = 1, .work = meanwhile::restart, .keep_local = 0.5}, 3, 70);
+  check_fragments(2, nesterov{.steps = 6, .rule = rule, .delay = 2, .work = meanwhile::restart}, 3, 300);
+  check_fragments(4, nesterov{.ranks_a_group = 2, .steps = 4, .rule = rule, .delay = 3, .work = meanwhile::keep}, 2, 500);
+  check_fragments(2, nesterov{.steps = 4, .rule = rule, .delay = whole_round, .work = meanwhile::restart}, 4, 70);
+  check_fragments(2, nesterov{.steps = 4, .rule = rule, .delay = whole_round, .work = meanwhile::eager}, 2, 70);
+  check_fragments(3, mean{.steps = 4, .delay = whole_round, .work = meanwhile::pull, .keep_local = 0.3}, 4, 130);
+  check_fragments(3, mean{.steps = 2}, 2, 130);
+  check_fragments(2, mean{.steps = 4, .delay = whole_round}, 4, 130);
+  check_fragments(4,
+                  acco::local_updates<acco::synchronous<>, acco::sgd, float_wire>{
+                      .ranks_a_group = 2, .steps = 4, .rule = rule, .delay = 1, .exchange = {}},
+                  2, 500);
+}
+
+TEST_CASE("one fragment of streaming_diloco is diloco with a short delay") {
+  const acco::local_updates<acco::synchronous<>, acco::sgd> diloco{
+      .steps = 4,
+      .rule = {.learning_rate = 0.4, .momentum = 0.9, .nesterov = true},
+      .delay = 1,
+      .work = acco::meanwhile::restart,
+      .keep_local = 0.5};
+  CHECK(trained(2, acco::streaming_diloco{.steps = 4, .fragments = 1}, 11) == trained(2, diloco, 11));
+  CHECK(trained(2, acco::streaming_diloco{.steps = 4, .fragments = 1, .delay = 0, .keep_local = 0, .learning_rate = 0.7}, 11) ==
+        trained(2, acco::diloco{.steps = 4}, 11));
 }
 
 TEST_CASE("without a delay a round is averaging, heavy ball, or Nesterov's, on what local steps remove") {

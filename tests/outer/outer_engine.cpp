@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a trainer sees of local updates: counts, reports, memory, bytes, gathering, finishing at different times, what is refused,
 // and who is named when a rank goes.
+#include <algorithm>
 #include <barrier>
 #include <cmath>
 #include <cstddef>
@@ -282,6 +283,121 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
   });
 }
 
+TEST_CASE("fragments take turns: a burst is one of them, a round sends as much as ever; steps and samples are what all hold") {
+  constexpr std::size_t large = 64 * 4 * 30;
+  constexpr unsigned steps = 8;
+  const auto sent_by = [](unsigned fragments, auto const& level) {
+    std::vector<double> sent;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer training{level, acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world, large};
+      training.initialize(std::vector<float>(large, 1.0F));
+      double whole = 0;
+      for (unsigned step = 1; step <= 3 * steps; ++step) {
+        micro_batch(training, world.rank());
+        auto const report = training.accumulated(1);
+        REQUIRE(report);
+        const unsigned stretch = steps / fragments, landed = step - level.delay;
+        const bool ends = step > level.delay && landed % stretch == 0;
+        CHECK(report->outer.has_value() == ends);
+        CHECK(report->committed == (fragments == 1 && step % steps == 0 && level.delay == 0));
+        std::uint64_t least = ~std::uint64_t{0};
+        for (unsigned p = 0; p < fragments; ++p) {  // the last step not after `landed` at which this one was exchanged
+          const unsigned due = (p + 1) * stretch;
+          least = std::min<std::uint64_t>(least, step > level.delay && landed >= due ? due + (landed - due) / steps * steps : 0);
+        }
+        CHECK(training.steps() == least);
+        CHECK(training.samples() == 2.0 * static_cast<double>(least));
+        if (!report->outer) continue;
+        CHECK(report->outer->fragment == (landed / stretch - 1) % fragments);
+        CHECK(report->outer->exchange == (landed / stretch - 1) / fragments);
+        const auto bytes = static_cast<double>(report->outer->bytes_sent);
+        CHECK(bytes >= static_cast<double>(large * 4 / fragments));
+        CHECK(bytes <= static_cast<double>(large * 4 / fragments) + 400);
+        if (landed > steps && landed <= 2 * steps) whole += bytes;
+      }
+      training.finish();
+      CHECK(training.steps() == 3 * steps);
+      if (world.rank() == 1) sent.push_back(whole);
+      CHECK(training.memory().outer <= large * sizeof(float) * 5 + 16384);
+    });
+    return sent.at(0);
+  };
+  using level = acco::local_updates<acco::synchronous<>, acco::averaging>;
+  const double one = sent_by(1, level{.steps = steps}), four = sent_by(4, level{.steps = steps, .fragments = 4}),
+               late = sent_by(2, level{.steps = steps, .delay = 3, .fragments = 2});
+  CHECK(four >= one);
+  CHECK(four <= one + 4 * 400);
+  CHECK(late == doctest::Approx(one).epsilon(0.03));
+}
+
+namespace {
+
+/// Of a worker's steps, as many as `found` has, for one element of fragment p, from x on: averaging without a delay.
+double averaged(double x, double offset, std::vector<int> const& found, int due, int steps) {
+  std::vector<double> w(found.size(), x);
+  std::vector<int> done(found.size(), 0);
+  for (int end = due;; end += steps) {
+    double sum = 0;
+    int brought = 0;
+    for (std::size_t m = 0; m < found.size(); ++m) {
+      const int now = std::min(found[m], end);
+      if (now == done[m]) continue;
+      const double want = static_cast<double>(m) + offset;
+      sum += want + (w[m] - want) * std::pow(0.95, now - done[m]);
+      ++brought;
+      done[m] = now;
+    }
+    if (brought == 0) return x;
+    x = sum / brought;
+    w.assign(w.size(), x);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("workers that finish at different times take part in every fragment's exchanges") {
+  constexpr int steps = 6, fragments = 3;
+  const auto check = [](auto level, int early, double most) {
+    CAPTURE(level.delay);
+    CAPTURE(early);
+    level.steps = steps;
+    level.fragments = fragments;
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      auto training = made(level, world, {.deadline = 20});
+      training.initialize(std::vector<float>(count, 0.0F));
+      std::vector<double> x(count, 0.0);
+      int all = 0;
+      for (const int later : {20, 7}) {  // and once more
+        const std::vector<int> found{early, later, later - 3};
+        for (int step = 0; step < found[static_cast<std::size_t>(world.rank())]; ++step) {
+          micro_batch(training, world.rank());
+          (void)training.accumulated(2);
+        }
+        training.finish();
+        all += early + later + later - 3;
+        CHECK(training.samples() == 2 * all);
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::size_t fragment = ((i + 1) * fragments - 1) / 256;  // the slice has padding
+          x[i] = averaged(x[i], 0.01 * static_cast<double>(i), found, static_cast<int>(fragment + 1) * steps / fragments, steps);
+          REQUIRE(std::abs(static_cast<double>(training.parameters()[i]) - x[i]) <= most);
+        }
+        std::vector<double> sum(1, static_cast<double>(training.parameters()[count - 1]));
+        training.sum_over_ranks(sum);
+        CHECK(sum[0] == doctest::Approx(3.0 * static_cast<double>(training.parameters()[count - 1])).epsilon(1e-15));
+      }
+    });
+  };
+  using level = acco::local_updates<acco::synchronous<>, acco::averaging>;
+  using coarse = acco::local_updates<acco::synchronous<>, acco::averaging, acco::block_int8<>>;
+  for (const int early : {0, 1, 5, 6, 11}) {
+    check(level{}, early, 1e-5);
+    check(level{.delay = 1}, early, 1);  // which steps are in which exchange is not what the closed form has
+    check(level{.delay = acco::whole_round}, early, 1);
+    check(coarse{}, early, 0.02);
+    check(coarse{.delay = 5, .work = acco::meanwhile::restart, .keep_local = 0.5}, early, 1);
+  }
+}
+
 TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, both ways together") {
   constexpr std::size_t large = 256 * 60;  // whole blocks, and whole shares, of two and of three ranks
   constexpr unsigned steps = 4;
@@ -329,7 +445,10 @@ TEST_CASE("nothing is allocated once it runs") {
     std::barrier everybody(2);
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
       acco::local_updates<acco::two_phase<>, acco::averaging, acco::block_int4<>> level{.steps = 2};
-      if (kind == 1) level.delay = 1;
+      if (kind == 1) {
+        level.delay = 1;
+        level.fragments = 2;
+      }
       if (kind == 2) {
         level.delay = acco::whole_round;
         level.work = acco::meanwhile::eager;
@@ -374,6 +493,13 @@ TEST_CASE("what local updates do not have is refused in words") {
     refused(level{.ranks_a_group = 4}, {}, "the world has 2 ranks");
     refused(level{.steps = 0}, {}, "steps is 0");
     refused(level{.steps = 3, .delay = 4}, {}, "delay is 4");
+    refused(level{.fragments = 0}, {}, "fragments is 0");
+    refused(acco::streaming_diloco{.steps = 100}, {}, "fragments is 3, and a round has 100 steps");
+    refused(level{.steps = 512, .fragments = 512}, {}, "fragments is 512, and a rank's slice has 256 numbers");
+    refused(
+        acco::local_updates<acco::synchronous<>, acco::sgd>{
+            .delay = acco::whole_round, .work = meanwhile::restart, .fragments = 2, .by_gap = true},
+        {}, "by_gap");
     refused(level{.keep_local = 1.5}, {}, "keep_local is 1.5");
     refused(level{.delay = 1, .keep_local = 0.5}, {}, "mixes");
     refused(level{.steps = 3, .delay = 1, .work = meanwhile::eager}, {}, "whole round");

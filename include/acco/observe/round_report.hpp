@@ -46,7 +46,8 @@ struct rewound {
 /// An exchange between the workers of local updates (outer/local_updates.hpp) that has ended. The same on every rank but for
 /// `norm` and `gap`, which are of what ranks of this place in their workers exchange, `bytes_sent` and the times.
 struct outer_report {
-  std::size_t exchange = 0;          ///< index, from 0
+  std::size_t exchange = 0;          ///< index, from 0; of each fragment by itself
+  std::size_t fragment = 0;          ///< which one it was of (`local_updates::fragments`)
   double weight = 0;                 ///< of the workers that brought something, by `local_updates::weights`
   double samples = 0;                ///< weight of the micro-batches that it brought, over all ranks
   double norm = 0;                   ///< of the mean change that the outer rule was given; 0 where means of parameters travel

@@ -26,8 +26,9 @@
 
 namespace ACCO_ENGINE_NAMESPACE {
 
-/// One rank's. `w` is this rank's slice of its worker's masters, always: nothing of the worker's is in flight. The trainer's
-/// thread calls all members; those that communicate are called by the ranks of the group in the same order.
+/// One rank's, of one fragment. `w` is that fragment of this rank's slice of its worker's masters, always: nothing of the
+/// worker's is in flight. The trainer's thread calls all members; those that communicate are called by the ranks of the group in
+/// the same order.
 template <class Rule, class Master, class Backend>
 class anchor_exchange final : private between_rounds {
  public:
@@ -115,13 +116,24 @@ class anchor_exchange final : private between_rounds {
   }
   [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
 
-  /// Everything that workers have done is exchanged; `w` becomes the anchor. `pending`: this one has made steps since the last
-  /// exchange. Returns when all workers have come here. Collective; blocks.
-  void finish(std::span<Master> w, bool pending, double samples) {
+  // The end: `bring`, where this worker has made steps since the last exchange; `begin_finish`; `take_part` until that was
+  // everything, of every worker; `end_finish`. Workers that train on exchange meanwhile, one fragment after the other, and so
+  // does who finishes. Collective; blocks.
+
+  void bring(std::span<Master> w, double samples) {
     if (settings_.work == meanwhile::keep || !settings_.takes_whole_round()) arrive(w);
-    if (pending) exchange(w, samples);
-    engine_.finish(unfinished::commit);
+    exchange(w, samples);
+  }
+  /// What is under way lands.
+  void begin_finish() {
+    engine_.begin_finish(unfinished::commit);
     in_flight_ = false;
+  }
+  /// In an exchange, without weight. Whether all workers are here, and none has brought anything.
+  bool take_part() { return engine_.finish_round(unfinished::commit); }
+  /// `w` becomes the anchor.
+  void end_finish(std::span<Master> w) {
+    engine_.end_finish();
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);

@@ -51,7 +51,7 @@ inline constexpr unsigned whole_round = std::numeric_limits<unsigned>::max();
 
 struct exchange_settings {
   int workers = 1, ranks_a_worker = 1;
-  unsigned steps = 1, delay = 0;
+  unsigned steps = 1, delay = 0, fragments = 1;
   meanwhile work = meanwhile::keep;
   double keep_local = 0;
   worker_weights weights = worker_weights::equal;
@@ -63,6 +63,8 @@ struct exchange_settings {
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
+  /// Steps from one fragment's exchange to the next one's.
+  [[nodiscard]] constexpr unsigned stretch() const noexcept { return steps / fragments; }
   /// Whether workers send parameters; otherwise their change against the anchor, as changes that are encoded always are: the
   /// smaller a number, the less its code loses.
   [[nodiscard]] constexpr bool sends_parameters() const noexcept {
@@ -78,6 +80,10 @@ struct exchange_settings {
   void check(error_place where) const {
     const auto fail_use = [&](text const& what, char const* advice) { throw usage_error(where, what, text(advice)); };
     if (steps == 0) fail_use(text("local_updates::steps is 0"), "Give the inner updates from one exchange to the next");
+    if (fragments == 0 || steps % fragments != 0) {
+      fail_use(text("local_updates::fragments is ", fragments, ", and a round has ", steps, " steps"),
+               "Give a number that divides the steps, so that every steps / fragments steps one fragment is exchanged");
+    }
     if (delay > steps) {
       fail_use(text("local_updates::delay is ", delay, ", more than the ", steps, " steps from one exchange to the next"),
                "One exchange is under way at a time: whole_round is the most");
@@ -95,15 +101,18 @@ struct exchange_settings {
     if (!blocks() && work == meanwhile::eager && (weights != worker_weights::equal || !(rated || averages)))
       fail_use(text("meanwhile::eager knows its share of the mean beforehand, and the rate at which it will count"),
                "Use worker_weights::equal, and a rule with a learning_rate");
-    if (by_gap && (blocks() || work != meanwhile::restart || !takes_whole_round() || ranks_a_worker != 1 || averages))
+    if (by_gap &&
+        (fragments != 1 || blocks() || work != meanwhile::restart || !takes_whole_round() || ranks_a_worker != 1 || averages))
       fail_use(text("local_updates::by_gap measures how far the anchor has come during a whole round, over all parameters"),
-               "Use it with delay = whole_round, meanwhile::restart, one rank a group, and a rule that is not averaging");
+               "Use it with delay = whole_round, meanwhile::restart, one rank a group, one fragment, and a rule that is not "
+               "averaging");
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("ranks_a_group", ranks_a_worker);
     visit("steps", steps);
     visit("delay", delay);
+    visit("fragments", fragments);
     visit("work", static_cast<int>(work));
     visit("keep_local", keep_local);
     visit("weights", static_cast<int>(weights));

@@ -55,6 +55,8 @@ struct local_updates {
   meanwhile work = meanwhile::keep;
   double keep_local = 0;  ///< share of the worker's own masters that it keeps; 1: it is never changed by the anchor
   worker_weights weights = worker_weights::equal;
+  unsigned fragments =
+      1;  ///< parts of the anchor that are exchanged in turn, every `steps` / `fragments` steps; they divide `steps`
   bool by_gap = false;     ///< D counts by 1 / (1 + |x - x of its start| / |D|): the staleness gap, as docs/local_updates.md says
   Exchange exchange = {};  ///< how changes and anchors travel: `full`, an encoding for both, or `coded`
 
@@ -181,6 +183,35 @@ struct eager_diloco {
   }
 };
 
+/// diloco in fragments, one every `steps` / `fragments` steps, each under way for a few more (Douillard et al., arXiv
+/// 2501.18512). What a worker did meanwhile counts by `keep_local`; 0 throws it away. There fragments are groups of layers, here
+/// equal parts of each rank's slice, in the order of the layout.
+template <class Inner = synchronous<>, wire Exchange = full>
+struct streaming_diloco {
+  Inner inner = {};
+  int ranks_a_group = 1;
+  unsigned steps = 30;
+  unsigned fragments = 3;
+  unsigned delay = 1;
+  double keep_local = 0.5;
+  double learning_rate = 0.4;
+  double momentum = 0.9;
+  Exchange exchange = {};  ///< as `local_updates::exchange`
+
+  static constexpr char const* name = "streaming_diloco";
+  [[nodiscard]] constexpr auto recurrence() const {
+    return local_updates<Inner, sgd, Exchange>{.inner = inner,
+                                               .ranks_a_group = ranks_a_group,
+                                               .steps = steps,
+                                               .rule = {.learning_rate = learning_rate, .momentum = momentum, .nesterov = true},
+                                               .delay = delay,
+                                               .work = meanwhile::restart,
+                                               .keep_local = keep_local,
+                                               .fragments = fragments,
+                                               .exchange = exchange};
+  }
+};
+
 /// m <- clip(momentum m + D / gap, -limit, limit);  x <- x - lr m, a whole round late (Sun et al., arXiv 2401.16265). The gap is
 /// 1 + |x - x of the start| / |D|, over all parameters: the paper's formula could not be had.
 template <class Inner = synchronous<>, wire Exchange = full>
@@ -248,6 +279,7 @@ struct level_around<Method> {
     exchange_settings settings{.ranks_a_worker = found.ranks_a_group,
                                .steps = found.steps,
                                .delay = found.delay,
+                               .fragments = found.fragments,
                                .work = found.work,
                                .keep_local = found.keep_local,
                                .weights = found.weights,

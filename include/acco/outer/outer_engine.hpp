@@ -34,8 +34,9 @@
 
 namespace ACCO_ENGINE_NAMESPACE {
 
-/// One rank's. World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same
-/// place in the other workers. Three channels: the worker's, that of the exchange, and one of the whole world for the beginning.
+/// One rank's. The slice is cut into fragments, contiguous and of one size, whose exchanges take turns: an engine each. World
+/// rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place in the other
+/// workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class OuterRule, class Rule, class Storage, class Backend>
 class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
                            private between_rounds {
@@ -61,9 +62,21 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
         inner_(std::make_unique<schedule_of<Inner, typename inner_engine::works_type>>(std::move(inner)), std::move(rule),
                storage, group_backend<Backend>(world_, names_.inner, chosen_.deadline), std::move(layout),
                of_inner(chosen_, settings_.workers)),
-        exchange_(settings_, exchange, told(std::move(outer_rule), settings_), {.memory = storage.memory},
-                  group_backend<Backend>(world_, names_.outer, chosen_.deadline), inner_.shares().slice_size(),
-                  of_outer(chosen_)) {
+        fragments_(settings_.fragments) {
+    const std::size_t slice = inner_.shares().slice_size();
+    if (slice < settings_.fragments) {
+      throw usage_error({.rank = world_->rank()},
+                        text("local_updates::fragments is ", settings_.fragments, ", and a rank's slice has ", slice, " numbers"),
+                        text("Give fewer fragments"));
+    }
+    for (std::size_t p = 0; p < fragments_.size(); ++p) {
+      fragment& each = fragments_[p];
+      each.begin = slice * p / fragments_.size();
+      each.count = slice * (p + 1) / fragments_.size() - each.begin;
+      each.exchange = std::make_unique<exchange_type>(
+          settings_, exchange, told(outer_rule, settings_), typename exchange_type::storage{.memory = storage.memory},
+          group_backend<Backend>(world_, names_.outer, chosen_.deadline), each.count, of_outer(chosen_));
+    }
     queue_.deadline = chosen_.deadline;
     queue_.place.rank = world_->rank();
     inner_.watch(this);
@@ -109,9 +122,14 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     std::vector<parameter_type> same(values.begin(), values.end());
     from_rank_0(std::span(same));
     names_.of_worker([&] { inner_.set_parameters(same); });
-    names_.of_exchange([&] { exchange_.set(inner_.masters()); });
+    names_.of_exchange([&] {
+      for (fragment& each : fragments_) each.exchange->set(of(each));
+    });
   }
-  [[nodiscard]] bool at_rest() const noexcept override { return inner_.at_rest() && since_ == 0 && !exchange_.in_flight(); }
+  [[nodiscard]] bool at_rest() const noexcept override {
+    return inner_.at_rest() && std::none_of(fragments_.begin(), fragments_.end(),
+                                            [](fragment const& each) { return each.pending || each.exchange->in_flight(); });
+  }
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return inner_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return inner_.gradients(); }
   [[nodiscard]] tensor_spans<parameter_type, gradient_type> tensor(std::size_t index) const noexcept override {
@@ -119,27 +137,28 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   }
   std::optional<round_report> accumulated(double weight, double loss_sum) override {
     membership_.take_part();
-    if (exchange_.in_flight()) exchange_.level().poll();
+    for (fragment& each : fragments_) {
+      if (each.exchange->in_flight()) each.exchange->level().poll();
+    }
     return names_.of_worker([&] { return inner_.accumulated(weight, loss_sum); });
   }
   void poll() override {
     inner_.poll();
-    exchange_.level().poll();
+    for (fragment& each : fragments_) each.exchange->level().poll();
   }
   void finish(unfinished rest) override {
     membership_.take_part();
     names_.of_worker([&] {
       inner_.finish(rest);
-      names_.of_exchange([&] { exchange_.finish(inner_.masters(), since_ != 0, since_samples()); });
+      names_.of_exchange([&] { finish_exchanges(); });
       inner_.masters_changed();
     });
-    since_ = 0;
-    sent_samples_ = inner_.samples();
+    phase_ = 0;
     std::vector<double> made(static_cast<std::size_t>(settings_.workers), 0.0);
     made[static_cast<std::size_t>(names_.worker())] = static_cast<double>(inner_.steps());
-    names_.of_exchange([&] { exchange_.level().sum_over_ranks(made); });
+    names_.of_exchange([&] { first().sum_over_ranks(made); });
     before_ = static_cast<std::uint64_t>(*std::max_element(made.begin(), made.end()));
-    exchanges_before_ = exchange_.exchanges();
+    for (fragment& each : fragments_) each.exchanges_before = each.exchange->exchanges();
     membership_.finish();
   }
 
@@ -153,35 +172,56 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   std::optional<rewound> rewind(std::uint64_t) override { return std::nullopt; }
   void sum_over_ranks(std::span<double> numbers) override {
     names_.of_worker([&] { inner_.sum_over_ranks(numbers); });
-    names_.of_exchange([&] { exchange_.level().sum_over_ranks(numbers); });
+    names_.of_exchange([&] { first().sum_over_ranks(numbers); });
   }
   [[nodiscard]] double loss_scale() const noexcept override { return inner_.loss_scale(); }
   [[nodiscard]] std::span<double const> norms() const noexcept override { return inner_.norms(); }
-  [[nodiscard]] double samples() const noexcept override { return exchange_.samples(); }
+  /// What all fragments hold.
+  [[nodiscard]] double samples() const noexcept override {
+    double least = fragments_.front().exchange->samples();
+    for (fragment const& each : fragments_) least = std::min(least, each.exchange->samples());
+    return least;
+  }
   [[nodiscard]] std::uint64_t steps() const noexcept override {
-    return before_ + settings_.steps * (exchange_.exchanges() - exchanges_before_);
+    std::uint64_t least = ~std::uint64_t{0};
+    for (std::size_t p = 0; p < fragments_.size(); ++p) {
+      const std::uint64_t landed = fragments_[p].exchange->exchanges() - fragments_[p].exchanges_before;
+      least = std::min(least, landed == 0 ? 0 : due(p) + settings_.steps * (landed - 1));
+    }
+    return before_ + least;
   }
   [[nodiscard]] round_totals const& totals() const noexcept override {
     totals_ = inner_.totals();
-    totals_.bytes_sent += exchange_.level().totals().bytes_sent;
+    for (fragment const& each : fragments_) totals_.bytes_sent += each.exchange->level().totals().bytes_sent;
     return totals_;
   }
   [[nodiscard]] memory_table memory() const noexcept override {
     memory_table table = inner_.memory();
-    exchange_.count(table);
-    table.gathering += inner_.shares().slice_size() * sizeof(master_type) + exchange_.level().memory().gathering;
+    std::size_t gathering = 0;
+    for (fragment const& each : fragments_) {
+      each.exchange->count(table);
+      gathering = std::max(gathering, each.exchange->level().memory().gathering);
+    }
+    table.gathering += inner_.shares().slice_size() * sizeof(master_type) + gathering;
     return table;
   }
   [[nodiscard]] parameter_layout const& layout() const noexcept override { return inner_.layout(); }
   [[nodiscard]] std::uint64_t state_digest() override {
     const std::uint64_t worker = names_.of_worker([&] { return inner_.state_digest(); });
-    return mix(worker) + mix(names_.of_exchange([&] { return exchange_.level().state_digest(); }) + 1);
+    std::uint64_t anchors = 0;
+    names_.of_exchange([&] {
+      for (fragment& each : fragments_) anchors = mix(anchors) + each.exchange->level().state_digest();
+    });
+    return mix(worker) + mix(anchors + 1);
   }
   /// Of all workers' masters and slots, and of the anchor's. Not independent of how the world is cut.
   [[nodiscard]] std::uint64_t world_digest() override {
     std::uint64_t workers = names_.of_worker([&] { return inner_.world_digest(); });
-    std::uint64_t anchors = names_.of_exchange([&] { return exchange_.level().world_digest(); });
-    names_.of_exchange([&] { workers = sum_of(workers, exchange_.level()); });
+    std::uint64_t anchors = 0;
+    names_.of_exchange([&] {
+      for (fragment& each : fragments_) anchors = mix(anchors) + each.exchange->level().world_digest();
+      workers = sum_of(workers, first());
+    });
     names_.of_worker([&] { anchors = sum_of(anchors, inner_); });
     return mix(workers) + mix(anchors + 1);
   }
@@ -212,7 +252,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
 
   void leave(std::string_view reason) noexcept override {
     membership_.leave(reason);
-    exchange_.level().leave(reason);
+    for (fragment& each : fragments_) each.exchange->level().leave(reason);
     inner_.leave(reason);
   }
   /// What one worker throws the others hear of; only what began with all of them is known to all.
@@ -267,7 +307,8 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     description lines;
     lines.add_all("local_updates.", settings_);
     std::string all = lines.lines();
-    for (auto const& level : {inner_.construction(), exchange_.level().construction()}) all.append(level.begin(), level.end());
+    for (auto const& level : {inner_.construction(), fragments_.front().exchange->level().construction()})
+      all.append(level.begin(), level.end());
     return all;
   }
   [[noreturn]] std::uint64_t refuse_states() const {
@@ -288,41 +329,90 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   template <class Initialize>
   void start(Initialize&& initialize) {
     names_.of_worker(initialize);
-    names_.of_exchange([&] { exchange_.begin(inner_.masters()); });
+    names_.of_exchange([&] {
+      for (fragment& each : fragments_) each.exchange->begin(of(each));
+    });
   }
 
-  [[nodiscard]] double since_samples() const noexcept { return inner_.samples() - sent_samples_; }
+  /// A part of the slice, and its exchange.
+  struct fragment {
+    std::size_t begin = 0, count = 0;
+    bool pending = false;     // the worker has made a step since its last exchange began
+    double sent_samples = 0;  // of the worker, that have been brought to exchanges
+    std::uint64_t exchanges_before = 0;
+    std::unique_ptr<exchange_type> exchange;
+  };
+  [[nodiscard]] std::span<master_type> of(fragment const& each) noexcept {
+    return inner_.masters().subspan(each.begin, each.count);
+  }
+  /// Where all fragments are alike.
+  [[nodiscard]] typename exchange_type::engine& first() noexcept { return fragments_.front().exchange->level(); }
+  /// Of a round's steps, after which a fragment is exchanged.
+  [[nodiscard]] unsigned due(std::size_t p) const noexcept { return static_cast<unsigned>(p + 1) * settings_.stretch(); }
+  /// The samples that a fragment's exchange brings.
+  [[nodiscard]] double taken(fragment& each) noexcept {
+    each.pending = false;
+    return inner_.samples() - std::exchange(each.sent_samples, inner_.samples());
+  }
   void landed(round_report& report) override {
     report.committed = false;
     if (inner_.steps() != seen_) {
       seen_ = inner_.steps();
-      ++since_;
       names_.of_exchange([&] { step(report); });
     }
     report.step = steps();
     report.samples = samples();
-    report.outer = exchange_.news();
-    if (report.outer) report.bytes_sent += report.outer->bytes_sent;
+    report.outer.reset();
+    for (std::size_t p = 0; p < fragments_.size(); ++p) {  // several after a `finish`
+      auto const news = fragments_[p].exchange->news();
+      if (!news) continue;
+      report.outer = news;
+      report.outer->fragment = p;
+      report.bytes_sent += news->bytes_sent;
+    }
   }
   /// The worker has made a step.
   void step(round_report& report) {
     bool changed = false;
-    if (since_ == settings_.delay && since_ < settings_.steps) changed = exchange_.arrive(inner_.masters());
-    if (since_ == settings_.steps) {
-      const double samples = since_samples();
-      since_ = 0;
-      sent_samples_ = inner_.samples();
-      changed = exchange_.exchange(inner_.masters(), samples);
-      report.committed = settings_.blocks() && settings_.keep_local == 0;
+    phase_ = phase_ % settings_.steps + 1;
+    for (std::size_t p = 0; p < fragments_.size(); ++p) {
+      fragment& each = fragments_[p];
+      each.pending = true;
+      if (settings_.delay < settings_.steps && (due(p) + settings_.delay) % settings_.steps == phase_ % settings_.steps)
+        changed = each.exchange->arrive(of(each)) || changed;
+    }
+    if (phase_ % settings_.stretch() == 0) {
+      fragment& each = fragments_[phase_ / settings_.stretch() - 1];
+      const double samples = taken(each);
+      changed = each.exchange->exchange(of(each), samples) || changed;
+      report.committed = settings_.blocks() && settings_.keep_local == 0 && fragments_.size() == 1;
     }
     if (changed) names_.of_worker([&] { inner_.masters_changed(); });
+  }
+  /// In the order in which the others, who may train on, exchange: whoever waited in another fragment's exchange would hold them
+  /// up for ever.
+  void finish_exchanges() {
+    const std::size_t count = fragments_.size(), next = phase_ / settings_.stretch() % count;
+    std::size_t brought = 0;
+    for (; brought < count; ++brought) {  // those that have nothing pending were the last
+      fragment& each = fragments_[(next + brought) % count];
+      if (!each.pending) break;
+      const double samples = taken(each);
+      each.exchange->bring(of(each), samples);
+    }
+    for (fragment& each : fragments_) each.exchange->begin_finish();
+    for (std::size_t k = next + brought, over = 0; over < count; ++k)
+      over = fragments_[k % count].exchange->take_part() ? over + 1 : 0;
+    for (fragment& each : fragments_) each.exchange->end_finish(of(each));
   }
 
   /// Calls action() while this rank's masters are the anchor, the exchange in flight included, or its average.
   template <class Action>
   void shown_as_masters(weights which, Action&& action) {
     std::vector<master_type> x(inner_.shares().slice_size());
-    names_.of_exchange([&] { exchange_.level().gather(x, which); });
+    names_.of_exchange([&] {
+      for (fragment& each : fragments_) each.exchange->level().gather(std::span(x).subspan(each.begin, each.count), which);
+    });
     names_.of_worker([&] {
       inner_.outside_rounds([&] {
         auto const mine = inner_.masters();
@@ -349,13 +439,12 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   std::shared_ptr<Backend> world_;
   world_ranks names_;
   membership<Backend> membership_{*world_};
-  unsigned since_ = 0;  // the worker's steps since the last exchange began
-  std::uint64_t seen_ = 0, before_ = 0, exchanges_before_ = 0;
-  double sent_samples_ = 0;  // of the worker, that have been brought to exchanges
+  unsigned phase_ = 0;  // the worker's steps of this round: 0 until the first, then from 1 to `steps`; alike on all workers
+  std::uint64_t seen_ = 0, before_ = 0;
   mutable round_totals totals_;
   host_queue queue_;
   inner_engine inner_;
-  exchange_type exchange_;
+  std::vector<fragment> fragments_;  // in the order of their exchanges
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE

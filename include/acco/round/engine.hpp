@@ -215,6 +215,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// Takes part in rounds until every rank is finishing and nothing is left to commit; then shows committed parameters.
   /// Collective; blocks.
   void finish(unfinished rest) override {
+    begin_finish(rest);
+    while (!finish_round(rest)) continue;
+    end_finish();
+  }
+  /// The same in parts, for who finishes several engines side by side: `begin_finish`, rounds, `end_finish`.
+  void begin_finish(unfinished rest) {
     throw_put_off();
     take_back_memory();  // other ranks may still train, and then this one's arrays change
     membership_.take_part();
@@ -222,17 +228,20 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(run_.round), "finish"});
     while (in_flight_) tell(land());  // once more where that goes back to a snapshot
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
-    for (;;) {
-      const round_plan plan = schedule_->plan(run_.round);
-      const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_->minimum(plan.part);
-      mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
-      start();
-      auto landed = land();
-      if (waits_) scaler_.begin_step();
-      tell(landed);
-      if (!landed) break;  // nobody had anything left
-      if (commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size())) break;  // this was everything
-    }
+  }
+  /// Whether that was everything, of every rank.
+  bool finish_round(unfinished rest) {
+    const round_plan plan = schedule_->plan(run_.round);
+    const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_->minimum(plan.part);
+    mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
+    start();
+    auto landed = land();
+    if (waits_) scaler_.begin_step();
+    tell(landed);
+    if (!landed) return true;  // nobody had anything left
+    return commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size());
+  }
+  void end_finish() {
     mine_ = {};
     while (!begins_step(*schedule_, run_.round)) ++run_.round;
     scaler_.begin_step();
