@@ -370,6 +370,8 @@ TEST_CASE("defaults of methods with a delay are stable where local steps solve t
   CHECK(!diverges(4, acco::eager_diloco{.steps = 1}, 1.0));
   CHECK(!diverges(2, acco::co2{.steps = 1}, 1.0));
   CHECK(!diverges(2, acco::overlap_local_sgd{.steps = 1}, 1.0));
+  CHECK(!diverges(2, acco::streaming_diloco{.steps = 6}, 1.0));
+  CHECK(!diverges(2, acco::streaming_diloco{.steps = 3}, 1.0));
 }
 
 TEST_CASE("averaging after every step of SGD is synchronous training, in every bit") {
