@@ -116,9 +116,8 @@ class anchor_exchange final : private between_rounds {
   }
   [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
 
-  // The end: `bring`, where this worker has made steps since the last exchange; `begin_finish`; `take_part` until that was
-  // everything, of every worker; `end_finish`. Workers that train on exchange meanwhile, one fragment after the other, and so
-  // does who finishes. Collective; blocks.
+  // The end: `bring` for each fragment that has something; `begin_finish`; `take_part` in one fragment's exchange after the
+  // other, as the workers do that train on, until all have come to this; `end_finish`. Collective; blocks.
 
   void bring(std::span<Master> w, double samples) {
     if (settings_.work == meanwhile::keep || !settings_.takes_whole_round()) arrive(w);
@@ -129,7 +128,7 @@ class anchor_exchange final : private between_rounds {
     engine_.begin_finish(unfinished::commit);
     in_flight_ = false;
   }
-  /// In an exchange, without weight. Whether all workers are here, and none has brought anything.
+  /// In an exchange, without weight. Whether all workers do so: then everything has been brought.
   bool take_part() { return engine_.finish_round(unfinished::commit); }
   /// `w` becomes the anchor.
   void end_finish(std::span<Master> w) {

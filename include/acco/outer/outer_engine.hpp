@@ -401,8 +401,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
       each.exchange->bring(of(each), samples);
     }
     for (fragment& each : fragments_) each.exchange->begin_finish();
-    for (std::size_t k = next + brought, over = 0; over < count; ++k)
-      over = fragments_[k % count].exchange->take_part() ? over + 1 : 0;
+    for (std::size_t k = next + brought; !fragments_[k % count].exchange->take_part(); ++k) continue;
     for (fragment& each : fragments_) each.exchange->end_finish(of(each));
   }
 
