@@ -172,6 +172,35 @@ TEST_CASE("set_parameters drops what encodings have lost; finish does not") {
   }
 }
 
+TEST_CASE("who takes part without weight keeps what encodings have lost until it counts again") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    auto training = made(acco::local_sgd{.steps = 2, .exchange = acco::coded<acco::block_int4<>, acco::full>{}}, world);
+    training.initialize(std::vector<float>(count, 1.0F));
+    const auto run = [&](int steps, float slope) {
+      for (int step = 0; step < steps; ++step) {
+        for (std::size_t i = 0; i < count; ++i) training.gradients()[i] += slope * static_cast<float>(i);
+        (void)training.accumulated(1);
+      }
+      return std::vector<float>(training.parameters().begin(), training.parameters().end());
+    };
+    const bool first = world.rank() == 0;
+    auto const coarse = run(2, first ? 0.7F : 0.0F);
+    if (!first) CHECK(run(2, 0) == coarse);  // while the other one is in finish
+    training.finish();
+    CHECK(std::vector<float>(training.parameters().begin(), training.parameters().end()) == coarse);
+    auto const then = run(2, 0);
+    training.finish();
+    const auto error = [](std::vector<float> const& x) {
+      float most = 0;
+      for (std::size_t i = 0; i < count; ++i)
+        most = std::max(most, std::abs(x[i] - 1.0F + 0.5F * 0.2F * 0.7F * static_cast<float>(i)));
+      return most;
+    };
+    CHECK(error(coarse) > 0.2F);
+    CHECK(error(then) < error(coarse) / 13);
+  });
+}
+
 TEST_CASE("set_parameters, adopted arrays and masters reach every worker from rank 0, frozen ones too") {
   acco::threads_backend::run(4, [](acco::threads_backend const& world) {
     acco::parameter_layout layout;

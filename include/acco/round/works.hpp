@@ -170,6 +170,7 @@ class round_works {
   /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
   void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
     position_ = position;
+    brings_ = mine.weight > 0;
     round_numbers* const n = numbers_.there();
     queue_.on(lane::network);
     queue_.after_computation();
@@ -443,20 +444,27 @@ class round_works {
       reduced_at_[k] = queue_.mark();
     });
   }
+  /// A bucket's gradients become what leaves, with what was lost of them before where the encoding says so.
+  template <encoding Encoding>
+  void encode_carried(Encoding const& e, bucket const& b) {
+    round_numbers* const n = numbers_.there();
+    std::byte* const leaving = encoded_.template leaving<Encoding>(b).data();
+    if constexpr (feeds_back<Encoding>) {
+      if (brings_) {
+        Storage::encode_with_lost(queue_, e, carried(b), lost_.template as<gradient_type>() + b.begin, b.begin, ranks(), b.share,
+                                  leaving, {&n->found, &n->first});
+        return;
+      }
+    }
+    Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first});
+  }
   template <encoding Encoding>
   void reduce(Encoding const& e) {
-    round_numbers* const n = numbers_.there();
     if (!plan_.keeps) {  // otherwise that is done
       queue_.on(lane::update);
       queue_.after(weighed_at_);
       for_buckets([&](std::size_t k, bucket const& b) {
-        std::byte* const leaving = encoded_.template leaving<Encoding>(b).data();
-        if constexpr (feeds_back<Encoding>) {
-          Storage::encode_with_lost(queue_, e, carried(b), lost_.template as<gradient_type>() + b.begin, b.begin, ranks(),
-                                    b.share, leaving, {&n->found, &n->first});
-        } else {
-          Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first});
-        }
+        encode_carried(e, b);
         encoded_at_[k] = queue_.mark();
       });
     }
@@ -607,7 +615,8 @@ class round_works {
   flight_type flight_;
   time_interval times_;
   std::uint64_t bytes_ = 0, sent_before_ = 0;
-  bool own_ = false;  // it takes this rank's own gradients
+  bool brings_ = false;  // this rank brings something: what does not count carries nothing of what was lost before
+  bool own_ = false;     // it takes this rank's own gradients
   queue_mark weighed_at_;
   std::vector<queue_mark> encoded_at_, reduced_at_, updated_at_, gathered_at_;  // by bucket
 
