@@ -38,7 +38,7 @@ int main() {
     train("delayed_diloco", acco::delayed_diloco{.steps = 8});
     train("eager_diloco", acco::eager_diloco{.steps = 8});
     train("co2", acco::co2{.steps = 8});
-    train("fedavg, 4 bits",
+    train("fedavg, 8 + 4 bits",
           acco::fedavg{.steps = 8, .exchange = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}});
     train("streaming_diloco", acco::streaming_diloco{.steps = 8, .fragments = 2});
   });

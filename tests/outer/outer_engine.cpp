@@ -287,6 +287,7 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
     near(memory_of(acco::local_sgd{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (2 + 2 * 0.5));
     near(memory_of(acco::delayed_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (3 + 3 * 0.5));
     near(memory_of(acco::eager_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (4 + 3 * 0.5));
+    near(memory_of(acco::streaming_diloco{.ranks_a_group = 2, .fragments = 2}).outer, static_cast<double>(slice) * (3 + 3 * 0.5));
     // encoded: what leaves, what arrives, and what changes have lost
     constexpr std::size_t encoded = acco::encoded_size<acco::block_int4<>>(large / 2);
     near(memory_of(acco::diloco{.ranks_a_group = 2, .exchange = acco::block_int4{}}).outer,
@@ -347,7 +348,6 @@ TEST_CASE("fragments take turns: a burst is one of them, a round sends as much a
       training.finish();
       CHECK(training.steps() == 3 * steps);
       if (world.rank() == 1) sent.push_back(whole);
-      CHECK(training.memory().outer <= large * sizeof(float) * 5 + 16384);
     });
     return sent.at(0);
   };

@@ -47,7 +47,7 @@ class anchor_exchange final : private between_rounds {
   }
 
   void count(memory_table& table) const noexcept {
-    table.outer = engine_.memory().total() + storage::allocation_size(copy_bytes(), 0);
+    table.outer += engine_.memory().total() + storage::allocation_size(copy_bytes(), 0);
   }
   /// The anchor begins as the first worker's masters. Collective; blocks.
   void begin(std::span<Master const> w) {

@@ -33,14 +33,14 @@ enum class worker_weights {
 template <wire Exchange>
 [[nodiscard]] constexpr auto exchange_wire(Exchange const& exchange) noexcept {
   const auto of = as_coded(exchange);
-  using changes = typename decltype(as_coded(exchange))::gradient_encoding;
-  using anchor = typename decltype(as_coded(exchange))::parameter_encoding;
-  static_assert(!std::is_same_v<changes, own_slice>,
+  using of_changes = typename decltype(as_coded(exchange))::gradient_encoding;
+  using of_anchor = typename decltype(as_coded(exchange))::parameter_encoding;
+  static_assert(!std::is_same_v<of_changes, own_slice>,
                 "acco: own_slice is for estimates: an exchange of local updates needs the changes of all workers");
-  static_assert(!feeds_back<changes>,
+  static_assert(!feeds_back<of_changes>,
                 "acco: exchanges of local updates always have error feedback: give `exchange` the encoding alone");
-  if constexpr (encoding<changes>) {
-    return coded<with_error_feedback<changes>, anchor>{{of.gradients}, of.parameters, of.exact_every};
+  if constexpr (encoding<of_changes>) {
+    return coded<with_error_feedback<of_changes>, of_anchor>{{of.gradients}, of.parameters, of.exact_every};
   } else {
     return of;
   }
