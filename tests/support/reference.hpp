@@ -52,7 +52,17 @@ inline void update(acco::lion const& r, double& p, double g, double* s, double, 
   s[0] = r.beta2 * s[0] + (1 - r.beta2) * g;
 }
 
-enum class algorithm { synchronous, delayed, two_phase, weight_prediction, extrapolation, velocity, compensated, own_slice };
+enum class algorithm {
+  synchronous,
+  delayed,
+  two_phase,
+  weight_prediction,
+  extrapolation,
+  velocity,
+  compensated,
+  own_slice,
+  own_corrected
+};
 
 struct setting {
   int ranks = 1;
@@ -62,7 +72,7 @@ struct setting {
   std::function<double(double)> learning_rate = [](double) { return 1.0; };
   double ahead = 1, decay = 0.135;      // of extrapolation and velocity
   double strength = 0.04, squares = 0;  // of compensated: lambda, and the decay of the squares that divide it; negative: none
-  std::size_t bucket_elements = 0;      // of own_slice: who owns what
+  std::size_t bucket_elements = 0;      // of own_slice, own_corrected: who owns what
 };
 
 struct outcome {
@@ -235,11 +245,17 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
     }
     commit_and_show();
   } else {
+    vector others(count, 0.0);              // every element: the mean of those who do not own it, in the last step
     gradients a = compute(theta, s.first);  // theta~[0] = theta[0]
     for (;;) {
       const gradients b = compute(theta, s.second);  // at theta[t], while the estimate is under way
       vector estimate = a.sum;
-      if (kind == algorithm::own_slice) {  // every owner takes the mean of its own samples, or nothing
+      if (kind == algorithm::own_corrected && out.steps > 0) {
+        for (std::size_t i = 0; i < count; ++i) {
+          if (owner[i] < 0) continue;
+          estimate[i] = a.own[i] + (a.weight - a.mine[static_cast<std::size_t>(owner[i])]) * others[i];
+        }
+      } else if (kind == algorithm::own_slice || kind == algorithm::own_corrected) {  // the mean of own samples, or nothing
         for (std::size_t i = 0; i < count; ++i) {
           if (owner[i] < 0) continue;
           const double mine = a.mine[static_cast<std::size_t>(owner[i])];
@@ -255,6 +271,12 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
       vector sum = a.sum;
       for (std::size_t i = 0; i < count; ++i) sum[i] += b.sum[i];
       commit(sum, a.weight + b.weight);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (owner[i] < 0) continue;
+        const auto rank = static_cast<std::size_t>(owner[i]);
+        const double of_others = a.weight + b.weight - a.mine[rank] - b.mine[rank];
+        if (of_others > 0 && 64 * of_others >= a.weight + b.weight) others[i] = (sum[i] - a.own[i] - b.own[i]) / of_others;
+      }
       if (!more) break;
       a = next;
     }

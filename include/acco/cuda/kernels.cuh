@@ -234,6 +234,28 @@ struct average_body {
   }
 };
 
+/// As in elementwise::combine.
+template <class A, class B, class To>
+struct combine_body {
+  combination const* how;
+  A const* a;
+  B const* b;
+  To* to;
+  template <class At>
+  __device__ void operator()(At at) const {
+    using total = elementwise::wider<elementwise::wider<A, B>, To>;
+    const auto x = at.load(a);
+    const auto y = at.load(b);
+    if (!how->wanted) return;
+    const auto first = static_cast<total>(how->first), second = static_cast<total>(how->second);
+    lanes<To, At::count> out{};
+#pragma unroll
+    for (std::size_t k = 0; k < At::count; ++k)
+      out.value[k] = static_cast<To>(first * static_cast<total>(x.value[k]) + second * static_cast<total>(y.value[k]));
+    at.store(to, out);
+  }
+};
+
 /// The update of one rank's slice: unscale, clip, rule and conversion in one pass. Nothing is asked before all is on its way;
 /// where no update is wanted, what was computed is not kept.
 template <class Rule, update kind, class Master, class Sum, class Parameter>

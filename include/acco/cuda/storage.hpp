@@ -239,6 +239,14 @@ struct cuda_storage {
   static void average(cuda_queue& queue, bool const* wanted, Master const* from, Master* to, std::size_t count, double keep) {
     elements(queue, count, cuda_kernels::average_body<Master>{wanted, from, to, keep}, from, to);
   }
+  /// As in host_storage.
+  template <class A, class B, class To>
+  static void combine(cuda_queue& queue, combination const* how, A const* a, B const* b, To* to, std::size_t count) {
+    issue(queue, [=](cuda_kernels::on where) {
+      cuda_kernels::launch_elements(where, count, cuda_kernels::combine_body<A, B, To>{how, a, b, to},
+                                    cuda_kernels::head_of({a, b, to}));
+    });
+  }
   /// Enqueues the update of the blocks from `first` to before `last`, in one launch. `out`, indexed like the slice, gets what the
   /// ranks will get. What the table's pointers show is read by the kernel.
   template <class Rule, update kind>

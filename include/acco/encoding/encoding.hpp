@@ -22,6 +22,18 @@ struct own_slice {
   static constexpr char const* name = "own slice";
 };
 
+/// The same, and the samples of the other ranks count with the mean of the others' gradients in the last step (SAPipe's option 3,
+/// in the form that overlaps). Every owner estimates the mean of all ranks' gradients
+///     g~ = w g_own + (1 - w) g_others,    g_others = (sum of all - own sum) / (weight of all - own weight) of the last step,
+/// with w its own share of the samples now. Where that share stays what it was, this is the mean of the last step, corrected by
+/// own gradients: g~ = g_last + w (g_own - g_own,last), w = 1 / N for equal batches. It is less noisy than an `own_slice`, and
+/// all of it but the part w is a step old. Costs a slot, g_others. Before the first update it is `own_slice`; what was not
+/// committed does not count; and where the others had less than a 64th of a step's samples, their mean stays that of an earlier
+/// step (0 where there is none): the difference of the sums would be rounding.
+struct own_corrected {
+  static constexpr char const* name = "own corrected";
+};
+
 /// An encoding has
 ///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 1024; blocks are encoded one by one;
 ///  - `static constexpr std::size_t block_bytes`: what a block takes on the wire, always;
@@ -43,8 +55,11 @@ concept encoding = std::is_trivially_copyable_v<Encoding> &&
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
+/// Gradients do not travel.
 template <class Wire>
-concept gradient_wire = full_or_encoding<Wire> || std::same_as<Wire, own_slice>;
+concept own_gradients = std::same_as<Wire, own_slice> || std::same_as<Wire, own_corrected>;
+template <class Wire>
+concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire>;
 
 /// The sender keeps what this encoding loses of its gradients, and adds it to what it sends next: error feedback (Karimireddy et
 /// al., arXiv 1901.09847, Algorithm 2). Local updates exchange changes in this way (outer/exchange_settings.hpp); no schedule
@@ -76,7 +91,10 @@ struct coded {
   using parameter_encoding = Parameters;
 };
 
-[[nodiscard]] constexpr coded<own_slice, full> as_coded(own_slice) noexcept { return {}; }
+template <own_gradients Wire>
+[[nodiscard]] constexpr coded<Wire, full> as_coded(Wire) noexcept {
+  return {};
+}
 /// One encoding stands for both.
 template <full_or_encoding Wire>
 [[nodiscard]] constexpr coded<Wire, Wire> as_coded(Wire const& both) noexcept {

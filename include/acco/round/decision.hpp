@@ -82,6 +82,8 @@ struct round_numbers {
   double loss_scale = 1;   ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
   double own = 1;                           ///< by what this rank's gradients are multiplied to stand for all ranks' sum
+  combination mixed;                        ///< of own and others' gradients, where an estimate takes both
+  combination others;                       ///< the others' mean gradient, of all gradients and this rank's
   bool apply = false;                       ///< whether the update happens
   bool skip = false;                        ///< left out because the gradients are not finite, or
   bool spike = false;                       ///< because their norm is beyond the limit
@@ -188,7 +190,27 @@ struct weigh_own {
   round_numbers* n;
   constexpr void operator()() const { n->own = n->counts_mine[0] > 0 ? n->all.weight / n->counts_mine[0] : 0; }
 };
-/// Squares of such gradients.
+/// Of a round that takes its own gradients, and for the samples of the other ranks their mean gradient of before, if it
+/// `remembers` any: the sum over all ranks that these stand for.
+struct mix_own {
+  round_numbers* n;
+  bool remembers;
+  double loss_scale;
+  constexpr void operator()() const {
+    const double mine = n->counts_mine[0], all = n->all.weight;
+    n->mixed = remembers ? combination{1, (all - mine) * loss_scale} : combination{mine > 0 ? all / mine : 0, 0};
+  }
+};
+/// Of a round that commits all gradients of a step: the others' mean, where they have at least a 64th of the samples. In less the
+/// difference of the sums would be rounding.
+struct weigh_others {
+  round_numbers* n;
+  constexpr void operator()() const {
+    const double others = n->all.weight - n->counts_mine[0], factor = others > 0 ? 1 / (others * n->loss_scale) : 0;
+    n->others = {factor, -factor, n->apply && others > 0 && 64 * others >= n->all.weight};
+  }
+};
+/// Squares of gradients that every owner takes of its own.
 struct scale_own {
   round_numbers* n;
   double* squares;

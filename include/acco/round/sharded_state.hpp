@@ -186,6 +186,13 @@ class sharded_state {
     Storage::convert(q, values(averaged) + offset, share_of(bucket, out) + offset, real(bucket));
   }
 
+  /// This rank's share of a bucket: the mean of the other ranks' last gradients.
+  [[nodiscard]] master_type* others(std::size_t bucket) const noexcept
+    requires remembers_others<Rule>
+  {
+    return slot(Rule::others_slot) + shares_[bucket].offset;
+  }
+
   /// Real elements of the slice; the rest, up to the slice's size, is padding.
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Real elements of this rank's share of a bucket.

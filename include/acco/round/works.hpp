@@ -107,7 +107,7 @@ class round_works {
   template <class Gradients, class Parameters>
   void add_wire(coded<Gradients, Parameters> const& wire) noexcept {
     encoded_.add(wire);
-    if constexpr (std::is_same_v<Gradients, own_slice>) takes_own_ = true;
+    if constexpr (own_gradients<Gradients>) takes_own_ = true;
     if constexpr (feeds_back<Gradients>) keeps_lost_ = true;
   }
   void count(memory_table& table) const noexcept {
@@ -159,13 +159,12 @@ class round_works {
     });
   }
   /// Of them this rank's own share, in the gradient's type: before the trainer adds to them.
-  void encode_kept(own_slice) {
+  template <own_gradients Own>
+  void encode_kept(Own) {
     round_numbers* const n = numbers_.there();
     Storage::forget(queue_, {&n->found, &n->first});
-    for_buckets([&](std::size_t, bucket const& b) {
-      Storage::copy(queue_, carried(b) + static_cast<std::size_t>(backend_.rank()) * b.share, received<gradient_type>(b).data(),
-                    b.share);
-    });
+    for_buckets(
+        [&](std::size_t, bucket const& b) { Storage::copy(queue_, carried_own(b), received<gradient_type>(b).data(), b.share); });
   }
   /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
   void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
@@ -188,6 +187,9 @@ class round_works {
     reduce(wire.gradients);
     take(wire.gradients);
     decide<Gradients>();
+    if constexpr (remembers_others<Rule>) {
+      if (commits(plan_)) remember_others();
+    }
     if (plan_.parameters == update::commit_and_predict) prepare_next();
     update_shares(wire.parameters);
     gather(wire.parameters);
@@ -362,7 +364,7 @@ class round_works {
   /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
-    return 29 + 4 * of_a_call + (11 + 2 * of_a_call) * buckets;
+    return 31 + 4 * of_a_call + (12 + 2 * of_a_call) * buckets;
   }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
@@ -408,6 +410,10 @@ class round_works {
   }
   [[nodiscard]] gradient_type const* carried(bucket const& b) const noexcept {
     return flight_.gradients().local().data() + b.begin;
+  }
+  /// This rank's share of what it carries itself.
+  [[nodiscard]] gradient_type const* carried_own(bucket const& b) const noexcept {
+    return carried(b) + static_cast<std::size_t>(backend_.rank()) * b.share;
   }
   [[nodiscard]] std::span<parameter_type> whole(bucket const& b, replicated<parameter_type> of) const noexcept {
     return of.whole().subspan(b.begin, b.share * ranks());
@@ -484,6 +490,13 @@ class round_works {
     Storage::run(queue_, weigh_own{numbers_.there()});
     for (queue_mark& each : reduced_at_) each = queue_.mark();
   }
+  /// Likewise, with the others' mean gradient of the last step for their samples: before the first there is none.
+  void reduce(own_corrected) {
+    static_assert(remembers_others<Rule>);
+    queue_.on(lane::network);
+    Storage::run(queue_, mix_own{numbers_.there(), position_.steps > 0, position_.loss_scale});
+    for (queue_mark& each : reduced_at_) each = queue_.mark();
+  }
   /// What has arrived becomes the sum, in the sum's type, and its squares.
   template <class Gradients>
   void take(Gradients const& e) {
@@ -492,7 +505,11 @@ class round_works {
     for_buckets([&](std::size_t k, bucket const& b) {
       queue_.after(reduced_at_[k]);
       auto* const slice = reduced_.template as<sum_type>();
-      if constexpr (from_received) {
+      if constexpr (std::is_same_v<Gradients, own_corrected>) {
+        Storage::combine(queue_, &numbers_.there()->mixed, static_cast<gradient_type const*>(received<gradient_type>(b).data()),
+                         static_cast<typename Storage::master_type const*>(state_.others(k)), reduced(b).data(), state_.real(k));
+        norms_.measure(queue_, state_, k, slice, b.offset);
+      } else if constexpr (from_received) {
         norms_.take(queue_, state_, b, static_cast<gradient_type const*>(received_.template as<gradient_type>()), slice, adds());
       } else {
         sum_type* const to = reduced(b).data();
@@ -516,9 +533,9 @@ class round_works {
     round_numbers* const n = numbers_.there();
     const norm_limits limits{options_.clip_norm, options_.raises(), position_.most_norm,
                              options_.on_norm_spike == norm_spike::raise, position_.moved};
-    constexpr bool own = std::is_same_v<Gradients, own_slice>;
+    constexpr bool own = own_gradients<Gradients>;
     own_ = own;
-    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, own,
+    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, std::is_same_v<Gradients, own_slice>,
                   [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
     if (options_.raises()) {
       if constexpr (own) {  // the accumulator is being added to
@@ -533,6 +550,20 @@ class round_works {
     if (limits.raises || (looks_for_spikes && limits.raises_spike)) Storage::run(queue_, stop_if_refused{n});
     if (!limits.raises || (looks_for_spikes && !limits.raises_spike))
       Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());
+  }
+  /// Of the gradients of a step that is committed, those of the other ranks: their mean, for the estimates to come. Before the
+  /// first update: its parameters may come to lie where the carried gradients are.
+  void remember_others() {
+    round_numbers* const n = numbers_.there();
+    Storage::run(queue_, weigh_others{n});
+    const queue_mark weighed = queue_.mark();
+    queue_.on(lane::update);
+    queue_.after(weighed);
+    for_buckets([&](std::size_t k, bucket const& b) {
+      Storage::combine(queue_, &n->others, static_cast<sum_type const*>(reduced(b).data()), carried_own(b), state_.others(k),
+                       state_.real(k));
+    });
+    queue_.on(lane::network);
   }
   /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
   void prepare_next() {

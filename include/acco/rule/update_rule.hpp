@@ -85,6 +85,11 @@ template <class Rule>
 concept remembers_moves = requires {
   { Rule::moved_slot } -> std::convertible_to<std::size_t>;
 };
+/// Likewise: rounds write the mean of the other ranks' last gradients into its slot `others_slot`; an update leaves it alone.
+template <class Rule>
+concept remembers_others = requires {
+  { Rule::others_slot } -> std::convertible_to<std::size_t>;
+};
 
 /// A rule is an aggregate of hyperparameters (`double`) with
 ///  - `static constexpr std::size_t slot_count`: numbers of state per parameter (momenta ...), zero at the start;

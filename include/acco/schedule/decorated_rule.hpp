@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A schedule's predictor and compensation are elementwise, like the rule: they become part of it. So their numbers are slots of
-// the state, in memory tables, digests and checkpoints alike, and the update stays one pass, on the host and on a GPU.
+// the state, in memory tables, digests and checkpoints alike, and the update stays one pass, on the host and on a GPU. What
+// estimates remember of other ranks' gradients is such a slot, too.
 #pragma once
 
 #include <array>
@@ -191,13 +192,52 @@ struct compensating : Rule {
   }
 };
 
-/// The rule as the schedule's rounds apply it: decorated by what the schedule has of a data member `predictor` or `compensation`.
+/// The rule, and behind its slots one for the mean of the other ranks' last gradients.
+template <update_rule Rule>
+struct remembering_others : Rule {
+  explicit remembering_others(Rule rule) : Rule(std::move(rule)) {}
+
+  using undecorated = Rule;
+  [[nodiscard]] static constexpr char const* decoration() noexcept { return "others' mean gradient"; }
+  static constexpr std::size_t others_slot = Rule::slot_count, slot_count = others_slot + 1;
+  template <class Real>
+    requires has_apply<Rule>
+  static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots,
+                              rule_constants<Rule> const& c) {
+    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
+    Rule::apply(parameter, gradient, of_rule, c);
+    decorated::put(of_rule, slots, 0);
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static constexpr Real before_matrix(Real gradient, std::array<Real, slot_count>& slots, rule_constants<Rule> const& c) {
+    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
+    const Real element = Rule::before_matrix(gradient, of_rule, c);
+    decorated::put(of_rule, slots, 0);
+    return element;
+  }
+  template <class Real>
+    requires matrix_rule<Rule>
+  static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots,
+                                     rule_constants<Rule> const& c) {
+    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
+    Rule::after_matrix(parameter, element, of_rule, c);
+    decorated::put(of_rule, slots, 0);
+  }
+};
+
+/// The rule as the schedule's rounds apply it: decorated by what the schedule has of a data member `predictor` or `compensation`,
+/// or by what its estimates need.
 template <class Schedule, class Rule>
 [[nodiscard]] constexpr auto rule_under(Schedule const& schedule, Rule rule) {
   constexpr bool predicts = has_predictor<Schedule>, compensates = has_compensation<Schedule>;
-  static_assert(!(predicts || compensates) || !std::is_final_v<Rule>,
-                "acco: a predictor or a compensation becomes part of the rule, by inheritance: the rule must not be final");
-  if constexpr (predicts) {
+  static_assert(
+      !(predicts || compensates || estimates_with_others<Schedule>) || !std::is_final_v<Rule>,
+      "acco: a predictor, a compensation, or what own_corrected remembers becomes part of the rule, by inheritance: the "
+      "rule must not be final");
+  if constexpr (estimates_with_others<Schedule> && !remembers_others<Rule>) {
+    return rule_under(schedule, remembering_others<Rule>(std::move(rule)));
+  } else if constexpr (predicts) {
     return predicting<Rule, std::remove_cvref_t<decltype(schedule.predictor)>>(std::move(rule), schedule.predictor);
   } else if constexpr (compensates) {
     return compensating<Rule, std::remove_cvref_t<decltype(schedule.compensation)>>(std::move(rule), schedule.compensation);

@@ -166,15 +166,18 @@ inline constexpr bool has_compensation = requires(Schedule const& schedule) {
 /// What a table needs to know of its schedule beside its rounds.
 struct schedule_means {
   bool predicts = false, compensates = false;            ///< has_predictor, has_compensation
-  bool commits_own = false, estimates_from_own = false;  ///< its commits, its estimates travel as `own_slice`
+  bool commits_own = false, estimates_from_own = false;  ///< its commits, its estimates are of own gradients
 };
 template <class Schedule>
 [[nodiscard]] constexpr schedule_means means_of() noexcept {
   using estimate = typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding;
   using commit = typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding;
-  return {has_predictor<Schedule>, has_compensation<Schedule>, std::is_same_v<commit, own_slice>,
-          std::is_same_v<estimate, own_slice>};
+  return {has_predictor<Schedule>, has_compensation<Schedule>, own_gradients<commit>, own_gradients<estimate>};
 }
+/// Whether its estimates need the mean of the other ranks' last gradients (`own_corrected`).
+template <class Schedule>
+inline constexpr bool estimates_with_others =
+    std::is_same_v<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding, own_corrected>;
 
 /// plan(round) is its table.
 template <class Plan>
@@ -257,14 +260,14 @@ consteval bool check_schedule() {
     static_assert(
         flaw != schedule_flaw::compensates_estimates,
         "acco: the schedule has a compensation and rounds that do not commit: their gradients are not late by one update");
-    static_assert(
-        flaw != schedule_flaw::estimate_not_kept,
-        "acco: an estimate of the schedule takes its own rank's gradients (own_slice) and does not keep them, so no commit "
-        "has them: let its plan say `.keeps = true`, and the commit's `carried::fresh`");
-    static_assert(
-        flaw != schedule_flaw::commits_own,
-        "acco: own_slice is for estimates: with it every owner takes its own gradients only, and a commit needs those of "
-        "all ranks");
+    static_assert(flaw != schedule_flaw::estimate_not_kept,
+                  "acco: an estimate of the schedule takes its own rank's gradients (own_slice, own_corrected) and does not keep "
+                  "them, so no commit "
+                  "has them: let its plan say `.keeps = true`, and the commit's `carried::fresh`");
+    static_assert(flaw != schedule_flaw::commits_own,
+                  "acco: own_slice and own_corrected are for estimates: every owner takes its own gradients only, and a commit "
+                  "needs those of "
+                  "all ranks");
   }
   return true;
 }

@@ -20,7 +20,8 @@ namespace ACCO_NAMESPACE {
 /// With an encoded `estimate` the first half stays in the accumulator: the estimate round carries an encoded copy of it, and
 /// gives back the encoded change theta~[t+1] - theta[t]; the commit round carries both halves. Every step then costs one exact
 /// round and one of a few bits: docs/coarse.md. With `own_slice` in place of an encoding the estimate's gradients do not travel:
-/// every owner predicts its slice from its own rank's first half (SAPipe's option 1b).
+/// every owner predicts its slice from its own rank's first half (SAPipe's option 1b); with `own_corrected` from that and the
+/// mean of the others' gradients in the last step (option 3).
 template <class Pace = fixed_pace, wire Estimate = full, wire Commit = full>
 struct two_phase {
   Estimate estimate = {};  ///< how estimate rounds travel

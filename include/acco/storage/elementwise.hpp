@@ -75,6 +75,15 @@ inline void average(Master const* from, Master* to, std::size_t count, double ke
   });
 }
 
+/// to = first a + second b, computed in the widest type.
+template <class A, class B, class To>
+inline void combine(double first, A const* a, double second, B const* b, To* to, std::size_t count) {
+  using numbers = pack<wider<wider<A, B>, To>>;
+  const numbers of_a(first), of_b(second);
+  for_packs<numbers::lanes>(
+      count, [&](std::size_t i, auto n) { store(of_a * load<numbers>(a + i, n) + of_b * load<numbers>(b + i, n), to + i, n); });
+}
+
 /// One pass over a block's memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only, commit also
 /// master and slots, commit_and_predict commits and writes the prediction of the step after (constants `next`) to `out`, which is
 /// indexed like the slice; commit_and_show commits and writes what the rule shows.

@@ -211,6 +211,13 @@ struct host_storage {
       if (*wanted) elementwise::average(from, to, count, keep);
     });
   }
+  /// Enqueues, where how->wanted: to[i] = first a[i] + second b[i]. `how` is read when the task runs.
+  template <class A, class B, class To>
+  static void combine(host_queue& queue, combination const* how, A const* a, B const* b, To* to, std::size_t count) {
+    queue.enqueue([=] {
+      if (how->wanted) elementwise::combine(how->first, a, how->second, b, to, count);
+    });
+  }
   /// Enqueues the update of the blocks from `first` to before `last` by `Rule` (elementwise.hpp). `out`, indexed like the slice,
   /// gets what the ranks will get; where nothing is wanted, the masters, unchanged.
   template <class Rule, update kind>

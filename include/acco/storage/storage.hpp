@@ -188,6 +188,16 @@ concept has_differences = requires(typename Storage::queue& q, Encoding const& e
   Storage::decode_onto(q, e, from, reference, std::size_t{}, std::size_t{}, std::size_t{}, out);
 };
 
+/// For estimates that remember other ranks' gradients.
+template <class Storage>
+concept has_combine =
+    requires(typename Storage::queue& q, combination const* how, typename Storage::gradient_type const* gradients,
+             typename Storage::master_type* masters, typename Storage::master_type const* kept, typename Storage::sum_type* sums,
+             typename Storage::sum_type const* summed) {
+      Storage::combine(q, how, gradients, kept, sums, std::size_t{});
+      Storage::combine(q, how, summed, gradients, masters, std::size_t{});
+    };
+
 /// What any queue of a storage has.
 template <class Queue>
 concept storage_queue =
@@ -200,8 +210,8 @@ concept storage_queue =
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
 ///  `add`, `apply`, the update, and `average`.
 /// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
-/// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`. storage/host.hpp
-/// says what each does; cuda/storage.hpp has the same.
+/// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`; one for estimates
+/// that are `own_corrected`, `combine`. storage/host.hpp says what each does; cuda/storage.hpp has the same.
 template <class Storage>
 concept storage = has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> &&
                   has_buffers<Storage> && has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> &&
@@ -284,7 +294,12 @@ consteval bool check_storage() {
     static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
     constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
     static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
-    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && differs;
+    constexpr bool combines = !remembers_others<Rule> || has_combine<Storage>;
+    static_assert(combines,
+                  "acco: estimates are own_corrected: the storage lacks `static combine(queue&, combination const*, A const*, B "
+                  "const*, To*, count)`");
+    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && differs &&
+           combines;
   }
 }
 

@@ -33,6 +33,12 @@ struct region_update {
   bool wanted = false;  ///< whether it is updated at all
 };
 
+/// Of two arrays that become one: first a[i] + second b[i].
+struct combination {
+  double first = 1, second = 0;
+  bool wanted = true;  ///< whether anything is written
+};
+
 /// A step of a round: the sums of squares of the blocks, by region, in the order of the blocks. Storages whose steps are for one
 /// thread may have a better one; without `blocks` all belong to one region.
 struct add_region_squares {
