@@ -62,7 +62,7 @@ template <class Storage, class World>
 struct decorated_schedules {
   static training_of<Storage> make(settings const& s, Storage const&, World const&, acco::parameter_layout const&,
                                    acco::options const&) {
-    throw std::invalid_argument("--schedule " + s.schedule + " --rule " + s.rule + " is made on threads and in floats only");
+    throw std::invalid_argument(s.label() + " --rule " + s.rule + " is made on threads and in floats only");
   }
 };
 
@@ -96,7 +96,7 @@ training_of<Storage> make_training(settings const& s, Storage const& storage, Wo
       {"two_phase+int4", [&] { return make(acco::two_phase{.estimate = int4, .pace = split}); }},
       {"two_phase+coded", [&] { return make(acco::two_phase{.estimate = int4, .commit = coded, .pace = split}); }},
   };
-  if (is_decorated(s.schedule) || s.rule == "muon")
+  if (is_decorated(s.label()) || s.rule == "muon")
     return decorated_schedules<Storage, World>::make(s, storage, world, layout, options);
   for (auto const& [label, entry] : table) {
     if (label == s.label()) return entry();

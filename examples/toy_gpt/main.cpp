@@ -139,9 +139,8 @@ settings parse(int count, char** words) {
       ->capture_default_str();
   app.add_option("--estimate", s.estimate,
                  "How two_phase's estimates travel: the whole numbers, or 8 or 4 bits each; own: parameters only, each owner "
-                 "predicts from "
-                 "its own gradients")
-      ->check(CLI::IsMember({"full", "int8", "int4", "own"}))
+                 "predicts from its own gradients; own_corrected: from these and the others' of the last step")
+      ->check(CLI::IsMember({"full", "int8", "int4", "own", "own_corrected"}))
       ->capture_default_str();
   app.add_option("--commit", s.commit,
                  "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
@@ -206,7 +205,7 @@ settings parse(int count, char** words) {
       throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
     if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
     const bool any_decorated =
-        toy_gpt::is_decorated(s.schedule) ||
+        toy_gpt::is_decorated(s.label()) ||
         std::any_of(s.compare.begin(), s.compare.end(), [](auto const& each) { return toy_gpt::is_decorated(each); });
     if (s.rule == "muon") {
       const auto labels = s.compare.empty() ? std::vector<std::string>{s.label()} : s.compare;
@@ -218,11 +217,13 @@ settings parse(int count, char** words) {
               "two_phase and extrapolation only");
       }
     } else if (any_decorated && (s.backend != "threads" || s.device == "cuda" || s.dtype != "float" || s.rule != "adamw"))
-      throw CLI::ValidationError(
-          "--schedule", "extrapolation, velocity and delay_compensation are made on threads, in floats and with adamw only");
+      throw CLI::ValidationError("--schedule",
+                                 "extrapolation, velocity, delay_compensation and --estimate own_corrected are made on threads, "
+                                 "in floats and with adamw "
+                                 "only");
     if (any_decorated && s.commit != "full" && s.compare.empty())
       throw CLI::ValidationError("--commit", s.schedule + " is made with whole commits only");
-    if (s.commit != "full" && (s.estimate == "int8" || s.estimate == "own"))
+    if (s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
       throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
     if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
     if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")

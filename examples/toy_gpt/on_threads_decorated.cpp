@@ -36,6 +36,7 @@ acco::any_optimizer<float> decorated_schedules<acco::host_storage<float>, thread
     settings const& s, acco::host_storage<float> const& storage, threads_link const& world, acco::parameter_layout const& layout,
     acco::options const& options) {
   const chosen_pace pace{s.first, s.second, s.elastic ? std::max(64U, s.first) : 0};
+  const chosen_split split{pace, {.micro_batches = s.auto_pace ? s.first + (s.second != 0 ? s.second : s.first) : 0}};
   const acco::adamw adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1};
   if (s.rule == "muon") {
     const auto with = [&](auto schedule) -> acco::any_optimizer<float> {
@@ -43,7 +44,6 @@ acco::any_optimizer<float> decorated_schedules<acco::host_storage<float>, thread
           schedule, acco::rules{acco::muon{.learning_rate = s.rate()}, adamw}, storage, world, for_muon(layout), options};
     };
     const acco::fixed_pace fixed{.first = s.first, .second = s.second};
-    const chosen_split split{pace, {.micro_batches = s.auto_pace ? s.first + (s.second != 0 ? s.second : s.first) : 0}};
     if (s.schedule == "synchronous") return with(acco::synchronous{.pace = fixed});
     if (s.schedule == "two_phase") return with(acco::two_phase{.pace = split});
     if (s.schedule == "weight_prediction") return with(acco::weight_prediction{.pace = pace});
@@ -54,6 +54,7 @@ acco::any_optimizer<float> decorated_schedules<acco::host_storage<float>, thread
     return acco::optimizer{schedule, adamw, storage, world, layout, options};
   };
   if (s.schedule == "extrapolation") return with(acco::delayed{.pace = pace, .predictor = acco::extrapolation{}});
+  if (s.schedule == "two_phase") return with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = split});
   if (s.schedule == "velocity") return with(acco::delayed{.pace = pace, .predictor = acco::velocity{}});
   return with(acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}});
 }

@@ -22,7 +22,7 @@ endfunction()
 
 # Every schedule, rule, dtype and pace; the log's last line is a summary that keeps its promises. With FEW, the sanitizers, some.
 foreach(flags IN ITEMS "--schedule;synchronous" "--schedule;delayed;--rule;sgd" "--schedule;two_phase;--rule;lion" "--schedule;weight_prediction" "--rule;muon"
-                       "--estimate;int8" "--estimate;int4;--micro-batches;3:1;--ranks;3" "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;lion" "--schedule;weight_prediction;--commit;coded"
+                       "--estimate;int8" "--estimate;own_corrected;--micro-batches;2:1" "--estimate;int4;--micro-batches;3:1;--ranks;3" "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;lion" "--schedule;weight_prediction;--commit;coded"
                        "--estimate;int4;--micro-batches;2;--auto-pace" "--dtype;bfloat16;--ranks;3" "--elastic;--micro-batches;2" "--micro-batches;3:1;--ranks;1" "--link;100;--clip;0")
   if(NOT FEW STREQUAL "" AND NOT flags MATCHES "--rule;sgd|3:1;--ranks;3|--commit;coded;--dtype|--elastic")
     continue()

@@ -15,15 +15,25 @@
 namespace toy_gpt {
 
 /// The schedules, and how their rounds travel: choose.hpp makes each of them.
-inline constexpr std::string_view labels[] = {
-    "synchronous",    "delayed",           "two_phase",         "weight_prediction", "two_phase+int8",          "two_phase+own",
-    "two_phase+int4", "two_phase+coded",   "synchronous+coded", "delayed+coded",     "weight_prediction+coded", "extrapolation",
-    "velocity",       "delay_compensation"};
-/// Those of the delayed update whose rules are engines of their own: on threads, in floats, with AdamW. So is muon, under these
-/// schedules.
-inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation"};
-[[nodiscard]] inline bool is_decorated(std::string_view schedule) {
-  return std::find(std::begin(decorated), std::end(decorated), schedule) != std::end(decorated);
+inline constexpr std::string_view labels[] = {"synchronous",
+                                              "delayed",
+                                              "two_phase",
+                                              "weight_prediction",
+                                              "two_phase+int8",
+                                              "two_phase+own",
+                                              "two_phase+int4",
+                                              "two_phase+coded",
+                                              "synchronous+coded",
+                                              "delayed+coded",
+                                              "weight_prediction+coded",
+                                              "extrapolation",
+                                              "velocity",
+                                              "delay_compensation",
+                                              "two_phase+own_corrected"};
+/// Those whose rules are engines of their own: on threads, in floats, with AdamW. So is muon, under these schedules.
+inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation", "two_phase+own_corrected"};
+[[nodiscard]] inline bool is_decorated(std::string_view label) {
+  return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
 }
 inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "weight_prediction", "two_phase", "extrapolation"};
 [[nodiscard]] inline bool goes_with_muon(std::string_view label) {
@@ -50,7 +60,7 @@ struct settings {
   unsigned first = 1, second = 0;  // micro-batches of a round
   bool elastic = false;
   bool auto_pace = false;         // K + K2 micro-batches a step, split by measuring
-  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4; own: gradients do not travel
+  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
   std::string commit = "full";    // how commit rounds travel: full, coded (gradients int8, parameters int4)
   double clip = 1.0;
   std::size_t validations = 8;  // during and after training

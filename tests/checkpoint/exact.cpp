@@ -136,6 +136,7 @@ void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
     if (which == 7) return compare<Storage>(c, acco::delayed{.pace = pace, .predictor = acco::velocity{}}, rule, scales);
     if (which == 8)
       return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}}, rule, scales);
+    if (which == 10) return compare<Storage>(c, acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace}, rule, scales);
   }
   switch (which) {
     case 0: return compare<Storage>(c, acco::synchronous{.pace = pace}, rule, scales);

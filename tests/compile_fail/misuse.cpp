@@ -153,7 +153,8 @@ void use() {
 #if defined(COMPENSATION_OF_PREDICTIONS)  // expect: a compensation corrects gradients of committed parameters
   [[maybe_unused]] acco::delayed wrong{.predictor = acco::extrapolation{}, .compensation = acco::delay_compensation{}};
 #endif
-#if defined(ESTIMATE_THAT_IS_NOT_KEPT)  // expect: takes its own rank's gradients (own_slice) and does not keep them
+#if defined(ESTIMATE_THAT_IS_NOT_KEPT)  // expect: takes its own rank's gradients (own_slice, own_corrected) and does not keep
+                                        // them
   training<forgets_its_estimate> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(TWO_DECORATIONS)  // expect: give the schedule one of the two
@@ -162,8 +163,14 @@ void use() {
 #if defined(PREDICTOR_OF_A_FINAL_RULE)  // expect: the rule must not be final
   training<acco::delayed<acco::fixed_pace, acco::full, acco::extrapolation>, final_rule> wrong{{}, {}, {}, {}, 1};
 #endif
-#if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice is for estimates
+#if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
   training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(COMMIT_CORRECTED_BY_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
+  training<acco::synchronous<acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(CORRECTED_ESTIMATES_OF_A_FINAL_RULE)  // expect: the rule must not be final
+  training<acco::two_phase<acco::fixed_pace, acco::own_corrected>, final_rule> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 1024
   struct odd_block {

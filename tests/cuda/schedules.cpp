@@ -5,6 +5,20 @@
 using this_world = worlds::cuda;
 #include "conformance/cases.hpp"
 
+TEST_CASE("estimates that remember the others' gradients") {
+  const auto make = [](unsigned first, unsigned second) {
+    return acco::two_phase{.estimate = acco::own_corrected{}, .pace = acco::fixed_pace{.first = first, .second = second}};
+  };
+  auto s = conformance::setting(std::min(3, this_world::most_ranks), 12, 2, 1);
+  s.clip_norm = 0.7;
+  const acco::adamw rule{.learning_rate = 0.02};
+  constexpr auto kind = reference::algorithm::own_corrected;
+  conformance::compare<conformance::exact<this_world>, this_world>(kind, make, rule, conformance::mixed_layout(), s, 1e-12,
+                                                                   {.bucket_elements = 200});
+  s.micro_batches[0] = 0;
+  conformance::compare<worlds::managed_storage<acco::bfloat16>, this_world>(kind, make, rule, acco::parameter_layout(5003), s,
+                                                                            3e-2);
+}
 TEST_CASE_TEMPLATE("every combination of element types gives what the host gives, and the same bits in every run", Types,
                    std::tuple<float, float, float>, std::tuple<acco::bfloat16, acco::bfloat16, float>,
                    std::tuple<acco::bfloat16, float, float>, std::tuple<acco::half, acco::half, float>,

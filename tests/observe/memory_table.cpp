@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // memory() is known before, equals what is allocated, follows the formula; and a steady-state round allocates nothing.
 #include <barrier>
+#include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -77,7 +79,7 @@ TEST_CASE("memory() equals what is allocated, and the formula") {
 
 TEST_CASE_TEMPLATE("after the first full step nothing is allocated, in any thread", Backend, acco::solo_backend,
                    acco::threads_backend) {
-  const auto train = [](auto schedule, auto const& world, std::barrier<>& everyone) {
+  const auto train = [](auto schedule, auto const& world, std::barrier<>& everyone, std::size_t bucket) {
     acco::optimizer training{schedule,
                              acco::adamw{},
                              acco::host_storage<float>{},
@@ -90,7 +92,8 @@ TEST_CASE_TEMPLATE("after the first full step nothing is allocated, in any threa
                                            .snapshots = 1,
                                            .snapshot_every = 2,
                                            .compare_every = 3,
-                                           .digest_every = 1}};
+                                           .digest_every = 1,
+                                           .bucket_elements = bucket}};
     training.initialize(std::vector<float>(1000, 1.0F));
     const auto step = [&] {
       for (float& g : training.gradients()) g += 1;
@@ -107,19 +110,21 @@ TEST_CASE_TEMPLATE("after the first full step nothing is allocated, in any threa
     CHECK(before == after);
     training.finish();
   };
-  const auto with = [&](auto schedule) {
+  const auto with = [&](auto schedule, std::size_t bucket = 0) {
     if constexpr (std::is_same_v<Backend, acco::solo_backend>) {
       std::barrier<> one(1);
-      train(schedule, acco::solo_backend{}, one);
+      train(schedule, acco::solo_backend{}, one, bucket);
     } else {
       std::barrier<> three(3);
-      acco::threads_backend::run(3, [&](acco::threads_backend const& world) { train(schedule, world, three); });
+      acco::threads_backend::run(3, [&](acco::threads_backend const& world) { train(schedule, world, three, bucket); });
     }
   };
   with(acco::synchronous{});
   with(acco::delayed{});
   with(acco::two_phase{.pace = acco::fixed_pace{1}});
   with(acco::weight_prediction{});
+  if constexpr (std::is_same_v<Backend, acco::threads_backend>)  // an engine of its own
+    with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = acco::fixed_pace{1}}, 192);
   // no rank may wait for another that is at the barrier
   with(acco::two_phase{.pace = acco::elastic_pace{.at_most = 1000}});
 }

@@ -39,6 +39,8 @@ static_assert(coarse.plan(0) == coarse_estimate && coarse.plan(1) == whole_commi
 // What does not travel stays in the accumulator, too.
 static_assert(acco::two_phase{.estimate = acco::own_slice{}}.plan(0) == coarse_estimate &&
               acco::two_phase{.estimate = acco::own_slice{}}.plan(1) == whole_commit);
+static_assert(acco::two_phase{.estimate = acco::own_corrected{}}.plan(0) == coarse_estimate &&
+              acco::two_phase{.estimate = acco::own_corrected{}}.plan(1) == whole_commit);
 constexpr auto fully_coded = acco::two_phase{
     .estimate = acco::block_int4{}, .commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}};
 static_assert(fully_coded.plan(1) == whole_commit);

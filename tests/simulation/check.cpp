@@ -134,7 +134,7 @@ std::string check_training(setting const& s, outcome const& o, std::size_t numbe
       if (!near(now.step_weight, round.so_far)) return at("step_weight = ", now.step_weight, ", expected ", round.so_far);
       if (now.step_weight > 0 && !near(now.step_loss, 2)) return at("step_loss = ", now.step_loss, ", expected 2");
       if (!near(now.rate, round.rate)) return at("learning rate ", now.rate, ", expected ", round.rate);
-      if (h.known && (t.wires == wire_kind::full || (t.wires == wire_kind::estimate_own && !round.commits)) && round.applied) {
+      if (h.known && (t.wires == wire_kind::full || (t.own_estimates() && !round.commits)) && round.applied) {
         ++counts[round.clip < 1 ? "norms, clipped" : "norms"];
         if (!near(now.norm, round.norm)) return at("norm ", now.norm, ", expected ", round.norm);
         if (!near(now.clip, round.clip)) return at("clip ", now.clip, ", expected ", round.clip);

@@ -24,6 +24,7 @@ class replayer {
     theta_.resize(group_.size());
     for (std::size_t i = 0; i < theta_.size(); ++i) theta_[i] = derivative(t_.data, i, 0);
     state_.assign(2 * theta_.size(), 0);
+    others_.assign(theta_.size(), 0);
     const acco::partition shares(t_.layout.trainable_size(), s.ranks, t_.bucket_elements);
     std::size_t trainable = 0;
     for (std::size_t i = 0; i < theta_.size(); ++i) owner_.push_back(frozen(i) ? -1 : shares.owner_of(trainable++).rank);
@@ -63,13 +64,16 @@ class replayer {
     vector const start = theta_;
     moved_.assign(theta_.size(), 0);
     carried kept;  // of the rounds of this step before
+    const bool corrects = t_.wires == wire_kind::estimate_corrected;
+    std::vector<carried> of_ranks(corrects ? static_cast<std::size_t>(s_.ranks) : 0,
+                                  {vector(theta_.size(), 0.0)});  // of this step
     for (std::size_t r = 0;; ++r) {
       const bool everybody_finishes = all_finish && r >= finished_at;
       // Where this part was computed: at what had landed before the round in front of it started.
       vector const& at = t_.waits() ? (r == 0 ? start : h_.shown[base + r]) : (r < 2 ? start : h_.shown[base + r - 1]);
-      const bool commits = t_.commits(r), own = t_.wires == wire_kind::estimate_own && !commits;
+      const bool commits = t_.commits(r), own = t_.own_estimates() && !commits;
       carried fresh{vector(theta_.size(), 0.0)};
-      vector guess(theta_.size(), 0.0);  // every owner's mean of its own samples
+      vector guess(theta_.size(), 0.0);  // every owner's, from its own samples: their mean, or all ranks' sum
       for (int rank = 0; rank < s_.ranks; ++rank) {
         segment_log const& log = *logs[static_cast<std::size_t>(rank)];
         if (r >= log.parts.size()) {
@@ -80,6 +84,7 @@ class replayer {
         for (const std::size_t m : log.parts[r]) {
           add(fresh, at, segment, rank, m);
           if (own) add(mine, at, segment, rank, m);
+          if (corrects) add(of_ranks[static_cast<std::size_t>(rank)], at, segment, rank, m);
         }
         for (std::size_t i = 0; own && mine.weight > 0 && i < guess.size(); ++i) {
           if (owner_[i] == rank) guess[i] = mine.sum[i] / mine.weight;
@@ -117,6 +122,12 @@ class replayer {
         }
         if (commits) {
           for (std::size_t i = 0; i < moved_.size(); ++i) moved_[i] = next[i] - theta_[i];
+          for (std::size_t i = 0; corrects && i < others_.size(); ++i) {
+            if (owner_[i] < 0) continue;
+            carried const& mine = of_ranks[static_cast<std::size_t>(owner_[i])];
+            const double others = now.step_weight - mine.weight;
+            if (others > 0 && 64 * others >= now.step_weight) others_[i] = (sum_[i] - mine.sum[i]) / others;
+          }
           theta_ = next;
           for (std::size_t i = 0; t_.late == lateness::extrapolated && i < moved_.size(); ++i) next[i] += ahead * moved_[i];
           ++steps_;
@@ -127,6 +138,11 @@ class replayer {
           }
         } else if (own) {
           for (double& g : guess) g *= whole.weight;
+          for (std::size_t i = 0; corrects && steps_ > 0 && i < guess.size(); ++i) {
+            if (owner_[i] < 0) continue;
+            carried const& mine = of_ranks[static_cast<std::size_t>(owner_[i])];
+            guess[i] = mine.sum[i] + (whole.weight - mine.weight) * others_[i];
+          }
           vector scratch = state_;
           carried of_owners{guess, whole.weight};
           scale(of_owners, now);
@@ -138,6 +154,9 @@ class replayer {
         moved_.assign(theta_.size(), 0);
       }
       kept = {};
+      for (carried& each : of_ranks) {
+        if (commits) each = {vector(theta_.size(), 0.0)};
+      }
       if (!commits) {
         kept = std::move(whole);
         if (now.applied) {
@@ -220,7 +239,7 @@ class replayer {
   training_setting const& t_;
   std::vector<std::size_t> group_;  // by element
   std::vector<int> owner_;          // likewise; -1: frozen
-  vector theta_, state_, sum_, moved_;
+  vector theta_, state_, sum_, moved_, others_;
   double samples_ = 0, dropped_ = 0;
   std::uint64_t steps_ = 0;
   std::size_t first_round_ = 0;

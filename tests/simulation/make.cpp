@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/make.hpp"
 
+#include <type_traits>
 #include <utility>
 
 #include <acco/acco.hpp>
@@ -12,7 +13,7 @@ using training = acco::any_optimizer<double>;
 using acco::auto_pace, acco::block_int4, acco::block_int8, acco::elastic_pace, acco::fixed_pace;
 
 /// with(schedule) for the schedule that was drawn.
-template <class With>
+template <bool corrects, class With>
 training with_schedule(training_setting const& t, With with) {
   const fixed_pace fixed{.first = t.first, .second = t.second};
   const elastic_pace elastic{.at_least = t.first, .at_most = t.at_most};
@@ -24,6 +25,9 @@ training with_schedule(training_setting const& t, With with) {
       case wire_kind::estimate_int8: return with(acco::two_phase{.estimate = block_int8{}, .pace = pace});
       case wire_kind::estimate_int4: return with(acco::two_phase{.estimate = block_int4{}, .pace = pace});
       case wire_kind::estimate_own: return with(acco::two_phase{.estimate = acco::own_slice{}, .pace = pace});
+      case wire_kind::estimate_corrected:
+        if constexpr (corrects) return with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace});
+        break;
       case wire_kind::coded: break;
     }
     return with(acco::two_phase{.estimate = block_int4{}, .commit = coarse, .pace = pace});
@@ -59,7 +63,8 @@ training with_schedule(training_setting const& t, With with) {
 acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend const& world, std::pmr::memory_resource& memory,
                                  acco::learning_rate_function learning_rate, bool skips) {
   const auto with = [&](auto rule) {
-    return with_schedule(t, [&](auto schedule) -> training {
+    constexpr bool corrects = std::is_same_v<decltype(rule), acco::adamw>;
+    return with_schedule<corrects>(t, [&](auto schedule) -> training {
       return acco::optimizer{schedule,
                              rule,
                              acco::host_storage<double>{&memory},

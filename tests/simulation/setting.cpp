@@ -13,8 +13,12 @@ char const* name_of(schedule_kind kind) {
   return std::array{"synchronous", "delayed", "two_phase", "weight_prediction"}[static_cast<std::size_t>(kind)];
 }
 char const* name_of(wire_kind kind) {
-  return std::array{"full", "estimate in int8", "estimate in int4", "coded commit",
-                    "estimate from own gradients"}[static_cast<std::size_t>(kind)];
+  return std::array{"full",
+                    "estimate in int8",
+                    "estimate in int4",
+                    "coded commit",
+                    "estimate from own gradients",
+                    "estimate corrected by own gradients"}[static_cast<std::size_t>(kind)];
 }
 char const* name_of(lateness kind) { return std::array{"", ", extrapolated", ", compensated"}[static_cast<std::size_t>(kind)]; }
 char const* name_of(rule_kind kind) { return std::array{"adamw", "sgd", "lion"}[static_cast<std::size_t>(kind)]; }
@@ -190,6 +194,11 @@ setting draw(std::uint64_t seed) {
   if (disastrous) draw_disaster(s, from);
   for (training_setting& t : s.trainings) {  // whose poison is seen by its owner alone, or later
     if (t.wires == wire_kind::estimate_int8 && !s.poisons() && variants.chance(0.5)) t.wires = wire_kind::estimate_own;
+  }
+  stream corrections(seed ^ 0xc03eU);
+  for (training_setting& t : s.trainings) {  // one rule: an engine of its own
+    if (t.two_rounds() && t.wires != wire_kind::coded && t.rule == rule_kind::adamw && !s.poisons() && corrections.chance(0.4))
+      t.wires = wire_kind::estimate_corrected;
   }
   return s;
 }

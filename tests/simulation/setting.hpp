@@ -18,7 +18,7 @@
 namespace simulation {
 
 enum class schedule_kind { synchronous, delayed, two_phase, weight_prediction };
-enum class wire_kind { full, estimate_int8, estimate_int4, coded, estimate_own };
+enum class wire_kind { full, estimate_int8, estimate_int4, coded, estimate_own, estimate_corrected };
 enum class lateness { plain, extrapolated, compensated };  ///< of the delayed update
 enum class rule_kind { adamw, sgd, lion };
 enum class disaster {
@@ -88,6 +88,7 @@ struct training_setting {
   [[nodiscard]] unsigned step() const { return first + second; }
   /// An encoded estimate leaves its gradients with the ranks, and the commit carries them too.
   [[nodiscard]] bool keeps() const { return two_rounds() && wires != wire_kind::full; }
+  [[nodiscard]] bool own_estimates() const { return wires == wire_kind::estimate_own || wires == wire_kind::estimate_corrected; }
   /// Whether committed weights follow from the equations, not from the rounding of an encoding.
   [[nodiscard]] bool exact() const { return wires != wire_kind::coded; }
   /// Whether a rank that comes to finish() with so many micro-batches behind its last boundary has completed a part.
