@@ -13,6 +13,7 @@ struct misspelt : host {
 };
 struct plain : host {
   static void decode_sum();
+  static void combine();
 };
 struct timeless_queue : acco::host_queue {
   void stamp() const;
@@ -33,6 +34,9 @@ void use() {
 #endif
 #if defined(STORAGE_THAT_CANNOT_ENCODE)  // expect: acco: gradients are to travel encoded: the storage lacks `decode_sum`
   training<plain, acco::synchronous<acco::block_int8<>>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(STORAGE_THAT_CANNOT_COMBINE)  // expect: acco: estimates are own_corrected: the storage lacks `static combine(queue&,
+  training<plain, acco::two_phase<acco::fixed_pace, acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(QUEUE_WITHOUT_A_MEMBER)  // expect: acco: the storage's queue lacks `stamp(tell)`, which calls tell(seconds)
   training<timeless> wrong{{}, {}, {}, {}, 1};

@@ -22,7 +22,7 @@ constexpr int lacks() {
          !acco::has_visit_on_host<S> + !acco::has_run<S> + !acco::has_find_non_finite<S> + !acco::has_clear_if<S> +
          !acco::has_sum_of_squares<S> + !acco::has_squares_of_blocks<S> + !acco::has_average<S> + !acco::has_convert<S> +
          !acco::has_add<S> + !acco::applies<S, acco::adamw> + !acco::has_encode<S, coding> + !acco::has_decode_sum<S, coding> +
-         !acco::has_differences<S, coding>;
+         !acco::has_differences<S, coding> + !acco::has_combine<S>;
 }
 static_assert(lacks<host>() == 0 && acco::storage<host>);
 
@@ -53,6 +53,7 @@ WITHOUT(squares_of_blocks, acco::has_squares_of_blocks);
 WITHOUT(average, acco::has_average);
 WITHOUT(convert, acco::has_convert);
 WITHOUT(add, acco::has_add);
+WITHOUT(combine, acco::has_combine);
 WITHOUT_FOR(forget, acco::has_encode, acco::block_int8<>);
 WITHOUT_FOR(encode_now, acco::has_encode, acco::block_int8<>);
 WITHOUT_FOR(encode, acco::has_encode, acco::block_int8<>);

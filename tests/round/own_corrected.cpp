@@ -22,6 +22,17 @@ constexpr auto own = [](unsigned first, unsigned second) {
   return acco::two_phase{.estimate = acco::own_slice{}, .pace = acco::fixed_pace{.first = first, .second = second}};
 };
 
+template <class Rule, class Schedule = acco::two_phase<acco::fixed_pace, acco::own_corrected>>
+using under = acco::decorated_rule<Schedule, Rule>;
+static_assert(under<acco::adamw>::slot_count == acco::adamw::slot_count + 1 &&
+              under<acco::muon>::slot_count == acco::muon::slot_count + 1);
+static_assert(acco::matrix_rule<under<acco::muon>> && !acco::has_apply<under<acco::muon>>);
+struct estimates_and_extrapolates : acco::two_phase<acco::fixed_pace, acco::own_corrected> {
+  acco::extrapolation predictor;
+};
+static_assert(acco::remembers_others<under<acco::lion, estimates_and_extrapolates>> &&
+              acco::shows<under<acco::lion, estimates_and_extrapolates>>);
+
 /// What rank 0 had in use behind every report, estimate and commit in turn.
 struct run {
   std::vector<std::vector<double>> shown;
