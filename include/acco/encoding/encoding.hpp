@@ -27,9 +27,9 @@ struct own_slice {
 ///     g~ = w g_own + (1 - w) g_others,    g_others = (sum of all - own sum) / (weight of all - own weight) of the last step,
 /// with w its own share of the samples now. Where that share stays what it was, this is the mean of the last step, corrected by
 /// own gradients: g~ = g_last + w (g_own - g_own,last), w = 1 / N for equal batches. It is less noisy than an `own_slice`, and
-/// all of it but the part w is a step old. Costs a slot, g_others. Before the first update it is `own_slice`; what was not
-/// committed does not count; and where the others had less than a 64th of a step's samples, their mean stays that of an earlier
-/// step (0 where there is none): the difference of the sums would be rounding.
+/// all of it but the part w is a step old: docs/schedules.md compares the two. Costs a slot, g_others. Before the first update it
+/// is `own_slice`; what was not committed does not count; and where the others had less than a 64th of a step's samples, their
+/// mean stays that of an earlier step (0 where there is none): the difference of the sums would be rounding.
 struct own_corrected {
   static constexpr char const* name = "own corrected";
 };
