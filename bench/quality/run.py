@@ -5,7 +5,7 @@ learning rates and numbers of ranks. Every finished run is kept in --results; a 
 
   bench/quality/run.py --data TEXT [--results quality.jsonl] [--ranks 2,4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--samples 25600] [--minutes 60]
 
-With --rules, what a delay of one step costs each update rule, at the best of three learning rates of its own:
+With --rules, what a delay of one step costs each update rule, at the best of four learning rates of its own:
 
   bench/quality/run.py --data TEXT --rules adamw,sgd,lion,muon [--ranks 4] [...]
 """
@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # label on the command line, micro-batches of the parts of a step
 CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "4:4"), ("two_phase", "7:1"), ("two_phase+int8", "4:4"), ("two_phase+int8", "6:2"),
                   ("two_phase+int8", "7:1"), ("two_phase+int4", "4:4"), ("two_phase+int4", "6:2"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
-RULE_RATES = {"adamw": ("1e-3", "3e-3", "1e-2"), "sgd": ("0.1", "0.3", "1"), "lion": ("1e-4", "3e-4", "1e-3"), "muon": ("1e-3", "3e-3", "1e-2")}
+RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("1e-3", "3e-3", "1e-2", "3e-2")}
 RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "6:2")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
 
@@ -79,7 +79,7 @@ def by_rule(runs, a, rules):
                     for label, split in RULE_CONFIGURATIONS:
                         runs.make(label, split, ranks, rate, seed, rule)
     for ranks in a.ranks.split(","):
-        print(f"\n{runs.text}, {a.samples} sequences, {ranks} ranks: mean validation loss at the best of three learning rates (which), and its difference to synchronous at its best\n")
+        print(f"\n{runs.text}, {a.samples} sequences, {ranks} ranks: mean validation loss at the best of four learning rates (which), and its difference to synchronous at its best\n")
         print("| rule | " + " | ".join(label for label, _ in RULE_CONFIGURATIONS) + " |")
         print("|---|" + "---|" * len(RULE_CONFIGURATIONS))
         for rule in rules:

@@ -185,7 +185,8 @@ void train_rank(job& one, int rank, Model& model,
       result.stopped = stopping && cut;
     }
     if (!acco::commits(report->plan)) continue;
-    if (!s.save.empty() && !stopping && report->step % s.save_every == 0 && report->step != saved_at) {
+    const bool last = training.samples() >= goal;  // the end is saved below, once
+    if (!s.save.empty() && !stopping && !last && report->step % s.save_every == 0 && report->step != saved_at) {
       saved_at = report->step;
       save();
     }

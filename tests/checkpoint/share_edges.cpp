@@ -143,6 +143,7 @@ TEST_CASE("damage in a chunk of which each rank reads a part is found and named,
     REQUIRE(begin % acco::checkpoints::block_bytes != 0);
     for (const std::uint64_t at : {begin - 5000, begin - 1, begin, begin + 5000, data / 2, data - 1}) {
       if (at >= data) continue;
+      if (!thorough() && at != begin && at != data - 1) continue;
       CAPTURE(at);
       std::string other = whole;
       other[record->data + at] = static_cast<char>(other[record->data + at] ^ 16);

@@ -89,7 +89,7 @@ TEST_CASE("the library's iterates grow and shrink by the largest root") {
       CAPTURE(b);
       const double most = spectrum::limit(matrix, b);
       std::vector<double> k;
-      for (std::size_t i = 0; i < 60; ++i)
+      for (std::size_t i = 0; i < (thorough() ? 60 : 20); ++i)
         k.push_back(most * (0.02 + 1.13 * problem::unit(i * 31 + static_cast<std::size_t>(b * 10))));
       const auto of = parabolas::after_commits(parabolas::train(schedule, b, k, 400 * rounds));
       for (std::size_t i = 0; i < k.size(); ++i) {
@@ -103,19 +103,19 @@ TEST_CASE("the library's iterates grow and shrink by the largest root") {
       }
     }
   });
-  CHECK(compared > (thorough() ? 1500 : 300));  // of 2,400, or 600
+  CHECK(compared > (thorough() ? 1500 : 100));  // of 2,400, or 200
 }
 
 TEST_CASE("3 % below the limit it converges, 3 % beyond it diverges") {
   every_form([&](auto const& schedule, std::size_t rounds, auto const& matrix) {
     for (const double b : betas) {
-      if (!thorough() && b != 0.9) continue;
+      if (!thorough() && (b != 0.9 || rounds == 1)) continue;
       CAPTURE(b);
       const double most = spectrum::limit(matrix, b);
       const auto below =
-          parabolas::after_commits(parabolas::train(schedule, b, {0.97 * most}, (thorough() ? 12000 : 6000) * rounds));
+          parabolas::after_commits(parabolas::train(schedule, b, {0.97 * most}, (thorough() ? 12000 : 5000) * rounds));
       const auto beyond =
-          parabolas::after_commits(parabolas::train(schedule, b, {1.03 * most}, (thorough() ? 12000 : 6000) * rounds));
+          parabolas::after_commits(parabolas::train(schedule, b, {1.03 * most}, (thorough() ? 12000 : 5000) * rounds));
       const auto size = [](std::vector<double> const& x, std::size_t end) {
         double largest = 0;
         for (std::size_t t = end - 20; t < end; ++t) largest = std::max(largest, std::abs(x[t]));
