@@ -47,8 +47,12 @@ void train(acco::threads_backend world, whole_world whole) {
   acco::optimizer training{acco::local_updates<acco::synchronous<>, none>{}, acco::sgd{}, acco::host_storage<float>{}, world,
                            std::size_t{1}};
 #endif
-#if defined(OWN_CHANGES)  // expect: acco: own_slice is for estimates: an exchange of local updates needs
+#if defined(OWN_CHANGES)  // expect: acco: own_slice and own_corrected are for estimates: an exchange of local updates needs
   acco::optimizer training{acco::diloco{.exchange = acco::own_slice{}}, acco::sgd{}, acco::host_storage<float>{}, world,
+                           std::size_t{1}};
+#endif
+#if defined(CORRECTED_CHANGES)  // expect: acco: own_slice and own_corrected are for estimates: an exchange of local updates needs
+  acco::optimizer training{acco::diloco{.exchange = acco::own_corrected{}}, acco::sgd{}, acco::host_storage<float>{}, world,
                            std::size_t{1}};
 #endif
 #if defined(FEEDBACK_TWICE)  // expect: acco: exchanges of local updates always have error feedback

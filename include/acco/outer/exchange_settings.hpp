@@ -35,8 +35,9 @@ template <wire Exchange>
   const auto of = as_coded(exchange);
   using of_changes = typename decltype(as_coded(exchange))::gradient_encoding;
   using of_anchor = typename decltype(as_coded(exchange))::parameter_encoding;
-  static_assert(!std::is_same_v<of_changes, own_slice>,
-                "acco: own_slice is for estimates: an exchange of local updates needs the changes of all workers");
+  static_assert(
+      !own_gradients<of_changes>,
+      "acco: own_slice and own_corrected are for estimates: an exchange of local updates needs the changes of all workers");
   static_assert(!feeds_back<of_changes>,
                 "acco: exchanges of local updates always have error feedback: give `exchange` the encoding alone");
   if constexpr (encoding<of_changes>) {
