@@ -220,6 +220,7 @@ if(gloo IN_LIST FOUND)
 endif()
 
 refuse("simulated between threads only" --backend gloo --link 100)
+refuse("muon is made on threads, in floats, whole" --rule muon --estimate int4)
 refuse("nccl needs --device cuda" --backend nccl --device cpu)
 foreach(other IN ITEMS mpi gloo nccl)
   string(REPLACE nccl cuda target ${other})

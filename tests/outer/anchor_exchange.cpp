@@ -225,6 +225,18 @@ TEST_CASE("a wire that loses nothing gives the exact form: in every bit for chan
     CHECK(static_cast<double>(found[i]) == doctest::Approx(static_cast<double>(wanted[i])).epsilon(1e-6));
 }
 
+TEST_CASE("every so many exchanges the anchor travels in full, beside changes that are encoded, too") {
+  using coarse = acco::coded<float_wire, acco::block_int4<>>;
+  const auto with = [](coarse wire) {
+    return trained(3, acco::diloco<acco::synchronous<>, coarse>{.steps = 2, .exchange = wire}, 9);
+  };
+  coarse each_time;
+  each_time.exact_every = 1;
+  auto const exact = trained(3, acco::diloco{.steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9);
+  CHECK(with(each_time) == exact);
+  CHECK(with({}) != exact);
+}
+
 namespace {
 
 /// As `trained`, all parameters of rank 0, where the first `still` micro-batches have no gradient and are not told of.

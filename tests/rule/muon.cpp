@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
+#include <acco/outer.hpp>
 
 #include "support/counting.hpp"
 #include "support/problem.hpp"
@@ -58,6 +59,7 @@ struct together_one_by_one : together {
 };
 static_assert(acco::update_rule<together> && acco::matrix_rule<together> && !acco::matrix_rule<apart> &&
               !acco::has_apply<together>);
+static_assert(acco::muon::scratch_of(24, 8) == 24 * 8 + 2 * 8 * 8 + 512 * 32);  // whatever the processor
 static_assert(acco::matrix_rule<acco::rules<acco::muon, acco::adamw>> && !acco::matrix_rule<acco::rules<acco::adamw>>);
 
 acco::parameter_layout mixed() {
@@ -272,6 +274,18 @@ TEST_CASE("whole matrices give the bits of single elements, in schedules of ever
   auto const expected = trained<same>(3, acco::two_phase{}, apart{}, {}, 24, uniform());
   CHECK(trained<same>(3, acco::two_phase{}, together{}, {}, 24, uniform()) == expected);
   CHECK(trained<same>(3, acco::two_phase{}, together_one_by_one{}, {}, 24, uniform()) == expected);
+}
+
+TEST_CASE("workers that exchange train matrices to the bits of single elements; so do estimates of one rank's own") {
+  const auto bits = [](int ranks, auto schedule) {
+    using storage = acco::host_storage<float>;
+    auto const expected = trained<storage>(ranks, schedule, acco::rules{apart{}, acco::sgd{.learning_rate = 0.02}});
+    auto const got = trained<storage>(ranks, schedule, acco::rules{together{}, acco::sgd{.learning_rate = 0.02}});
+    CHECK(got.parameters == expected.parameters);
+    CHECK(got.parameters[0] != 0);
+  };
+  bits(4, acco::diloco{.ranks_a_group = 2, .steps = 3});
+  bits(1, acco::two_phase{.estimate = acco::own_corrected{}, .pace = acco::fixed_pace{2}});
 }
 
 TEST_CASE("a matrix whose gradient is left out, or whose step is skipped, stays as single elements would") {

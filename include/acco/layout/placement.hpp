@@ -36,13 +36,12 @@ class placement {
     std::sort(uncut.begin(), uncut.end(),
               [](element_run a, element_run b) { return a.count != b.count ? a.count > b.count : a.first < b.first; });
     const auto n = static_cast<std::size_t>(ranks);
-    const partition even(first, ranks, bucket_elements);
-    const std::size_t shares = even.buckets() * n;
-    std::size_t share = std::max(rounded((first + shares - 1) / shares), rounded(uncut.front().count));
-    while (!fits(uncut, shares, share)) share += std::max(partition::alignment, rounded(share / 32));
-    // the largest share may have made later buckets superfluous
-    std::size_t buckets = even.buckets();
-    while (buckets > 1 && (buckets - 1) * n * share >= first && fits(uncut, (buckets - 1) * n, share)) --buckets;
+    const std::size_t parts = partition(first, ranks, bucket_elements).buckets() * n;
+    std::size_t share = std::max(rounded((first + parts - 1) / parts), rounded(uncut.front().count)), buckets = 0;
+    for (;; share += std::max(partition::alignment, rounded(share / 32))) {
+      buckets = (first + n * share - 1) / (n * share);
+      if (fits(uncut, buckets * n, share)) break;
+    }
     fill(uncut, others, buckets * n, share);
     size_ = buckets * n * share;
     bucket_ = n * share;

@@ -16,8 +16,9 @@ namespace ACCO_SIMD_NAMESPACE::matrices {
 
 // Matrices lie row by row.
 
-/// Of a product: columns that are worked on together, and how far a sum goes before its numbers are put away.
-inline constexpr std::size_t inner_block = 512;
+/// Of a product: columns that are worked on together, and how far a sum goes before its numbers are put away. Room is for the
+/// widest packs of all: how much is asked for must not depend on the flags of the file that asks.
+inline constexpr std::size_t inner_block = 512, most_panel_columns = 32;
 template <class Real>
 inline constexpr std::size_t panel_columns = 2 * pack<Real>::lanes;
 
@@ -28,6 +29,7 @@ inline void multiply(Real const* a, Real const* b, bool transposed, Real* c, std
                      std::size_t columns, Real* panel) {
   using numbers = pack<Real>;
   constexpr std::size_t wide = panel_columns<Real>;
+  static_assert(wide <= most_panel_columns);
   for (std::size_t k0 = 0; k0 < inner; k0 += inner_block) {
     const std::size_t depth = std::min(inner_block, inner - k0);
     for (std::size_t j = 0; j < columns; j += wide) {
@@ -97,7 +99,7 @@ struct newton_schulz {
 /// How many numbers `orthogonalize` needs room for.
 [[nodiscard]] constexpr std::size_t scratch_of_orthogonalize(std::size_t rows, std::size_t columns) noexcept {
   const std::size_t less = rows < columns ? rows : columns;
-  return rows * columns + 2 * less * less + inner_block * panel_columns<float>;
+  return rows * columns + 2 * less * less + inner_block * most_panel_columns;
 }
 
 /// X is divided by its Frobenius norm, iterated upon, and multiplied by `scale`. All zero stays zero. Sums are

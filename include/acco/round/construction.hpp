@@ -78,7 +78,7 @@ void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
     }
     check_group_of(rule, group, where);
   }
-  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+  for (std::size_t k = 0; matrix_rule<Rule> && k < layout.tensor_count(); ++k) {
     auto const each = layout[k];
     update_group const& group = layout.groups()[each.group];
     if (group.frozen || each.size == 0 || !updates_whole<Rule>(group)) continue;

@@ -364,7 +364,8 @@ class round_works {
   /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
-    return 31 + 4 * of_a_call + (12 + 2 * of_a_call) * buckets;
+    constexpr std::size_t of_matrices = matrix_rule<Rule> ? 1 : 0;
+    return 31 + 4 * of_a_call + (12 + of_matrices + 2 * of_a_call) * buckets;
   }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.

@@ -30,6 +30,13 @@ template <class Real, std::size_t Count, std::size_t All>
 constexpr void put(std::array<Real, Count> const& some, std::array<Real, All>& slots, std::size_t from) {
   for (std::size_t k = 0; k < Count; ++k) slots[from + k] = some[k];
 }
+/// action(the rule's slots, the first of all), which are put back.
+template <class Rule, class Real, std::size_t All, class Action>
+constexpr void with_slots_of(std::array<Real, All>& slots, Action&& action) {
+  auto own = part<Real, Rule::slot_count>(slots, 0);
+  action(own);
+  put(own, slots, 0);
+}
 template <class Object>
 void check(Object const& object, error_place where) {
   if constexpr (requires { object.check(where); }) {
@@ -82,16 +89,13 @@ struct predicting : Rule {
   template <class Real>
     requires has_apply<Rule>
   static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
-    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
-    Rule::apply(parameter, gradient, own, c.of_rule);
-    decorated::put(own, slots, 0);
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::apply(parameter, gradient, own, c.of_rule); });
   }
   template <class Real>
     requires matrix_rule<Rule>
   static constexpr Real before_matrix(Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
-    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
-    const Real element = Rule::before_matrix(gradient, own, c.of_rule);
-    decorated::put(own, slots, 0);
+    Real element = gradient;
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { element = Rule::before_matrix(gradient, own, c.of_rule); });
     return element;
   }
   template <class Real>
@@ -102,9 +106,7 @@ struct predicting : Rule {
   template <class Real>
     requires matrix_rule<Rule>
   static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots, constants const& c) {
-    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
-    Rule::after_matrix(parameter, element, own, c.of_rule);
-    decorated::put(own, slots, 0);
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::after_matrix(parameter, element, own, c.of_rule); });
   }
   template <class Real>
   static constexpr Real show(Real before, Real after, std::array<Real, slot_count>& slots, constants const& c) {
@@ -149,10 +151,8 @@ struct compensating : Rule {
     auto of_compensation = decorated::part<Real, Compensation::slot_count>(slots, Rule::slot_count);
     const Real corrected = Compensation::correct(gradient, slots[moved_slot], of_compensation, c.of_compensation);
     decorated::put(of_compensation, slots, Rule::slot_count);
-    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
     const Real before = parameter;
-    Rule::apply(parameter, corrected, of_rule, c.of_rule);
-    decorated::put(of_rule, slots, 0);
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::apply(parameter, corrected, own, c.of_rule); });
     slots[moved_slot] = parameter - before;
   }
   template <class Real>
@@ -161,9 +161,8 @@ struct compensating : Rule {
     auto of_compensation = decorated::part<Real, Compensation::slot_count>(slots, Rule::slot_count);
     const Real corrected = Compensation::correct(gradient, slots[moved_slot], of_compensation, c.of_compensation);
     decorated::put(of_compensation, slots, Rule::slot_count);
-    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
-    const Real element = Rule::before_matrix(corrected, of_rule, c.of_rule);
-    decorated::put(of_rule, slots, 0);
+    Real element = corrected;
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { element = Rule::before_matrix(corrected, own, c.of_rule); });
     return element;
   }
   template <class Real>
@@ -174,10 +173,8 @@ struct compensating : Rule {
   template <class Real>
     requires matrix_rule<Rule>
   static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots, constants const& c) {
-    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
     const Real before = parameter;
-    Rule::after_matrix(parameter, element, of_rule, c.of_rule);
-    decorated::put(of_rule, slots, 0);
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::after_matrix(parameter, element, own, c.of_rule); });
     slots[moved_slot] = parameter - before;
   }
   void check(error_place where = {}) const {
@@ -204,25 +201,20 @@ struct remembering_others : Rule {
     requires has_apply<Rule>
   static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots,
                               rule_constants<Rule> const& c) {
-    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
-    Rule::apply(parameter, gradient, of_rule, c);
-    decorated::put(of_rule, slots, 0);
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::apply(parameter, gradient, own, c); });
   }
   template <class Real>
     requires matrix_rule<Rule>
   static constexpr Real before_matrix(Real gradient, std::array<Real, slot_count>& slots, rule_constants<Rule> const& c) {
-    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
-    const Real element = Rule::before_matrix(gradient, of_rule, c);
-    decorated::put(of_rule, slots, 0);
+    Real element = gradient;
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { element = Rule::before_matrix(gradient, own, c); });
     return element;
   }
   template <class Real>
     requires matrix_rule<Rule>
   static constexpr void after_matrix(Real& parameter, Real element, std::array<Real, slot_count>& slots,
                                      rule_constants<Rule> const& c) {
-    auto of_rule = decorated::part<Real, Rule::slot_count>(slots, 0);
-    Rule::after_matrix(parameter, element, of_rule, c);
-    decorated::put(of_rule, slots, 0);
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::after_matrix(parameter, element, own, c); });
   }
 };
 
