@@ -3,6 +3,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
+#include <memory_resource>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -414,10 +417,11 @@ TEST_CASE("nothing more travels for matrices; memory() says what is allocated, a
       CHECK(memory.total() == counted.now.load());
       CHECK(memory.scratch >= 4 * (24 * 8 + acco::matrices::scratch_of_orthogonalize(24, 8)));
     }
-    std::size_t calls = 0;
+    std::size_t calls = 0, made = 0;
     std::optional<acco::round_report> last;
     for (int m = 0; m < 32; ++m) {
-      if (m == 16) calls = counted.calls.load();
+      if (m == 16) calls = counted.calls.load(), made = counting::news();
+      if (m == 24) CHECK(counting::news() == made);
       for (float& g : training.gradients()) g += 1;
       if (auto const report = training.accumulated(1, 0)) last = report;
     }
@@ -429,6 +433,58 @@ TEST_CASE("nothing more travels for matrices; memory() says what is allocated, a
     REQUIRE(last.has_value());
     CHECK(last->bytes_sent < 2 * 4 * shares.padded_size() / 2 + 1000);  // there and back, half of it, and the counts
   });
+}
+
+namespace {
+/// Memory that is not zero, nor a number.
+class spoilt_memory final : public std::pmr::memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    void* const found = std::pmr::new_delete_resource()->allocate(bytes, alignment);
+    std::memset(found, 0xff, bytes);
+    return found;
+  }
+  void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
+    std::pmr::new_delete_resource()->deallocate(memory, bytes, alignment);
+  }
+  [[nodiscard]] bool do_is_equal(memory_resource const& other) const noexcept override { return this == &other; }
+};
+}  // namespace
+
+TEST_CASE("where nothing lies nothing travels: neither what memory held, nor what a block before has left") {
+  const auto with = [](std::pmr::memory_resource* memory) {
+    std::vector<float> result;
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      acco::host_storage<float> storage;
+      storage.memory = memory;
+      acco::parameter_layout layout;
+      layout.add("a", {24, 8}).add("b", {10, 10}).add("c", {9, 11});  // each rank's share has room for the first
+      acco::optimizer training{acco::delayed{.commit = acco::block_int8{}}, together{}, storage, world, layout};
+      training.initialize(std::vector<float>(training.layout().size(), 0.5F));
+      for (int m = 0; m < 12; ++m) {
+        for (float& g : training.gradients()) g += 1;
+        (void)training.accumulated(1, 0);
+      }
+      training.finish();
+      if (world.rank() == 0) result.assign(training.parameters().begin(), training.parameters().end());
+    });
+    return result;
+  };
+  spoilt_memory spoilt;
+  CHECK(with(&spoilt) == with(std::pmr::new_delete_resource()));
+
+  constexpr std::size_t block = acco::block_int8<>::block_size;
+  std::vector<float> large(block, 1e6F), small(block, 1e-3F), none(block, 0.0F), back(block, 0.0F);
+  std::vector<std::byte> code(acco::block_int8<>::block_bytes);
+  const acco::trainable_run all{0, 0, block}, some[] = {{0, 0, 8}, {block - 8, 8, 8}};
+  unsigned long long bad = 0, first = 0;
+  const auto encode = [&](std::vector<float> const& values, acco::trainable_view<float> view) {
+    acco::coding::encode_difference(acco::block_int8<>{}, values.data(), view, 0, block, code.data(), {&bad, &first});
+  };
+  encode(large, {none.data(), &all, 1});
+  encode(small, {none.data(), some, 2, nullptr, true});
+  acco::block_int8<>{}.decode(code.data(), back.data());
+  CHECK(back[3] == doctest::Approx(1e-3).epsilon(0.01));
+  CHECK(back[100] == 0.0F);
 }
 
 TEST_CASE("tensors of the trainer's own arrays are matrices, too") {
