@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "4:4"), ("two_phase", "7:1"), ("two_phase+int8", "4:4"), ("two_phase+int8", "6:2"),
                   ("two_phase+int8", "7:1"), ("two_phase+int4", "4:4"), ("two_phase+int4", "6:2"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
 RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("1e-3", "3e-3", "1e-2", "3e-2")}
-RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "6:2")]
+RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("two_phase", "6:2")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
 
 

@@ -212,9 +212,7 @@ settings parse(int count, char** words) {
       for (auto const& each : labels) {
         if (!toy_gpt::goes_with_muon(each) || s.backend != "threads" || s.device == "cuda" || s.dtype != "float")
           throw CLI::ValidationError(
-              "--rule",
-              "muon is made on threads, in floats, whole, and under synchronous, delayed, weight_prediction, "
-              "two_phase and extrapolation only");
+              "--rule", "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
       }
     } else if (any_decorated && (s.backend != "threads" || s.device == "cuda" || s.dtype != "float" || s.rule != "adamw"))
       throw CLI::ValidationError("--schedule",

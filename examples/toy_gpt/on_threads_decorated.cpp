@@ -46,8 +46,6 @@ acco::any_optimizer<float> decorated_schedules<acco::host_storage<float>, thread
     const acco::fixed_pace fixed{.first = s.first, .second = s.second};
     if (s.schedule == "synchronous") return with(acco::synchronous{.pace = fixed});
     if (s.schedule == "two_phase") return with(acco::two_phase{.pace = split});
-    if (s.schedule == "weight_prediction") return with(acco::weight_prediction{.pace = pace});
-    if (s.schedule == "extrapolation") return with(acco::delayed{.pace = pace, .predictor = acco::extrapolation{}});
     return with(acco::delayed{.pace = pace});
   }
   const auto with = [&](auto schedule) -> acco::any_optimizer<float> {

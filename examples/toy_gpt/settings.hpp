@@ -35,7 +35,7 @@ inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "d
 [[nodiscard]] inline bool is_decorated(std::string_view label) {
   return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
 }
-inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "weight_prediction", "two_phase", "extrapolation"};
+inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "two_phase"};
 [[nodiscard]] inline bool goes_with_muon(std::string_view label) {
   return std::find(std::begin(with_muon), std::end(with_muon), label) != std::end(with_muon);
 }

@@ -336,8 +336,8 @@ class round_works {
   /// ones, or -1 where that cannot be told. Collective: every rank throws alike.
   void raise_shown([[maybe_unused]] int& trusted) {
     if constexpr (digests<Storage>) {
-      std::vector<std::uint64_t> mine;
-      for (std::size_t k = 0; k < layout_.tensor_count(); ++k) mine.push_back(digests_.shown(k));
+      std::vector<std::uint64_t> mine(layout_.tensor_count());
+      for (std::size_t k = 0; k < mine.size(); ++k) mine[k] = digests_.shown(k);
       raise_different_parameters(
           mine, layout_, backend_.size(), queue_.place, trusted, [this](std::span<std::uint64_t> all, int root) {
             broadcast_and_wait(queue_, backend_, std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
