@@ -193,7 +193,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
 
   template <class Changes>
   static restored restore(engine& on, std::string_view from, Changes const& wanted) {
-    changes allowed = changes::none;
+    changes allowed = changes::none;  // NOLINT(misc-const-correctness): unless the caller says more
     if constexpr (std::is_same_v<Changes, changes>) allowed = wanted;
     const int rank = on.place().rank;
     restored found;
@@ -424,7 +424,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     }
     if (!sums.empty()) on.sum_over_ranks(sums);
     try {
-      source->check(sums);
+      if (source) source->check(sums);  // it is there where nothing has failed
     } catch (std::exception const& e) {
       problem = words_of(e);
     }

@@ -90,8 +90,10 @@ struct known_checkpoint {
   std::vector<known_checkpoint> found;
   for (std::string const& name : folders_of(run, "step-")) {
     try {
-      manifest m = manifest_of(run + "/" + name);
-      found.push_back({m.sequence, run + "/" + name, std::move(m.run)});
+      std::string path = run;
+      path.append("/").append(name);
+      manifest m = manifest_of(path);
+      found.push_back({m.sequence, std::move(path), std::move(m.run)});
     } catch (std::exception const& e) {
       if (skipped != nullptr) skipped->emplace_back(e.what());
     }

@@ -343,7 +343,8 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
     habit_numbers& found = m.ranks.back().habits;
     std::size_t k = 0;
     habits.for_each([&](field const& number) {
-      if (k == 0 && (found.random = number.sum()) == 0) number.refuse("is 0");
+      if (k == 0) found.random = number.sum();
+      if (k == 0 && found.random == 0) number.refuse("is 0");
       if (k > 0 && k <= habit_numbers::count) found.values[k - 1] = number.finite();
       ++k;
     });

@@ -79,6 +79,7 @@ class model_file {
   /// The safetensors files, by path.
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> paths;
+    paths.reserve(files_.size());
     for (auto const& each : files_) paths.push_back(each.path());
     return paths;
   }

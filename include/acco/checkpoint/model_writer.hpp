@@ -44,7 +44,7 @@ class model_writer {
  public:
   /// `about` becomes `__metadata__`. Throws `usage_error` where the names are no safetensors names (they must be UTF-8, each
   /// once, and not `__metadata__`), or a tensor of wide elements would not be aligned: wider types come first.
-  explicit model_writer(std::string path, std::vector<tensor_to_write> const& tensors,
+  explicit model_writer(std::string const& path, std::vector<tensor_to_write> const& tensors,
                         std::vector<std::pair<std::string, std::string>> const& about = {},
                         checkpoints::system_calls* by = nullptr)
       : path_(std::filesystem::absolute(path).lexically_normal().string()), disk_(by != nullptr ? *by : real()) {

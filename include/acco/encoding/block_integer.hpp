@@ -72,7 +72,7 @@ struct block_integer {
     }
     const auto scale = std::bit_cast<float>(scale_bits);
     for (std::size_t i = 0; i < stretch; i += lanes) {
-      integers codes = codes_of(values + i, scale);
+      integers codes = codes_of(values + i, scale);  // NOLINT(misc-const-correctness): of four bits it changes
       if constexpr (Bits == 4) codes = (codes & 15) | (codes_of(values + stretch + i, scale) << 4);
       const auto narrow = __builtin_convertvector(codes, small);
       std::memcpy(bytes + i, &narrow, sizeof narrow);

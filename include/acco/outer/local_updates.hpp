@@ -271,25 +271,33 @@ struct level_around<Method> {
   using inner = decltype(Method::inner);
   static_assert(check_update_rule<decltype(std::declval<Method const&>().recurrence().rule)>());
 
+  template <class OuterRule>
+  [[nodiscard]] static double rate_of([[maybe_unused]] OuterRule const& rule) noexcept {
+    if constexpr (requires { rule.learning_rate; }) {
+      return rule.learning_rate;
+    } else {
+      return 1;
+    }
+  }
   /// `Flags`: `made_here` of the file that makes it.
   template <class Flags, class Rule, class Storage, class Backend>
   static auto* make(Method const& method, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen) {
     auto found = method.recurrence();
     using outer_rule = decltype(found.rule);
-    exchange_settings settings{.ranks_a_worker = found.ranks_a_group,
-                               .steps = found.steps,
-                               .delay = found.delay,
-                               .fragments = found.fragments,
-                               .work = found.work,
-                               .keep_local = found.keep_local,
-                               .weights = found.weights,
-                               .by_gap = found.by_gap,
-                               .averages = std::is_same_v<outer_rule, averaging>,
-                               .codes_changes = encoding<typename decltype(exchange_wire(found.exchange))::gradient_encoding>};
-    if constexpr (requires { found.rule.learning_rate; }) {
-      settings.rated = true;
-      settings.rate = found.rule.learning_rate;
-    }
+    const bool rated = requires { found.rule.learning_rate; };
+    const exchange_settings settings{
+        .ranks_a_worker = found.ranks_a_group,
+        .steps = found.steps,
+        .delay = found.delay,
+        .fragments = found.fragments,
+        .work = found.work,
+        .keep_local = found.keep_local,
+        .weights = found.weights,
+        .by_gap = found.by_gap,
+        .averages = std::is_same_v<outer_rule, averaging>,
+        .codes_changes = encoding<typename decltype(exchange_wire(found.exchange))::gradient_encoding>,
+        .rated = rated,
+        .rate = rate_of(found.rule)};
     auto decorated = rule_under(found.inner, std::move(rule));
     return new outer_engine<outer_rule, decltype(decorated), Storage, Backend>(
         settings, found.exchange, std::move(found.rule), std::move(found.inner), std::move(decorated), std::move(storage),

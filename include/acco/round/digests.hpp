@@ -124,8 +124,8 @@ template <class Broadcast>
   odd_ranks odd;
   std::vector<bool> right(all.size(), true);
   for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
-    std::vector<std::uint64_t> of_tensor;
-    for (auto const& each : all) of_tensor.push_back(each[k]);
+    std::vector<std::uint64_t> of_tensor(all.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) of_tensor[rank] = all[rank][k];
     odd_ranks found = odd_among(of_tensor);
     if (found.ranks.empty()) continue;
     ++tensors;

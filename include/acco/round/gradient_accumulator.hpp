@@ -276,8 +276,8 @@ class gradient_accumulator {
   template <class Visitor>
   void for_slice_in_use(int rank, Visitor&& visit) const {
     if (!lies_apart()) return for_slice(rank, static_cast<parameter_type const*>(parameters_), visit);
-    std::vector<parameter_type const*> places;
-    for (auto const& each : of_runs_) places.push_back(each.parameters);
+    std::vector<parameter_type const*> places(of_runs_.size());
+    for (std::size_t k = 0; k < places.size(); ++k) places[k] = of_runs_[k].parameters;
     const trainable_view<parameter_type> view{nullptr, runs_.data(), runs_.size(), places.data()};
     shares_.for_positions(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
       view.for_stretches(first, count,

@@ -70,7 +70,7 @@ class state_copies {
     staging* const snapshot = std::exchange(snapshot_, nullptr);
     if (snapshot == nullptr || lost || !applied) return;
     keep(snapshot->numbers);
-    snapshots_->taken();
+    if (snapshots_) snapshots_->taken();  // who had one to fill
   }
   /// What the ranks have told in a round.
   void hear(save_signals const& all, int ranks) noexcept {

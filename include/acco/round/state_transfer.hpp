@@ -227,13 +227,13 @@ class state_transfer {
   /// Elements of an array of the source's to this rank's slice, or, `whole`, to where they lie in the whole.
   template <class T>
   void read(state_source& source, std::size_t array, T* to, bool whole) {
-    [[maybe_unused]] std::vector<T> piece;
     shares_.for_shares(rank(), [&](std::size_t offset, std::size_t first, std::size_t count) {
       T* const at = to + (whole ? shares_.position(rank(), offset) : offset);
       if constexpr (Storage::host_memory) {
         source.read(array, first, count, reinterpret_cast<std::byte*>(at));
       } else {
         constexpr std::size_t whole_chunks = most * sizeof(master_type) / sizeof(T);  // of a file
+        std::vector<T> piece;
         for (std::size_t i = 0, n = 0; i < count; i += n) {
           n = std::min(whole_chunks - (first + i) % whole_chunks, count - i);
           piece.resize(n);
