@@ -158,9 +158,9 @@ class model_writer {
 /// range of any size but 0, until it is whole. Throws what `model_writer` throws, and what `bytes_of` throws; then `path` is as
 /// it was.
 template <class Bytes>
-void write_model(std::string path, std::vector<tensor_to_write> const& tensors, Bytes&& bytes_of,
+void write_model(std::string const& path, std::vector<tensor_to_write> const& tensors, Bytes&& bytes_of,
                  std::vector<std::pair<std::string, std::string>> const& about = {}) {
-  model_writer writer(std::move(path), tensors, about);
+  model_writer writer(path, tensors, about);
   for (std::size_t k = 0; k < tensors.size(); ++k) {
     std::uint64_t bytes = size_of(tensors[k].type);
     for (const std::uint64_t extent : tensors[k].shape) bytes *= extent;
