@@ -13,8 +13,6 @@ configure(${build} -S . -DCMAKE_BUILD_TYPE=Release -DACCO_NATIVE=ON -DACCO_BUILD
 if(ONLY STREQUAL "configure")
   return()
 endif()
-run(${CMAKE_COMMAND} --build ${build} --target toy_gpt --parallel ${cores} ${clean})
-
 set(flags)
 foreach(i RANGE ${CMAKE_ARGC})
   if(DEFINED after AND NOT "${CMAKE_ARGV${i}}" STREQUAL "")
@@ -27,6 +25,11 @@ foreach(i RANGE ${CMAKE_ARGC})
     set(script TRUE)
   endif()
 endforeach()
+set(target toy_gpt)
+if("${flags}" MATCHES "extrapolation|velocity|compensation|own_corrected|local|fedavg|slowmo|diloco|co2|muon") # many engines more
+  set(target toy_gpt_family)
+endif()
+run(${CMAKE_COMMAND} --build ${build} --target ${target} --parallel ${cores} ${clean})
 if(NOT "${flags}" MATCHES "--(schedule|rule|compare|estimate|commit|batch|micro-batches)")
   list(PREPEND flags --estimate int4 --batch 4 --micro-batches 3:1) # a lower loss than the program's own default, at no less speed: docs/performance.md
 endif()
@@ -40,7 +43,7 @@ endforeach()
 message(STATUS "")
 # CMake would stand between the program and the terminal, and go first at Ctrl-C: the program writes to the terminal itself,
 # where CMake's output is one. A file would be opened a second time, and what is written by one would cover what is written by the other.
-set(program ${build}/examples/toy_gpt/toy_gpt ${flags})
+set(program ${build}/examples/toy_gpt/${target} ${flags})
 list(JOIN program " " line)
 message(STATUS "$ ${line}")
 execute_process(COMMAND sh -c [[for n in 1 2; do [ -c /proc/$PPID/fd/$n ] && (: >> /proc/$PPID/fd/$n) 2> /dev/null || exec "$@"; done; exec "$@" >> /proc/$PPID/fd/1 2>> /proc/$PPID/fd/2]] - ${program}

@@ -5,7 +5,11 @@ learning rates and numbers of ranks. Every finished run is kept in --results; a 
 
   bench/quality/run.py --data TEXT [--results quality.jsonl] [--ranks 2,4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--samples 25600] [--minutes 60]
 
-With --rules, what a delay of one step costs each update rule, at the best of four learning rates of its own:
+With --family, all schedules, each at the best of three learning rates, which are tried with the first seed; the other seeds run at the best one:
+
+  bench/quality/run.py --data TEXT --family [--ranks 4,8] [--rates 1e-3,3e-3,1e-2] [...]
+
+With --rules, what a delay of one step costs each update rule, at the best of four learning rates of its own, tried with the first seed:
 
   bench/quality/run.py --data TEXT --rules adamw,sgd,lion,muon [--ranks 4] [...]
 """
@@ -22,14 +26,21 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # label on the command line, micro-batches of the parts of a step
 CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "4:4"), ("two_phase", "7:1"), ("two_phase+int8", "4:4"), ("two_phase+int8", "6:2"),
                   ("two_phase+int8", "7:1"), ("two_phase+int4", "4:4"), ("two_phase+int4", "6:2"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
+# --family: label, micro-batches, steps from one exchange to the next
+FAMILY = [("synchronous", "8", 0), ("two_phase", "4:4", 0), ("two_phase", "6:2", 0), ("two_phase", "7:1", 0), ("two_phase+int4", "7:1", 0), ("two_phase+coded", "7:1", 0), ("two_phase+own", "6:2", 0),
+          ("two_phase+own_corrected", "6:2", 0), ("delayed", "8", 0), ("weight_prediction", "8", 0), ("extrapolation", "8", 0), ("velocity", "8", 0), ("delay_compensation", "8", 0),
+          ("local_sgd", "8", 8), ("slowmo", "8", 8), ("diloco", "8", 8), ("diloco+int4", "8", 8), ("streaming_diloco", "8", 8), ("delayed_diloco", "8", 8), ("eager_diloco", "8", 8), ("co2", "8", 8),
+          ("overlap_local_sgd", "8", 2)]
 RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("1e-3", "3e-3", "1e-2", "3e-2")}
 RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("two_phase", "6:2")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
 
 
-def flags_of(label, split):
+def flags_of(label, split, local_steps=0):
     schedule, _, wire = label.partition("+")
     flags = ["--schedule", schedule, "--micro-batches", split]
+    if local_steps:
+        return flags + ["--local-steps", str(local_steps)] + (["--exchange", wire] if wire else [])
     if wire == "coded":
         return flags + ["--estimate", "int4", "--commit", "coded"]
     return flags + (["--estimate", wire] if wire else [])
@@ -44,17 +55,32 @@ class Runs:
         if os.path.exists(arguments.results):
             for line in open(arguments.results):
                 r = json.loads(line)
-                self.done[tuple(r["key"])] = r["loss"]
+                self.done[tuple(r["key"])] = r
 
-    def key(self, label, split, ranks, rate, seed, rule):
+    def key(self, label, split, ranks, rate, seed, rule, local_steps=0):
         key = (" ".join(MODEL), self.text, self.a.samples, label, split, ranks, rate, seed)
-        return key if rule == "adamw" else key + (rule,)
+        key = key if rule == "adamw" else key + (rule,)
+        return key if not local_steps else key + (local_steps,)
 
     def loss(self, *of):
-        return self.done.get(self.key(*of))
+        found = self.done.get(self.key(*of))
+        return None if found is None else found["loss"]
 
-    def make(self, label, split, ranks, rate, seed, rule):
-        key = self.key(label, split, ranks, rate, seed, rule)
+    def tuned(self, label, split, ranks, rates, seeds, rule="adamw", local_steps=0):
+        """Losses of all seeds at the rate that is best for the first one, that rate, and the first run; None while runs are missing."""
+        for rate in rates:
+            self.make(label, split, ranks, rate, seeds[0], rule, local_steps)
+        first = {rate: self.loss(label, split, ranks, rate, seeds[0], rule, local_steps) for rate in rates}
+        if None in first.values():
+            return None
+        best = min(rates, key=first.get)
+        for seed in seeds[1:]:
+            self.make(label, split, ranks, best, seed, rule, local_steps)
+        losses = [self.loss(label, split, ranks, best, seed, rule, local_steps) for seed in seeds]
+        return None if None in losses else (losses, best, self.done[self.key(label, split, ranks, best, seeds[0], rule, local_steps)])
+
+    def make(self, label, split, ranks, rate, seed, rule, local_steps=0):
+        key = self.key(label, split, ranks, rate, seed, rule, local_steps)
         if key in self.done:
             return
         if time.time() - self.began > 60 * self.a.minutes:
@@ -62,40 +88,63 @@ class Runs:
             return
         log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
         warmup = ["--warmup", str(self.a.samples // 20)]
-        words = [self.toy, *MODEL, *flags_of(label, split), "--rule", rule, "--ranks", ranks, "--learning-rate", rate, "--seed", seed, "--samples", str(self.a.samples), *warmup,
+        words = [self.toy, *MODEL, *flags_of(label, split, local_steps), "--rule", rule, "--ranks", ranks, "--learning-rate", rate, "--seed", seed, "--samples", str(self.a.samples), *warmup,
                  "--quiet", "--validations", "1", "--log", log] + (["--data", self.a.data] if self.a.data else [])
-        subprocess.run(words, check=True, capture_output=True)
+        ended = subprocess.run(words, capture_output=True, text=True)
+        if ended.returncode != 0 and "not finite" not in ended.stderr and "not a number" not in ended.stderr:
+            sys.exit(f"{' '.join(words)}\n{ended.stderr}")
         last = json.loads(open(log).read().strip().splitlines()[-1])
-        self.done[key] = last["validation_loss"]
+        if ended.returncode != 0:  # diverged: as bad as a guess
+            last = {"validation_loss": 5.5452, "seconds": 0, "parameters": 1, "steps": 1, "bytes_sent": 0, "memory_bytes": 0}
+        per_step = last["bytes_sent"] / last["parameters"] / last["steps"] * int(ranks) / (int(ranks) - 1)
+        self.done[key] = {"key": key, "loss": last["validation_loss"], "seconds": last["seconds"], "bytes": per_step, "memory": last["memory_bytes"] / last["parameters"]}
         with open(self.a.results, "a") as out:
-            out.write(json.dumps({"key": key, "loss": last["validation_loss"], "seconds": last["seconds"]}) + "\n")
+            out.write(json.dumps(self.done[key]) + "\n")
+
+
+def family(runs, a):
+    """Every row at its best rate, in the order of FAMILY: N by N, so that one N is complete early."""
+    seeds, rates = a.seeds.split(","), a.rates.split(",")
+    found = {}
+    for ranks in a.ranks.split(","):
+        for row in FAMILY:
+            label, split, steps = row
+            found[row, ranks] = runs.tuned(label, split, ranks, rates, seeds, local_steps=steps)
+    print(f"\n{runs.text}, {a.samples} sequences, seeds {a.seeds}, rates {a.rates}: mean validation loss (spread) at the best rate, its difference to synchronous at its best, and that rate\n")
+    print("| schedule | micro-batches | H | " + " | ".join(f"N = {n}" for n in a.ranks.split(",")) + " | bytes a parameter and step | memory, bytes a parameter, " + ", ".join(f"N = {n}" for n in a.ranks.split(",")) + " |")
+    print("|---|---|---|" + "---|" * len(a.ranks.split(",")) + "---|---|")
+    for row in FAMILY:
+        label, split, steps = row
+        cells, sent, memory = [], "-", []
+        for ranks in a.ranks.split(","):
+            one, base = found[row, ranks], found[FAMILY[0], ranks]
+            if one is None or base is None:
+                cells.append("-")
+                continue
+            losses, rate, first = one
+            sent = f"{first['bytes']:.2f}"
+            memory.append(f"{first['memory']:.1f}")
+            cells.append(f"{statistics.mean(losses):.4f} ({max(losses) - min(losses):.4f}) {100 * (statistics.mean(losses) / statistics.mean(base[0]) - 1):+.2f} %, {rate}")
+        print(f"| {label} | {split.replace(':', ' + ')} | {steps or ''} | " + " | ".join(cells) + f" | {sent} | {', '.join(memory) or '-'} |")
 
 
 def by_rule(runs, a, rules):
-    for seed in a.seeds.split(","):
-        for ranks in a.ranks.split(","):
-            for rule in rules:
-                for rate in RULE_RATES[rule]:
-                    for label, split in RULE_CONFIGURATIONS:
-                        runs.make(label, split, ranks, rate, seed, rule)
+    seeds = a.seeds.split(",")
     for ranks in a.ranks.split(","):
-        print(f"\n{runs.text}, {a.samples} sequences, {ranks} ranks: mean validation loss at the best of four learning rates (which), and its difference to synchronous at its best\n")
+        rows = []
+        for rule in rules:
+            rows.append((rule, [runs.tuned(label, split, ranks, RULE_RATES[rule], seeds, rule) for label, split in RULE_CONFIGURATIONS]))
+        print(f"\n{runs.text}, {a.samples} sequences, {ranks} ranks, seeds {a.seeds}: mean validation loss at the best of four learning rates (which), and its difference to synchronous at its best\n")
         print("| rule | " + " | ".join(label for label, _ in RULE_CONFIGURATIONS) + " |")
         print("|---|" + "---|" * len(RULE_CONFIGURATIONS))
-        for rule in rules:
-            cells, base = [], None
-            for label, split in RULE_CONFIGURATIONS:
-                found = []
-                for rate in RULE_RATES[rule]:
-                    losses = [runs.loss(label, split, ranks, rate, seed, rule) for seed in a.seeds.split(",")]
-                    if None not in losses:
-                        found.append((statistics.mean(losses), rate))
-                if len(found) < len(RULE_RATES[rule]):
+        for rule, found in rows:
+            cells = []
+            for one in found:
+                if one is None or found[0] is None:
                     cells.append("-")
                     continue
-                loss, rate = min(found)
-                base = loss if base is None else base
-                cells.append(f"{loss:.4f} ({rate})" + ("" if label == "synchronous" else f" {loss - base:+.4f}"))
+                loss, base = statistics.mean(one[0]), statistics.mean(found[0][0])
+                cells.append(f"{loss:.4f} ({one[1]})" + ("" if one is found[0] else f" {loss - base:+.4f}"))
             print(f"| {rule} | " + " | ".join(cells) + " |")
 
 
@@ -104,19 +153,26 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--data", help="text; without it, the repository's own")
     parser.add_argument("--results", default="quality.jsonl", help="finished runs, one JSON object a line")
-    parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--rates", default="1e-3,3e-3")
+    parser.add_argument("--ranks", help="default: 2,4,8; with --family 4,8; with --rules 4")
+    parser.add_argument("--rates", help="default: 1e-3,3e-3; with --family 1e-2, too")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--samples", type=int, default=25600)
     parser.add_argument("--rules", help="compare these rules")
+    parser.add_argument("--family", action="store_true", help="compare all schedules")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     a = parser.parse_args()
-    toy = os.path.join(a.build, "examples/toy_gpt/toy_gpt")
+    a.ranks = a.ranks or ("4,8" if a.family else "4" if a.rules else "2,4,8")
+    a.rates = a.rates or ("1e-3,3e-3,1e-2" if a.family else "1e-3,3e-3")
+    name = "toy_gpt_family" if a.family or a.rules else "toy_gpt"
+    toy = os.path.join(a.build, "examples/toy_gpt", name)
     if not os.path.exists(toy):
-        sys.exit(f"{toy} is not built: cmake --preset release && cmake --build build/release --target toy_gpt")
+        sys.exit(f"{toy} is not built: cmake --preset release && cmake --build build/release --target {name}")
     runs = Runs(toy, a)
-    if a.rules:
-        by_rule(runs, a, a.rules.split(","))
+    if a.family or a.rules:
+        if a.family:
+            family(runs, a)
+        else:
+            by_rule(runs, a, a.rules.split(","))
         if runs.left:
             print(f"{runs.left} runs are left: call again")
         return

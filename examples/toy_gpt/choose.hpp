@@ -54,12 +54,17 @@ struct chosen_split {
   }
 };
 
+inline chosen_pace pace_of(settings const& s) { return {s.first, s.second, s.elastic ? std::max(64U, s.first) : 0}; }
+inline chosen_split split_of(settings const& s) {
+  return {pace_of(s), {.micro_batches = s.auto_pace ? s.first + (s.second != 0 ? s.second : s.first) : 0}};
+}
+
 template <class Storage>
 using training_of = acco::any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
 
-/// The optimizers of those schedules that `decorated` lists, and of muon, where they are compiled: on_threads_decorated.cpp.
+/// The optimizers that toy_gpt_family has beside the table below: on_threads.hpp.
 template <class Storage, class World>
-struct decorated_schedules {
+struct family_of {
   static training_of<Storage> make(settings const& s, Storage const&, World const&, acco::parameter_layout const&,
                                    acco::options const&) {
     throw std::invalid_argument(s.label() + " --rule " + s.rule + " is made on threads and in floats only");
@@ -77,8 +82,8 @@ training_of<Storage> make_training(settings const& s, Storage const& storage, Wo
     return with(acco::adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1});
   };
   const acco::fixed_pace fixed{.first = s.first, .second = s.second};
-  const chosen_pace pace{s.first, s.second, s.elastic ? std::max(64U, s.first) : 0};
-  const chosen_split split{pace, {.micro_batches = s.auto_pace ? s.first + (s.second != 0 ? s.second : s.first) : 0}};
+  const chosen_pace pace = pace_of(s);
+  const chosen_split split = split_of(s);
   const acco::block_int8<> int8;
   const acco::block_int4<> int4;
   const acco::coded<acco::block_int8<>, acco::block_int4<>> coded;  // gradients in eight bits, parameters as differences in four
@@ -96,8 +101,7 @@ training_of<Storage> make_training(settings const& s, Storage const& storage, Wo
       {"two_phase+int4", [&] { return make(acco::two_phase{.estimate = int4, .pace = split}); }},
       {"two_phase+coded", [&] { return make(acco::two_phase{.estimate = int4, .commit = coded, .pace = split}); }},
   };
-  if (is_decorated(s.label()) || s.rule == "muon")
-    return decorated_schedules<Storage, World>::make(s, storage, world, layout, options);
+  if (s.needs_family()) return family_of<Storage, World>::make(s, storage, world, layout, options);
   for (auto const& [label, entry] : table) {
     if (label == s.label()) return entry();
   }

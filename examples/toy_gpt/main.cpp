@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -74,11 +76,44 @@ void complete_checkpoints(settings& s, bool resumes) {
 #endif
 }
 
+/// What is in toy_gpt_family is not made everywhere; and local updates have flags of their own.
+void check_family(settings const& s) {
+  std::vector<settings> each(std::max<std::size_t>(1, s.compare.size()), s);
+  for (std::size_t k = 0; k < s.compare.size(); ++k) each[k].choose(s.compare[k]);
+  bool local = false;
+  for (settings const& one : each) {
+    const bool plain = s.backend == "threads" && s.device != "cuda" && s.dtype == "float";
+    if (s.rule == "muon" && (!toy_gpt::goes_with_muon(one.label()) || !plain))
+      throw CLI::ValidationError("--rule",
+                                 "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
+    if (one.needs_family() && s.rule != "muon" && (!plain || s.rule != "adamw"))
+      throw CLI::ValidationError("--schedule", one.label() + " is made on threads, in floats and with adamw only");
+    if (one.needs_family() && s.commit != "full" && s.compare.empty())
+      throw CLI::ValidationError("--commit", one.label() + " is made with whole commits only");
+    if (!toy_gpt::is_local(one.schedule)) continue;
+    local = true;
+    if (s.elastic) throw CLI::ValidationError("--elastic", one.label() + " has a fixed pace within a worker");
+    if (!s.save.empty() || !s.resume.empty()) throw CLI::ValidationError("--save", "local updates keep no checkpoints");
+    if (s.ranks % s.group != 0) throw CLI::ValidationError("--group", "must divide the ranks");
+    if (one.schedule == "co2" && s.group != 1) throw CLI::ValidationError("--group", "co2 has one rank a worker");
+    if (one.schedule == "streaming_diloco" && s.local_steps % 2 != 0 && s.local_steps % 3 != 0)
+      throw CLI::ValidationError("--local-steps", "streaming_diloco cuts its steps into 3 or 2 fragments: give a multiple");
+  }
+  if (!local && (s.exchange != "full" || s.group != 1))
+    throw CLI::ValidationError(s.group != 1 ? "--group" : "--exchange", s.label() + " has none: it is for local updates");
+  for (settings const& one : each) {
+    if (one.needs_family() && !toy_gpt::has_family)
+      throw CLI::ValidationError("--schedule", toy_gpt::how_to_get_family(one.label()));
+  }
+}
+
 settings parse(int count, char** words) {
   settings s;
   CLI::App app{"Trains a small GPT on real text with a sharded optimizer whose communication is hidden."};
-  const std::vector<std::string> schedules = {"synchronous",   "delayed",  "two_phase",         "weight_prediction",
-                                              "extrapolation", "velocity", "delay_compensation"};
+  std::vector<std::string> schedules;  // of the labels, those without anything about how they travel
+  for (std::string_view const label : toy_gpt::labels) {
+    if (label.find('+') == std::string_view::npos) schedules.emplace_back(label);
+  }
   std::string micro_batches = "1";
   toy_gpt::place const& usual = *toy_gpt::find_place("", "");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a repeated flag: the last one counts
@@ -146,6 +181,15 @@ settings parse(int count, char** words) {
                  "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
       ->check(CLI::IsMember({"full", "coded"}))
       ->capture_default_str();
+  app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--group", s.group, "Of local updates: ranks that train together, synchronously")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--exchange", s.exchange, "How exchanges of local updates travel: the whole numbers, or 8 or 4 bits each")
+      ->check(CLI::IsMember({"full", "int8", "int4"}))
+      ->capture_default_str();
   app.add_flag("--auto-pace", s.auto_pace, "Split the K + K2 micro-batches of two_phase's steps by measuring what hides most");
   app.add_flag("--elastic", s.elastic, "Go on accumulating while the network is busy, from K to 64 micro-batches");
   app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
@@ -204,23 +248,7 @@ settings parse(int count, char** words) {
     if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
       throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
     if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
-    const bool any_decorated =
-        toy_gpt::is_decorated(s.label()) ||
-        std::any_of(s.compare.begin(), s.compare.end(), [](auto const& each) { return toy_gpt::is_decorated(each); });
-    if (s.rule == "muon") {
-      const auto labels = s.compare.empty() ? std::vector<std::string>{s.label()} : s.compare;
-      for (auto const& each : labels) {
-        if (!toy_gpt::goes_with_muon(each) || s.backend != "threads" || s.device == "cuda" || s.dtype != "float")
-          throw CLI::ValidationError(
-              "--rule", "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
-      }
-    } else if (any_decorated && (s.backend != "threads" || s.device == "cuda" || s.dtype != "float" || s.rule != "adamw"))
-      throw CLI::ValidationError("--schedule",
-                                 "extrapolation, velocity, delay_compensation and --estimate own_corrected are made on threads, "
-                                 "in floats and with adamw "
-                                 "only");
-    if (any_decorated && s.commit != "full" && s.compare.empty())
-      throw CLI::ValidationError("--commit", s.schedule + " is made with whole commits only");
+    check_family(s);
     if (s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
       throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
     if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
@@ -274,6 +302,7 @@ nlohmann::json to_json(summary const& r, settings const& s) {
           {"samples_per_second", r.samples_per_second},
           {"hidden_fraction", r.hidden_fraction},
           {"bytes_sent", r.bytes_sent},
+          {"memory_bytes", r.memory_bytes},
           {"backend", s.backend},
           {"first", r.first},
           {"second", r.second},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #if defined(TOY_GPT_OPENBLAS)
@@ -28,8 +29,17 @@ inline void use_one_thread_for_products() {
 #endif
 }
 
-constexpr char const* name_of_products() {
+inline std::string name_of_products() {
 #if defined(TOY_GPT_OPENBLAS)
+  const std::string kernels = openblas_get_corename();
+  std::string
+      better;  // an OpenBLAS that is older than the processor uses the kernels of the oldest, at half of the speed or less
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (kernels == "Prescott" || kernels == "Core2") {
+    better = __builtin_cpu_supports("avx512vl") ? "SkylakeX" : __builtin_cpu_supports("avx2") ? "Haswell" : "";
+  }
+#endif
+  if (!better.empty()) return "OpenBLAS, which does not know this processor: faster with OPENBLAS_CORETYPE=" + better;
   return "OpenBLAS, one thread a rank";
 #else
   return "plain loops (install OpenBLAS for more speed)";

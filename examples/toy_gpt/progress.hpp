@@ -25,7 +25,7 @@ inline void print_model(settings const& s, acco::parameter_layout const& layout,
               s.model.width, s.model.heads, s.model.context, layout.size(), layout.tensor_count());
   std::printf("text      %s: %zu bytes to train on, %zu to validate\n", source.c_str(), text.training_bytes(),
               text.validation_bytes());
-  std::printf("products  %s\n", name_of_products());
+  std::printf("products  %s\n", name_of_products().c_str());
   std::printf("training  %s, %s, learning rate %g, %d ranks over %s, %zu sequences a micro-batch, %s\n", s.label().c_str(),
               s.rule.c_str(), s.rate(), s.ranks, s.backend.c_str(), s.batch, s.dtype.c_str());
   std::printf("memory of one rank\n");

@@ -54,6 +54,9 @@ inline std::vector<place>& places() {
   static std::vector<place> all;
   return all;
 }
+/// Whether this program is toy_gpt_family.
+inline bool has_family = false;
+
 struct registered_place {
   registered_place(std::string backend, std::string device, decltype(place::make) make) {
     places().push_back({std::move(backend), std::move(device), std::move(make)});

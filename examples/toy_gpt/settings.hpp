@@ -14,7 +14,7 @@
 
 namespace toy_gpt {
 
-/// The schedules, and how their rounds travel: choose.hpp makes each of them.
+/// The schedules, and how their rounds travel: choose.hpp makes each of them, up to here; toy_gpt_family the others, too.
 inline constexpr std::string_view labels[] = {"synchronous",
                                               "delayed",
                                               "two_phase",
@@ -29,11 +29,27 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "extrapolation",
                                               "velocity",
                                               "delay_compensation",
-                                              "two_phase+own_corrected"};
+                                              "two_phase+own_corrected",
+                                              "local_sgd",
+                                              "fedavg",
+                                              "slowmo",
+                                              "diloco",
+                                              "delayed_diloco",
+                                              "eager_diloco",
+                                              "streaming_diloco",
+                                              "co2",
+                                              "overlap_local_sgd"};
 /// Those whose rules are engines of their own: on threads, in floats, with AdamW. So is muon, under these schedules.
 inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation", "two_phase+own_corrected"};
 [[nodiscard]] inline bool is_decorated(std::string_view label) {
   return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
+}
+/// Local updates: ranks train by themselves, and exchange after some steps. On threads, in floats, with AdamW.
+inline constexpr std::string_view local_methods[] = {
+    "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "streaming_diloco", "co2", "overlap_local_sgd"};
+[[nodiscard]] inline bool is_local(std::string_view label) {
+  return std::find(std::begin(local_methods), std::end(local_methods), label.substr(0, label.find('+'))) !=
+         std::end(local_methods);
 }
 inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "two_phase"};
 [[nodiscard]] inline bool goes_with_muon(std::string_view label) {
@@ -62,6 +78,9 @@ struct settings {
   bool auto_pace = false;         // K + K2 micro-batches a step, split by measuring
   std::string estimate = "full";  // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
   std::string commit = "full";    // how commit rounds travel: full, coded (gradients int8, parameters int4)
+  unsigned local_steps = 8;       // of local updates: from one exchange to the next
+  int group = 1;                  // of local updates: ranks that train together
+  std::string exchange = "full";  // how exchanges of local updates travel: full, int8, int4
   double clip = 1.0;
   std::size_t validations = 8;  // during and after training
   std::uint64_t seed = 1;
@@ -74,12 +93,14 @@ struct settings {
 
   /// The schedule and how its rounds travel, in a word: "two_phase+int4", "delayed+coded".
   [[nodiscard]] std::string label() const {
+    if (is_local(schedule)) return schedule + (exchange != "full" ? "+" + exchange : "");
     return schedule + (commit != "full" ? "+" + commit : estimate != "full" ? "+" + estimate : "");
   }
-  /// The reverse.
+  /// Of several that are compared, and share the flags.
   void choose(std::string const& word) {
     const std::size_t plus = word.find('+');
     schedule = word.substr(0, plus);
+    if (is_local(schedule)) return;
     if (plus == std::string::npos) {
       if (schedule != "two_phase") estimate = "full";  // others have none
       return;
@@ -88,6 +109,8 @@ struct settings {
     commit = wire == "coded" ? "coded" : "full";
     estimate = schedule != "two_phase" ? "full" : wire == "coded" ? "int4" : wire;
   }
+  /// Whether toy_gpt_family makes it only.
+  [[nodiscard]] bool needs_family() const { return rule == "muon" || is_decorated(label()) || is_local(schedule); }
   [[nodiscard]] double rate() const {
     if (learning_rate > 0) return learning_rate;
     return rule == "sgd" ? 0.3 : rule == "lion" ? 3e-4 : 3e-3;
@@ -107,6 +130,7 @@ struct summary {
   double train_loss = 0, validation_loss = 0;
   double samples_per_second = 0, hidden_fraction = 0;
   std::uint64_t bytes_sent = 0, steps = 0, rounds = 0;
+  std::size_t memory_bytes = 0;                                                // of the optimizer, on this rank
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;  // of this rank
   std::string progress;                                                        // who moved the messages
   unsigned first = 0, second = 0;                                              // the split of a step at the end

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -46,6 +47,16 @@ inline acco::options options_of(settings const& s) {
 /// What a model with these parameters writes after a few words of the validation text.
 std::string sample_of(settings const& s, corpus const& text, std::span<float const> parameters);
 
+/// Whether a rank of local updates is to stop after so many steps. No round tells all of a signal: the first rank, a thread as
+/// all are, names a step that is ahead of every other's, as none is more than two exchanges ahead.
+inline bool stops_here(std::uint64_t steps, unsigned steps_an_exchange) {
+  static std::atomic<std::uint64_t> last{0};
+  std::uint64_t unset = 0;
+  if (stop_signal != 0) last.compare_exchange_strong(unset, steps + 3 * std::uint64_t{steps_an_exchange});
+  const std::uint64_t at = last;
+  return at != 0 && steps >= at;
+}
+
 /// Trains one rank; rank 0 reports. `Model` computes gradients where the parameters are.
 template <class Model>
 void train_rank(job& one, int rank, Model& model,
@@ -87,6 +98,13 @@ void train_rank(job& one, int rank, Model& model,
   double paused = 0;  // spent on validation
   result.schedule = s.label();
   result.parameters = model.layout().size();
+  result.memory_bytes = training.memory().total();
+  // Under local updates samples() are those that the anchor holds, of exchanges that have landed; here all that have been trained
+  // on.
+  const bool local = is_local(s.schedule);
+  double own = 0;
+  std::uint64_t own_steps = 0;
+  const auto trained = [&] { return local ? own : training.samples(); };
 
   constexpr std::size_t validation_batches = 24;
   const auto validate = [&](std::span<parameter const> parameters) {
@@ -100,13 +118,13 @@ void train_rank(job& one, int rank, Model& model,
     training.sum_over_ranks(numbers);
     const double loss = numbers[0] / numbers[1];
     paused += clock() - began;
-    validated.push_back({training.samples(), began - paused + (clock() - began), loss});
-    if (speaks) line.validated(training.samples(), validated.back().seconds, loss);
+    validated.push_back({trained(), began - paused + (clock() - began), loss});
+    if (speaks) line.validated(trained(), validated.back().seconds, loss);
     return loss;
   };
 
   const auto validate_if_due = [&](bool committed) {
-    if (training.samples() < here.next_validation || training.samples() >= goal) return;
+    if (trained() < here.next_validation || trained() >= goal) return;
     here.next_validation += between_validations;
     if (committed) {
       validate(training.parameters());
@@ -118,7 +136,7 @@ void train_rank(job& one, int rank, Model& model,
   };
   const auto smoothen = [&](double loss) {
     here.smooth = here.smooth == 0 ? loss : 0.95 * here.smooth + 0.05 * loss;
-    if (speaks && here.rounds % 8 == 0) curve.push_back({training.samples(), clock() - paused, here.smooth});
+    if (speaks && here.rounds % 8 == 0) curve.push_back({trained(), clock() - paused, here.smooth});
     ++here.rounds;
   };
 
@@ -149,19 +167,23 @@ void train_rank(job& one, int rank, Model& model,
     if (s.schedule != "two_phase") validate_if_due(s.schedule != "weight_prediction");  // whose cuts come after an estimate
   }
   bool marked = false, stopping = false;
-  for (std::uint64_t saved_at = training.steps(); training.samples() < goal && !result.stopped;) {
+  for (std::uint64_t saved_at = training.steps(); trained() < goal && !result.stopped;) {
     text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(rank), here.next);
     if (rank == s.slow_rank) {
       model.work_in_vain(data, training.parameters());
     }
     const double loss = stop_mark::grains(model.add_gradients(data, training.parameters(), training.gradients()));
-    const bool marks = stop_signal != 0 && !marked && !stopping;
+    const bool marks = stop_signal != 0 && !local && !marked && !stopping;
     marked = marked || marks;
     ++here.next;
     auto report = training.accumulated(static_cast<double>(s.batch), loss + (marks ? stop_mark::size : 0));
     if (!report) continue;
 
     marked = false;
+    if (local) {
+      if (acco::commits(report->plan)) own += report->weight * s.ranks / s.group;
+      report->samples = own;
+    }
     model.begin_round(report->round + 1);
     result.progress = report->progress;
     result.first = report->first;
@@ -191,6 +213,7 @@ void train_rank(job& one, int rank, Model& model,
       save();
     }
     if (!result.stopped) validate_if_due(report->committed);
+    if (local) result.stopped = stops_here(++own_steps, s.local_steps);
   }
   result.stopped = result.stopped || (stopping && s.save.empty());
   training.finish();
