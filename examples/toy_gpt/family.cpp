@@ -12,6 +12,7 @@ namespace {
             : s.rule == "muon"   ? make_with_muon
                                  : make_decorated)(s, storage, world, layout, options);
   };
+  elastic = train_elastic;
   return has_family = true;
 }();
 

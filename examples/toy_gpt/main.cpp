@@ -90,6 +90,8 @@ void check_family(settings const& s) {
       throw CLI::ValidationError("--schedule", one.label() + " is made on threads, in floats and with adamw only");
     if (one.needs_family() && s.commit != "full" && s.compare.empty())
       throw CLI::ValidationError("--commit", one.label() + " is made with whole commits only");
+    if (one.schedule == "elastic" && (s.elastic || !s.save.empty() || !s.resume.empty()))
+      throw CLI::ValidationError("--schedule", "elastic is two optimizers of a fixed pace, and keeps no checkpoints here");
     if (!toy_gpt::is_local(one.schedule)) continue;
     local = true;
     if (s.elastic) throw CLI::ValidationError("--elastic", one.label() + " has a fixed pace within a worker");

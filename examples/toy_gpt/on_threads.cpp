@@ -17,7 +17,12 @@ class threads_runner : public runner {
     const double megabits = one.chosen.link_megabits;
     acco::threads_backend::run(ranks_, [&](acco::threads_backend const& world) {
       const threads_link link = acco::rate_limited(world, {.bytes_per_second = megabits > 0 ? megabits * 125000 : 1e15});
-      train_over(link, one, results[static_cast<std::size_t>(world.rank())]);
+      summary& result = results[static_cast<std::size_t>(world.rank())];
+      if (one.chosen.schedule == "elastic") {
+        elastic(link, one, result);
+      } else {
+        train_over(link, one, result);
+      }
     });
     one.result = results[0];
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads, joined by a link that may be simulated. Optimizers of bfloat16 are made in on_threads_bfloat16.cpp, so that
-// two cores share the work of compiling; those of on_threads_decorated.cpp, on_threads_muon.cpp and on_threads_local.cpp are in
-// toy_gpt_family only.
+// two cores share the work of compiling; those of on_threads_decorated.cpp, on_threads_muon.cpp, on_threads_local.cpp,
+// on_threads_elastic.cpp are in toy_gpt_family only.
 #pragma once
 
 #include <acco/collective/around/rate_limited.hpp>
@@ -20,6 +20,9 @@ extern template acco::any_optimizer<acco::bfloat16> make_training(settings const
 using family_maker = acco::any_optimizer<float> (*)(settings const&, acco::host_storage<float> const&, threads_link const&,
                                                     acco::parameter_layout const&, acco::options const&);
 inline family_maker family = nullptr;
+/// The same for elastic scheduling, which is two optimizers: trains one rank.
+inline void (*elastic)(threads_link const&, job&, summary&) = nullptr;
+void train_elastic(threads_link const& world, job& one, summary& result);
 
 template <>
 struct family_of<acco::host_storage<float>, threads_link> {

@@ -30,6 +30,7 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "velocity",
                                               "delay_compensation",
                                               "two_phase+own_corrected",
+                                              "elastic",
                                               "local_sgd",
                                               "fedavg",
                                               "slowmo",
@@ -39,8 +40,10 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "streaming_diloco",
                                               "co2",
                                               "overlap_local_sgd"};
-/// Those whose rules are engines of their own: on threads, in floats, with AdamW. So is muon, under these schedules.
-inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation", "two_phase+own_corrected"};
+/// Those whose rules are engines of their own, and elastic, which is two optimizers: on threads, in floats, with AdamW. So is
+/// muon, under these schedules.
+inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation", "two_phase+own_corrected",
+                                                 "elastic"};
 [[nodiscard]] inline bool is_decorated(std::string_view label) {
   return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
 }

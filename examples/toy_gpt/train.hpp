@@ -57,10 +57,10 @@ inline bool stops_here(std::uint64_t steps, unsigned steps_an_exchange) {
   return at != 0 && steps >= at;
 }
 
-/// Trains one rank; rank 0 reports. `Model` computes gradients where the parameters are.
-template <class Model>
-void train_rank(job& one, int rank, Model& model,
-                acco::any_optimizer<typename Model::parameter, typename Model::gradient>& training, summary& result) {
+/// Trains one rank; rank 0 reports. `Model` computes gradients where the parameters are; `Training` is an acco::any_optimizer, or
+/// has what is used of it.
+template <class Model, class Training>
+void train_rank(job& one, int rank, Model& model, Training& training, summary& result) {
   using parameter = typename Model::parameter;
   settings const& s = one.chosen;
   corpus const& text = one.text;
