@@ -37,7 +37,7 @@ class Program:
 TEST_MAIN = "tests/cuda/device_main.cpp"
 PROGRAMS = {
     "conformance_storage": Program(["tests/cuda/storage.cu", TEST_MAIN], ("doctest",)),
-    "conformance_schedules": Program(["tests/cuda/schedules.cu", TEST_MAIN], ("doctest",)),
+    "conformance_schedules": Program(["tests/cuda/schedules.cu", "tests/cuda/types.cu", TEST_MAIN], ("doctest",)),
     "update": Program(["bench/cuda/update.cu"]),
     "coding": Program(["bench/cuda/coding.cu"]),
     "experiments": Program(["bench/cuda/experiments.cu"], (), ("cuBLASLt", "NCCL")),
