@@ -46,6 +46,7 @@ std::string sample_of(settings const& s, corpus const& text, std::span<float con
 template <class Parameter>
 void train_on_host(job& one, int rank, optimizer_maker<Parameter> const& make, summary& result) {
   use_one_thread_for_products();
+  flush_subnormal_numbers();
   host_model<Parameter> model(one.chosen);
   acco::any_optimizer<Parameter> training = make(model.layout(), options_of(one.chosen));
   train_rank(one, rank, model, training, result);

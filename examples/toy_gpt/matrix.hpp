@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 #if defined(TOY_GPT_OPENBLAS)
 #include <cblas.h>
 #endif
@@ -22,6 +25,13 @@ struct matrix {
   std::size_t stride;
 };
 
+/// In this thread numbers below 1e-38 are zeros: a model that diverges makes many, and processors are a hundred times slower with
+/// them.
+inline void flush_subnormal_numbers() {
+#if defined(__SSE__)
+  _mm_setcsr(_mm_getcsr() | 0x8040U);
+#endif
+}
 /// One thread per rank: the ranks already fill the cores.
 inline void use_one_thread_for_products() {
 #if defined(TOY_GPT_OPENBLAS)

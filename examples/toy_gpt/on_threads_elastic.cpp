@@ -125,6 +125,7 @@ class elastic_training {
 
 void train_elastic(threads_link const& world, job& one, summary& result) {
   use_one_thread_for_products();
+  flush_subnormal_numbers();
   host_model<float> model(one.chosen);
   elastic_training training(one.chosen, world, model.layout(), options_of(one.chosen));
   train_rank(one, world.rank(), model, training, result);
