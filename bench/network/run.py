@@ -205,6 +205,14 @@ class Programs:
         result["wire"] = sent
         return result
 
+    def unit(self, hosts):
+        """Arithmetic of a millisecond of the synthetic load, while all ranks compute: given to every run, so that all have the same work."""
+        units = []
+        for _ in range(5):
+            out, _ = hosts.everywhere([self.synthetic, "--schedule", "synchronous", "--parameters", "1000", "--milliseconds", "1", "--steps", "1"])
+            units.append(json.loads(out.strip().splitlines()[-1])["unit"])
+        return max(units)  # the run that was disturbed least
+
     def toy_single(self, flags):
         log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
         speeds = []
@@ -533,26 +541,27 @@ def family(a, programs):
     unit = a.parameters * (a.hosts - 1) / a.hosts
     print(f"{a.hosts} hosts, {CORES} cores, Gloo, {a.parameters} fp32 parameters, 8 micro-batches a step; medians of {a.repeat} runs, ratios within each. A step is one update of the rank; of local updates the mean "
           "of whole rounds. Bytes: that a rank sends, a parameter and step, in units of (N-1)/N. limit: computation + communication where the computation waits, else the longer of both, of two_phase in each "
-          "part of a step, of streaming_diloco in each step; at the link's measured goodput, without updates and encoding. Memory: bytes a parameter of a rank, where parameter and gradient are 8.")
+          "part of a step, of streaming_diloco in each step; at the link's measured goodput, without updates and encoding. Memory: bytes a parameter of a rank, where parameter and gradient are 8; the transport's buffers, which do not grow with the model, are not in it.")
     print("| T_comm/T_comp | link, Mbit/s | computation, ms | schedule | split | bytes | by formula | step, ms | limit, ms | step/limit | hidden | x synchronous | memory |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|")
-    speed, hidden, sent, memory = {}, {}, {}, {}
+    speed, hidden, sent, memory, unit_of_work = {}, {}, {}, {}, []
     for ratio in ratios:
         a.milliseconds = max(1, round(milliseconds / ratio**0.5))
         rate = 8 * unit * 8 / (ratio * 8e-3 * a.milliseconds) / HEADERS
         with Hosts(a.hosts, rate, 32_000) as hosts:
-            goodput = hosts.goodput()
+            goodput, unit_of_work = hosts.goodput(), unit_of_work or ["--unit", str(programs.unit(hosts))]
             results = {m.label: [] for m in members}
             for _ in range(a.repeat):  # in turn, so that a slower hour of the machine meets all of them
                 for m in members:
-                    results[m.label].append(programs.load("synthetic", "gloo", m.schedule, a, hosts, m.flags))
+                    results[m.label].append(programs.load("synthetic", "gloo", m.schedule, a, hosts, m.flags + unit_of_work))
+        micro_batch = statistics.median(r["alone_seconds"] for runs in results.values() for r in runs)
         for m in members:
             runs = results[m.label]
             faster = statistics.median(base["step_seconds"] / r["step_seconds"] for r, base in zip(runs, results["synchronous"]))
-            step, micro_batch = (statistics.median(r[key] for r in runs) for key in ("step_seconds", "alone_seconds"))
+            step = statistics.median(r["step_seconds"] for r in runs)
             share = max(0, statistics.median(r["hidden_fraction"] for r in runs))
             limit, formula = m.limit(micro_batch, a.hosts, a.parameters, goodput), sum(m.bytes(a.hosts, a.parameters)) / unit
             speed[m.label, ratio], hidden[m.label, ratio] = faster, share
-            sent[m.label], memory[m.label] = (statistics.median(r["bytes_sent"] for r in runs) / unit, formula), runs[0]["memory_bytes"] / a.parameters
+            sent[m.label], memory[m.label] = (statistics.median(r["bytes_sent"] for r in runs) / unit, formula), runs[0]["memory_slope"]
             print(f"| {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {8e3 * micro_batch:.0f} | {m.label} | {m.shown} | {sent[m.label][0]:.3f} | {formula:.3f} | {1e3 * step:.1f} | {1e3 * limit:.1f} | "
                   f"{step / limit:.3f} | {100 * share:.0f} % | {faster:.2f} | {memory[m.label]:.1f} |", flush=True)
     of = lambda table, label, shown: " | ".join(shown(table[label, ratio]) for ratio in ratios)
@@ -592,13 +601,15 @@ def fair(a, programs):
                 saved.append(f"{100 * (1 - statistics.median(x / y for x, y in zip(seconds, rows[other][2]))):.0f} %" if other in rows else "-")
             print(f"| {ratio:g} | {link} | {load} | {name} | {bytes_:.2f} | {statistics.median(wire):.2f} | {statistics.median(seconds):.4f} | {' | '.join(saved)} |", flush=True)
 
+    unit_of_work = []
     for ratio in (1, 4):
         # the same engine for both: a load of exact computation
         micro, a.synthetic_micro, unit = a.milliseconds, 8, a.parameters / 2
         rate = 8 * unit * 8 / (ratio * 8e-3 * micro) / HEADERS
         rows = {}
         with Hosts(2, rate) as hosts:
-            goodput, engine = hosts.goodput(), {f"`synchronous`, as released, A = {each}": ("synchronous", each, each // 2, each - each // 2) for each in accumulate}
+            goodput, unit_of_work = hosts.goodput(), unit_of_work or ["--unit", str(programs.unit(hosts))]
+            engine = {f"`synchronous`, as released, A = {each}": ("synchronous", each, each // 2, each - each // 2) for each in accumulate}
             for schedule, split in ours:
                 first, second = map(int, (split or "4:4").split(":"))
                 engine[f"`{schedule}`" + (f" {first} + {second}" if split else "")] = (schedule, 0, first, second)
@@ -606,7 +617,7 @@ def fair(a, programs):
                 for name, (schedule, every, first, second) in engine.items():
                     a.milliseconds = 8 * micro / every if every else micro
                     before = hosts.sent(0)
-                    r = programs.load("synthetic", "gloo", schedule, a, hosts, ["--micro-batches", str(first), "--second", str(second)] + (["--every-micro-batch"] if every else []))
+                    r = programs.load("synthetic", "gloo", schedule, a, hosts, ["--micro-batches", str(first), "--second", str(second), *unit_of_work] + (["--every-micro-batch"] if every else []))
                     made = r["total_bytes_sent"] / r["bytes_sent"]  # steps, those of the beginning and the end included
                     row_of = rows.setdefault(name, [8 * every or formula(schedule), [], []])
                     row_of[1].append((hosts.sent(0) - before) * HEADERS / made / unit)

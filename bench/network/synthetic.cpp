@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -51,11 +52,12 @@ struct spent {
   double communication = 0, exposed = 0, samples = 0, at = 0;
 };
 
-nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, int rank, int ranks) {
+/// `memory_slope`: bytes that a parameter takes, if the model has more of them.
+nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, double memory_slope, int rank, int ranks) {
   const std::size_t parameters = layout_of(s).size();
   const std::size_t memory = training.memory().total();
   training.initialize(std::vector<float>(parameters, 1.0F));
-  const long unit = units_per_millisecond();
+  const long unit = s.unit > 0 ? s.unit : units_per_millisecond();
   double ready[1] = {0};
   training.sum_over_ranks(ready);
   const bool slow = rank == s.slow_rank;
@@ -118,6 +120,8 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, i
           {"ranks", ranks},
           {"parameters", parameters},
           {"memory_bytes", memory},
+          {"memory_slope", memory_slope},
+          {"unit", unit},
           {"steps", static_cast<double>(steps)},
           {"first", first},
           {"second", second},
@@ -191,7 +195,12 @@ std::string not_made(settings const& s) {
 
 template <class World>
 void run_over(settings const& s, World const& world) {
-  const nlohmann::json result = measure(s, make(s, world), world.rank(), world.size());
+  acco::any_optimizer<float> training = make(s, world);
+  settings larger = s;
+  larger.parameters = 2 * s.parameters;
+  const auto more = static_cast<double>(make(larger, world).memory().total() - training.memory().total());
+  const double slope = more / static_cast<double>(layout_of(larger).size() - layout_of(s).size());
+  const nlohmann::json result = measure(s, std::move(training), slope, world.rank(), world.size());
   if (world.rank() == 0) std::cout << result.dump() << std::endl;
 }
 
@@ -218,6 +227,8 @@ int main(int count, char** words) {
   app.add_flag("--traced", s.traced, "Every collective goes into a trace");
   app.add_option("--piece", s.piece_kib, "KiB");
   app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
+  app.add_option("--unit", s.unit, "Of arithmetic, what a millisecond is: as a run before has printed; default: it is measured")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--micro-batches", s.first, "Of the first part of a step of two_phase; the others take all of a step");
   app.add_option("--second", s.second, "Of the second part, if not as many");
   app.add_flag("--auto-pace", s.auto_pace, "two_phase: split the step by measuring");

@@ -20,6 +20,7 @@ struct settings {
   std::size_t parameters = 1'000'000, piece_kib = 0, layers = 0;
   bool traced = false;
   double milliseconds = 50;        // of arithmetic in a micro-batch
+  long unit = 0;                   // of arithmetic, what a millisecond is; 0: it is measured
   unsigned first = 1, second = 0;  // micro-batches of a step's two parts; 0: as many as in the first
   bool auto_pace = false;          // split them by measuring
   bool elastic = false;
