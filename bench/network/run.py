@@ -589,17 +589,17 @@ def fair(a, programs):
     formula = lambda schedule: sum(parts(schedule, 2, 1)) * 2
     names = {"as_released": "PyTorch, as released", "ddp": "PyTorch DDP, no_sync", "zero": "PyTorch DDP, no_sync, ZeRO"}
     print(f"2 hosts, {CORES} cores, Gloo, fp32 parameters and gradients; a step has the same computation in all rows of a load; medians of {a.repeat} runs in turn. Bytes: that a rank sends, a parameter and step, in "
-          "units of (N-1)/N, by the formula, and on the wire over the whole run, its first broadcast included. as released: a round for each of A micro-batches. Time saved, of a step's: against as released, by A, "
+          "units of (N-1)/N, by the formula, and as the engine reports them (PyTorch: on the wire over the whole run, without the first broadcast). as released: a round for each of A micro-batches. Time saved, of a step's: against as released, by A, "
           "and against the fair baseline, `synchronous` (PyTorch's rows: DDP with no_sync).")
-    print("| T_comm/T_comp | link, Mbit/s | load | what | bytes | on the wire | seconds a step | " + " | ".join(f"saved against A = {each}" for each in accumulate) + " | against fair |\n|" + "---|" * (8 + len(accumulate)))
+    print("| T_comm/T_comp | link, Mbit/s | load | what | bytes | sent | seconds a step | " + " | ".join(f"saved against A = {each}" for each in accumulate) + " | against fair |\n|" + "---|" * (8 + len(accumulate)))
 
     def show(ratio, link, load, rows, released, baseline):
-        """rows: name -> [bytes by the formula, bytes on the wire of each run, seconds a step of each run]."""
-        for name, (bytes_, wire, seconds) in rows.items():
+        """rows: name -> [bytes by the formula, bytes sent of each run, seconds a step of each run]."""
+        for name, (bytes_, sent, seconds) in rows.items():
             saved = []
             for other in [*released, baseline if isinstance(baseline, str) else baseline(name)]:
                 saved.append(f"{100 * (1 - statistics.median(x / y for x, y in zip(seconds, rows[other][2]))):.0f} %" if other in rows else "-")
-            print(f"| {ratio:g} | {link} | {load} | {name} | {bytes_:.2f} | {statistics.median(wire):.2f} | {statistics.median(seconds):.4f} | {' | '.join(saved)} |", flush=True)
+            print(f"| {ratio:g} | {link} | {load} | {name} | {bytes_:.2f} | {statistics.median(sent):.2f} | {statistics.median(seconds):.4f} | {' | '.join(saved)} |", flush=True)
 
     unit_of_work = []
     for ratio in (1, 4):
@@ -616,11 +616,9 @@ def fair(a, programs):
             for _ in range(a.repeat):
                 for name, (schedule, every, first, second) in engine.items():
                     a.milliseconds = 8 * micro / every if every else micro
-                    before = hosts.sent(0)
                     r = programs.load("synthetic", "gloo", schedule, a, hosts, ["--micro-batches", str(first), "--second", str(second), *unit_of_work] + (["--every-micro-batch"] if every else []))
-                    made = r["total_bytes_sent"] / r["bytes_sent"]  # steps, those of the beginning and the end included
                     row_of = rows.setdefault(name, [8 * every or formula(schedule), [], []])
-                    row_of[1].append((hosts.sent(0) - before) * HEADERS / made / unit)
+                    row_of[1].append(r["bytes_sent"] / unit)
                     row_of[2].append(r["step_seconds"])
             a.milliseconds = micro
         show(ratio, f"{rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "synthetic", rows, list(engine)[:len(accumulate)], "`synchronous`")
@@ -635,14 +633,14 @@ def fair(a, programs):
                     out, sent = hosts.everywhere([a.python, torch, "--mode", mode, "--data", a.data, "--batch", str(64 // each), "--micro-batches", str(each), "--samples", str(a.samples)], seconds=1200)
                     r = json.loads(out.strip().splitlines()[-1])
                     row_of = rows.setdefault(name, [{"as_released": 8 * each + 4, "ddp": 8, "zero": 12}[mode], [], []])
-                    row_of[1].append(sent * HEADERS / r["steps"] / (parameters / 2))
+                    row_of[1].append((sent - 4 * parameters) / r["steps"] / (parameters / 2))
                     row_of[2].append(r["seconds"] / r["steps"])
                 for schedule, split in ours:
                     log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
-                    _, sent = hosts.everywhere([f"{programs.toy}_gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "1", "--samples", str(a.samples), "--quiet", "--log", log], seconds=1200)
+                    hosts.everywhere([f"{programs.toy}_gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "1", "--samples", str(a.samples), "--quiet", "--log", log], seconds=1200)
                     r = json.loads(open(log).read().strip().splitlines()[-1])
                     row_of = rows.setdefault(f"`{schedule}`" + (f" {split.replace(':', ' + ')}" if split else ""), [formula(schedule), [], []])
-                    row_of[1].append(sent * HEADERS / r["steps"] / (parameters / 2))
+                    row_of[1].append(r["bytes_sent"] / r["steps"] / (parameters / 2))
                     row_of[2].append(r["seconds"] / r["steps"])
         released = [f"{names['as_released']}, A = {each}" for each in accumulate]
         show(ratio, f"{rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "GPT", rows, released, lambda name: names["ddp"] if name.startswith("PyTorch") else "`synchronous`")
