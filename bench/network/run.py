@@ -12,6 +12,7 @@ computing thread a rank, runs every schedule, and prints step times beside their
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
   bench/network/run.py family [--ratios 1,4,16] [--schedules ...] [--repeat 3]     every schedule, over Gloo, on links that are as slow as the computation, and slower
   bench/network/run.py fair --data TEXT [--python PY]     what ACCO's published baseline sends, beside a baseline that sends what it must
+  bench/network/run.py published                  what ACCO's published times say of a fair baseline: arithmetic, needs nothing
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
 """
 import argparse
@@ -571,79 +572,112 @@ def family(a, programs):
         print(f"| `{m.label}` | {m.shown} | {sent[m.label][0]:.2f} ({sent[m.label][1]:.2f}) | {of(speed, m.label, lambda x: f'{x:.2f}')} | {of(hidden, m.label, lambda x: f'{100 * x:.0f} %')} | {memory[m.label]:.1f} |")
 
 
+def step_by_bytes(schedule, split, computation, goodput, parameters):
+    """Seconds of a step of two ranks: computation + communication where the computation waits, of two_phase the longer of both in each part of a step."""
+    estimate, commit = (each / goodput for each in parts(schedule, 2, parameters))
+    if not schedule.startswith("two_phase"):
+        return computation + commit
+    first, second = (computation * int(each) / 8 for each in split.split(":"))
+    return max(first, commit) + max(second, estimate)
+
+
 def fair(a, programs):
     """The published baseline's traffic, ours and PyTorch's, on a link whose fp32 exchange takes as long as the computation of a step, and on one four times as slow."""
     accumulate = [int(each) for each in a.accumulate.split(",")]
-    if any(each < 2 or 64 % each for each in accumulate):
-        sys.exit(f"fair: --accumulate {a.accumulate}: a step's 64 sequences of a rank are cut into so many micro-batches; give powers of 2 from 2 to 64")
+    if any(each not in (2, 4, 8, 16) for each in accumulate):
+        sys.exit(f"fair: --accumulate {a.accumulate}: a step's 64 sequences of a rank are cut into so many micro-batches; give some of 2, 4, 8, 16")
     flags, torch = ["--data", a.data, "--batch", "8", "--seed", "1"], os.path.join(ROOT, "bench/peers/torch_ddp.py")
+    ours = [("synchronous", None), ("synchronous+coded", None), ("two_phase", "4:4"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
+    shown = lambda schedule, split: f"`{schedule}`" + (f" {split.replace(':', ' + ')}" if split else "")
+    formula = lambda schedule: sum(parts(schedule, 2, 1)) * 2  # bytes a parameter, in units of (N-1)/N
+    names = {"as_released": "PyTorch, as released", "zero": "PyTorch DDP, no_sync, ZeRO", "ddp": "PyTorch DDP, no_sync"}
+    theirs = []
     help_of_torch = subprocess.run([a.python, torch, "--help"], capture_output=True, text=True)
     if help_of_torch.returncode != 0:
         print(f"without PyTorch: {a.python} {torch} --help says: {help_of_torch.stderr.strip().splitlines()[-1]}")
+    else:
+        theirs = [("as_released", each) for each in accumulate if "as_released" in help_of_torch.stdout] + [("zero", 4), ("ddp", 4)]
+        single = json.loads(run("taskset", "-c", "0", a.python, torch, "--mode", "single", "--data", a.data, "--samples", "512", "--batch", "16", "--micro-batches", "4",
+                                env=dict(os.environ, OMP_NUM_THREADS="1")).strip().splitlines()[-1])["samples_per_second"]
     a.toy_single = programs.toy_single(flags)
-    ours, theirs = [("synchronous", None), ("synchronous+coded", None), ("two_phase", "4:4"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")], []
-    if help_of_torch.returncode == 0:
-        theirs = [("zero", 4), ("ddp", 4)]
-        if "as_released" in help_of_torch.stdout:
-            theirs = [("as_released", each) for each in accumulate] + theirs
-    formula = lambda schedule: sum(parts(schedule, 2, 1)) * 2
-    names = {"as_released": "PyTorch, as released", "ddp": "PyTorch DDP, no_sync", "zero": "PyTorch DDP, no_sync, ZeRO"}
-    print(f"2 hosts, {CORES} cores, Gloo, fp32 parameters and gradients; a step has the same computation in all rows of a load; medians of {a.repeat} runs in turn. Bytes: that a rank sends, a parameter and step, in "
-          "units of (N-1)/N, by the formula, and as the engine reports them (PyTorch: on the wire over the whole run, without the first broadcast). as released: a round for each of A micro-batches. Time saved, of a step's: against as released, by A, "
-          "and against the fair baseline, `synchronous` (PyTorch's rows: DDP with no_sync).")
-    print("| T_comm/T_comp | link, Mbit/s | load | what | bytes | sent | seconds a step | " + " | ".join(f"saved against A = {each}" for each in accumulate) + " | against fair |\n|" + "---|" * (8 + len(accumulate)))
+    print(f"2 hosts, {CORES} cores, Gloo, fp32 parameters and gradients; all rows of a load have the same samples a step; medians of {a.repeat} runs in turn. as released: an exchange for each of A micro-batches. "
+          "Bytes: that a rank sends, a parameter and step, in units of (N-1)/N, by the formula, and as the engine reports them (PyTorch: on the wire over the whole run, without its first broadcast). By the bytes: "
+          "computation + communication at the link's measured goodput where the computation waits, of two_phase the longer of both in each part of a step. Saved: of a step's time, against as released, by A, and "
+          "against the fair baseline, `synchronous` (PyTorch's rows: DDP with no_sync). A step of the GPT includes its share of the last rounds, which nothing hides.")
+    print("| T_comm/T_comp | link, Mbit/s | load | what | bytes | sent | step, s | by the bytes, s | " + " | ".join(f"saved, A = {each}" for each in accumulate) + " | saved, fair |\n|" + "---|" * (9 + len(accumulate)))
 
-    def show(ratio, link, load, rows, released, baseline):
-        """rows: name -> [bytes by the formula, bytes sent of each run, seconds a step of each run]."""
-        for name, (bytes_, sent, seconds) in rows.items():
-            saved = []
-            for other in [*released, baseline if isinstance(baseline, str) else baseline(name)]:
-                saved.append(f"{100 * (1 - statistics.median(x / y for x, y in zip(seconds, rows[other][2]))):.0f} %" if other in rows else "-")
-            print(f"| {ratio:g} | {link} | {load} | {name} | {bytes_:.2f} | {statistics.median(sent):.2f} | {statistics.median(seconds):.4f} | {' | '.join(saved)} |", flush=True)
+    def show(ratio, link, load, rows, released, baseline_of):
+        """rows: name -> (bytes by the formula, seconds of a step by the bytes, (bytes sent, seconds of a step) of each run)."""
+        seconds = {name: [step for _, step in runs] for name, (_, _, runs) in rows.items()}
+        for name, (bytes_, limit, runs) in rows.items():
+            saved = [f"{100 * (1 - statistics.median(x / y for x, y in zip(seconds[name], seconds[other]))):.0f} %" if other in rows else "-" for other in [*released, baseline_of(name)]]
+            print(f"| {ratio:g} | {link} | {load} | {name} | {bytes_:.2f} | {statistics.median(sent for sent, _ in runs):.2f} | {statistics.median(seconds[name]):.4f} | {limit:.4f} | {' | '.join(saved)} |", flush=True)
 
-    unit_of_work = []
+    micro, a.synthetic_micro, unit_of_work = a.milliseconds, 8, []
     for ratio in (1, 4):
-        # the same engine for both: a load of exact computation
-        micro, a.synthetic_micro, unit = a.milliseconds, 8, a.parameters / 2
-        rate = 8 * unit * 8 / (ratio * 8e-3 * micro) / HEADERS
-        rows = {}
-        with Hosts(2, rate) as hosts:
+        # one engine for all rows: a load of exact computation
+        unit, rows, computation = a.parameters / 2, {}, []
+        released = {f"`synchronous`, as released, A = {each}": each for each in accumulate}
+        with Hosts(2, 8 * unit * 8 / (ratio * 8e-3 * micro) / HEADERS) as hosts:
             goodput, unit_of_work = hosts.goodput(), unit_of_work or ["--unit", str(programs.unit(hosts))]
-            engine = {f"`synchronous`, as released, A = {each}": ("synchronous", each, each // 2, each - each // 2) for each in accumulate}
-            for schedule, split in ours:
-                first, second = map(int, (split or "4:4").split(":"))
-                engine[f"`{schedule}`" + (f" {first} + {second}" if split else "")] = (schedule, 0, first, second)
+            runs = {name: [] for name in [*released, *itertools.starmap(shown, ours)]}
             for _ in range(a.repeat):
-                for name, (schedule, every, first, second) in engine.items():
-                    a.milliseconds = 8 * micro / every if every else micro
-                    r = programs.load("synthetic", "gloo", schedule, a, hosts, ["--micro-batches", str(first), "--second", str(second), *unit_of_work] + (["--every-micro-batch"] if every else []))
-                    row_of = rows.setdefault(name, [8 * every or formula(schedule), [], []])
-                    row_of[1].append(r["bytes_sent"] / unit)
-                    row_of[2].append(r["step_seconds"])
-            a.milliseconds = micro
-        show(ratio, f"{rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "synthetic", rows, list(engine)[:len(accumulate)], "`synchronous`")
+                for name, each in released.items():
+                    a.milliseconds = 8 * micro / each
+                    r = programs.load("synthetic", "gloo", "synchronous", a, hosts, ["--every-micro-batch", "--micro-batches", str(each // 2), *unit_of_work])
+                    runs[name].append((r["bytes_sent"] / unit, r["step_seconds"]))
+                a.milliseconds = micro
+                for schedule, split in ours:
+                    first, second = (split or "4:4").split(":")
+                    r = programs.load("synthetic", "gloo", schedule, a, hosts, ["--micro-batches", first, "--second", second, *unit_of_work])
+                    runs[shown(schedule, split)].append((r["bytes_sent"] / unit, r["step_seconds"]))
+                    computation.append(r["computation"])
+            c = statistics.median(computation)
+            rows = {name: (8 * each, c + 8 * each * unit / goodput, runs[name]) for name, each in released.items()}
+            rows.update({shown(*each): (formula(each[0]), step_by_bytes(*each, c, goodput, a.parameters), runs[shown(*each)]) for each in ours})
+            show(ratio, f"{hosts.rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "synthetic", rows, list(released), lambda _: "`synchronous`")
         # a GPT, beside PyTorch
-        parameters, rows = 834304, {}
-        rate = 4 * parameters * 8 / (ratio * 64 / a.toy_single) / HEADERS
-        with Hosts(2, rate) as hosts:
-            goodput = hosts.goodput()
+        parameters, c = 834304, 64 / a.toy_single
+        with Hosts(2, 4 * parameters * 8 / (ratio * c) / HEADERS) as hosts:
+            goodput, rows = hosts.goodput(), {}
+            for mode, each in theirs:
+                bytes_ = {"as_released": 8 * each + 4, "zero": 12, "ddp": 8}[mode]
+                rows[names[mode] + (f", A = {each}" if mode == "as_released" else "")] = (bytes_, 64 / single + bytes_ * parameters / 2 / goodput, [])
+            rows.update({shown(*each): (formula(each[0]), step_by_bytes(*each, c, goodput, parameters), []) for each in ours})
             for _ in range(a.repeat):
-                for mode, each in theirs:
-                    name = names[mode] + (f", A = {each}" if mode == "as_released" else "")
+                for (mode, each), (_, _, runs) in zip(theirs, rows.values()):
                     out, sent = hosts.everywhere([a.python, torch, "--mode", mode, "--data", a.data, "--batch", str(64 // each), "--micro-batches", str(each), "--samples", str(a.samples)], seconds=1200)
                     r = json.loads(out.strip().splitlines()[-1])
-                    row_of = rows.setdefault(name, [{"as_released": 8 * each + 4, "ddp": 8, "zero": 12}[mode], [], []])
-                    row_of[1].append((sent - 4 * parameters) / r["steps"] / (parameters / 2))
-                    row_of[2].append(r["seconds"] / r["steps"])
+                    runs.append(((sent - 4 * parameters) / r["steps"] / (parameters / 2), r["seconds"] / r["steps"]))
                 for schedule, split in ours:
                     log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
                     hosts.everywhere([f"{programs.toy}_gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "1", "--samples", str(a.samples), "--quiet", "--log", log], seconds=1200)
                     r = json.loads(open(log).read().strip().splitlines()[-1])
-                    row_of = rows.setdefault(f"`{schedule}`" + (f" {split.replace(':', ' + ')}" if split else ""), [formula(schedule), [], []])
-                    row_of[1].append(r["bytes_sent"] / r["steps"] / (parameters / 2))
-                    row_of[2].append(r["seconds"] / r["steps"])
-        released = [f"{names['as_released']}, A = {each}" for each in accumulate]
-        show(ratio, f"{rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "GPT", rows, released, lambda name: names["ddp"] if name.startswith("PyTorch") else "`synchronous`")
+                    rows[shown(schedule, split)][2].append((r["bytes_sent"] / r["steps"] / (parameters / 2), r["seconds"] / r["steps"]))
+            show(ratio, f"{hosts.rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "GPT", rows, [f"{names['as_released']}, A = {each}" for each in accumulate],
+                 lambda name: names["ddp"] if name.startswith("PyTorch") else "`synchronous`")
+
+
+def published(a, programs):
+    """Arithmetic alone: published times and bytes a step give the minutes of a byte, if the baseline hides nothing; and these the time of a baseline that sends what it must."""
+    # of arXiv 2406.02613: micro-batches of a step, minutes of the baseline, of ACCO, and of the computation. The latter: pre-training, ACCO's own (it hides all); fine-tuning, ACCO's on one machine.
+    runs = (("pre-training, 4 machines of 8 GPUs", 2, 14 * 60 + 41, 10 * 60 + 55, 10 * 60 + 55), ("fine-tuning, 2 machines of 4 GPUs", 4, 3 * 60 + 46, 29, 25))
+    fp32, bf16, both = 8, 4, 8  # bytes a parameter and step of a fair baseline, and of ACCO in bfloat16, which has two rounds
+    table = {}
+    for what, accumulate, baseline, acco, computation in runs:
+        released = 8 * accumulate + 4
+        byte = (baseline - computation) / released
+        same = max(computation, both * byte)
+        saved = lambda mine, other: f"{100 * (1 - mine / other):.0f} %"
+        column = {"micro-batches of a step, A": accumulate, "bytes a parameter and step, baseline as released": released, "fair baseline in fp32, in bf16": f"{fp32}, {bf16}", "ACCO in bf16": both,
+                  "minutes, published: baseline, ACCO": f"{baseline}, {acco}", "saved, published": saved(acco, baseline), "minutes of the computation": computation, "minutes of a byte": f"{byte:.1f}",
+                  "minutes of a fair baseline in fp32, in bf16": f"{computation + fp32 * byte:.0f}, {computation + bf16 * byte:.0f}", "minutes of ACCO with A micro-batches a step": f"{same:.0f}",
+                  "saved by that against fp32, against bf16": f"{saved(same, computation + fp32 * byte)}, {saved(same, computation + bf16 * byte)}",
+                  "saved by ACCO as published against fp32, against bf16": f"{saved(acco, computation + fp32 * byte)}, {saved(acco, computation + bf16 * byte)}"}
+        table[what] = column
+    print(f"| | {' | '.join(table)} |\n|---|" + "---|" * len(runs))
+    for key in next(iter(table.values())):
+        print(f"| {key} | {' | '.join(str(column[key]) for column in table.values())} |")
 
 
 def check(a, programs):
@@ -676,7 +710,7 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "published", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
@@ -711,13 +745,13 @@ def main():
         parser.error("coarse takes one backend: --backends gloo")
     programs = Programs(a.build)
     programs.synthetic = a.synthetic or programs.synthetic
-    if a.what != "check":
+    if a.what not in ("check", "published"):
         reason = why_not()
         if reason:
             sys.exit(reason)
     began = time.time()
-    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "check": check}[a.what](a, programs)
-    if a.what != "check":
+    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "published": published, "check": check}[a.what](a, programs)
+    if a.what not in ("check", "published"):
         print(f"({time.time() - began:.0f} s)")
 
 
