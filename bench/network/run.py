@@ -570,6 +570,9 @@ def family(a, programs):
     print(f"\n| schedule | split | bytes a parameter and step (formula) | {titles('x at')} | {titles('hidden at')} | memory, bytes a parameter |\n|" + "---|" * (4 + 2 * len(ratios)))
     for m in members:
         print(f"| `{m.label}` | {m.shown} | {sent[m.label][0]:.2f} ({sent[m.label][1]:.2f}) | {of(speed, m.label, lambda x: f'{x:.2f}')} | {of(hidden, m.label, lambda x: f'{100 * x:.0f} %')} | {memory[m.label]:.1f} |")
+    wrong = [f"{label} sent {measured:.3f} bytes a parameter and step, and the formula says {formula:.3f}" for label, (measured, formula) in sent.items() if abs(measured - formula) > 0.02 * formula]
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 def step_by_bytes(schedule, split, computation, goodput, parameters):
