@@ -10,6 +10,9 @@ computing thread a rank, runs every schedule, and prints step times beside their
   bench/network/run.py splits                     auto_pace beside every fixed split, on loads whose best split is 4 + 4, 6 + 2 and 7 + 1
   bench/network/run.py heterogeneous              one rank at half speed: elastic_pace against synchronous
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
+  bench/network/run.py family [--ratios 1,4,16] [--schedules ...] [--repeat 3]     every schedule, over Gloo, on links that are as slow as the computation, and slower
+  bench/network/run.py fair --data TEXT [--python PY]     what ACCO's published baseline sends, beside a baseline that sends what it must
+  bench/network/run.py published                  what ACCO's published times say of a fair baseline: arithmetic, needs nothing
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
 """
 import argparse
@@ -52,8 +55,9 @@ class Hosts:
 
     serial = 0
 
-    def __init__(self, count, rate):
+    def __init__(self, count, rate, burst=128_000):
         Hosts.serial += 1
+        self.burst = burst  # at least, in bytes: so much passes at once after a pause
         self.rate, self.tag = rate, f"{os.getpid() % 100000}x{Hosts.serial}"
         self.names = [f"acco{self.tag}h{i}" for i in range(count)]
         self.cards = [f"a{self.tag}h{i}"[:15] for i in range(count)]
@@ -99,7 +103,7 @@ class Hosts:
 
     def limit(self, space, card):
         if self.rate:
-            burst = max(128_000, int(self.rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
+            burst = max(self.burst, int(self.rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
             run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", card, "root", "tbf", "rate", f"{int(self.rate)}bit", "burst", str(burst), "latency", "50ms")
 
     def sent(self, i):
@@ -202,6 +206,14 @@ class Programs:
         result["wire"] = sent
         return result
 
+    def unit(self, hosts):
+        """Arithmetic of a millisecond of the synthetic load, while all ranks compute: given to every run, so that all have the same work."""
+        units = []
+        for _ in range(5):
+            out, _ = hosts.everywhere([self.synthetic, "--schedule", "synchronous", "--parameters", "1000", "--milliseconds", "1", "--steps", "1"])
+            units.append(json.loads(out.strip().splitlines()[-1])["unit"])
+        return max(units)  # the run that was disturbed least
+
     def toy_single(self, flags):
         log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
         speeds = []
@@ -283,6 +295,8 @@ def parts(schedule, n, parameters):
     commit = once * (BYTES["int8"] + BYTES["int4"] if wire == "coded" else 2 * BYTES["full"])
     if name != "two_phase":
         return 0, commit
+    if wire.startswith("own"):  # parameters only
+        return once * BYTES["full"], commit
     return 2 * once * BYTES["int4" if wire in ("coded", "int4") else "int8" if wire == "int8" else "full"], commit
 
 
@@ -471,6 +485,204 @@ def peers(a, programs):
         gnuplot(script, a.plot)
 
 
+FAMILY = ["synchronous", "synchronous+coded", "delayed", "delayed+coded", "weight_prediction", "extrapolation", "velocity", "delay_compensation", "two_phase", "two_phase+int8",
+          "two_phase+int4", "two_phase+coded", "two_phase+own", "two_phase+own_corrected", "local_sgd", "slowmo", "diloco", "diloco+int4", "delayed_diloco", "eager_diloco",
+          "streaming_diloco", "streaming_diloco+int4", "co2", "overlap_local_sgd"]
+WAIT_FOR_EXCHANGE = ("local_sgd", "slowmo", "diloco")
+LOCAL = WAIT_FOR_EXCHANGE + ("delayed_diloco", "eager_diloco", "streaming_diloco", "co2", "overlap_local_sgd")
+
+
+class Member:
+    """One of the family: its flags, its bytes by the formula, and the limit of its step. Steps of 8 micro-batches."""
+
+    def __init__(self, label, local_steps):
+        self.label, self.local_steps = label, local_steps
+        self.method, _, wire = label.partition("+")
+        self.local = self.method in LOCAL
+        self.fragments = next(p for p in (4, 3, 2, 1) if local_steps % p == 0)
+        self.split = (7, 1) if label == "two_phase+int4" else (6, 2)
+        self.exchange = BYTES[wire or "full"] if self.local else None
+        if self.local:
+            self.schedule, self.shown = self.method, f"every {local_steps}" + (f", {self.fragments} fragments" if self.method == "streaming_diloco" else "")
+            self.flags = ["--local-steps", str(local_steps), "--exchange", wire or "full", "--fragments", str(self.fragments)]
+        else:
+            self.schedule, self.shown, self.flags = label, f"{self.split[0]} + {self.split[1]}" if self.method == "two_phase" else "", []
+        self.flags += ["--micro-batches", str(self.split[0]), "--second", str(self.split[1])]
+
+    def bytes(self, n, parameters):
+        """Bytes that a rank sends in a step: of the round that does not commit, and of the one that does, or of the exchange."""
+        if self.local:
+            return 0, 2 * self.exchange * parameters * (n - 1) / n / self.local_steps
+        return parts(self.label, n, parameters)
+
+    def limit(self, micro_batch, n, parameters, goodput):
+        """Seconds of a step in which the link and the processor never wait for anything but each other."""
+        computation = 8 * micro_batch
+        estimate, commit = (each / goodput for each in self.bytes(n, parameters))
+        if self.method == "synchronous" or self.method in WAIT_FOR_EXCHANGE:
+            return computation + commit
+        if self.method == "two_phase":
+            return max(self.split[0] * micro_batch, commit) + max(self.split[1] * micro_batch, estimate)
+        if self.method == "streaming_diloco":  # a fragment is under way for one step
+            stretch = self.local_steps // self.fragments
+            return (max(computation, commit * stretch) + (stretch - 1) * computation) / stretch
+        return max(computation, commit)
+
+
+def family(a, programs):
+    """All schedules in turn on one link after the other. The slower the link, the shorter the computation, so that no step is long."""
+    if a.hosts < 2:
+        sys.exit("family: --hosts is less than 2, and nothing is sent then")
+    a.synthetic_micro, milliseconds, ratios = 8, a.milliseconds, [float(r) for r in a.ratios.split(",")]
+    labels = FAMILY if a.schedules is None else a.schedules.split(",")
+    unknown = [each for each in labels if each not in FAMILY]
+    if unknown:
+        sys.exit(f"family: no schedule is called {', '.join(unknown)}; there are {', '.join(FAMILY)}")
+    members = [Member(each, a.local_steps) for each in dict.fromkeys(["synchronous", *labels])]
+    unit = a.parameters * (a.hosts - 1) / a.hosts
+    print(f"{a.hosts} hosts, {CORES} cores, Gloo, {a.parameters} fp32 parameters, 8 micro-batches a step; medians of {a.repeat} runs, ratios within each. A step is one update of the rank; of local updates the mean "
+          "of whole rounds. Bytes: that a rank sends, a parameter and step, in units of (N-1)/N. limit: computation + communication where the computation waits, else the longer of both, of two_phase in each "
+          "part of a step, of streaming_diloco in each step; at the link's measured goodput, without updates and encoding. Memory: bytes a parameter of a rank, where parameter and gradient are 8; the transport's buffers, which do not grow with the model, are not in it.")
+    print("| T_comm/T_comp | link, Mbit/s | computation, ms | schedule | split | bytes | by formula | step, ms | limit, ms | step/limit | hidden | x synchronous | memory |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    speed, hidden, sent, memory, unit_of_work = {}, {}, {}, {}, []
+    for ratio in ratios:
+        a.milliseconds = max(1, round(milliseconds / ratio**0.5))
+        rate = 8 * unit * 8 / (ratio * 8e-3 * a.milliseconds) / HEADERS
+        with Hosts(a.hosts, rate, 32_000) as hosts:
+            goodput, unit_of_work = hosts.goodput(), unit_of_work or ["--unit", str(programs.unit(hosts))]
+            results = {m.label: [] for m in members}
+            for _ in range(a.repeat):  # in turn, so that a slower hour of the machine meets all of them
+                for m in members:
+                    results[m.label].append(programs.load("synthetic", "gloo", m.schedule, a, hosts, m.flags + unit_of_work))
+        micro_batch = statistics.median(r["alone_seconds"] for runs in results.values() for r in runs)
+        for m in members:
+            runs = results[m.label]
+            faster = statistics.median(base["step_seconds"] / r["step_seconds"] for r, base in zip(runs, results["synchronous"]))
+            step = statistics.median(r["step_seconds"] for r in runs)
+            share = max(0, statistics.median(r["hidden_fraction"] for r in runs))
+            limit, formula = m.limit(micro_batch, a.hosts, a.parameters, goodput), sum(m.bytes(a.hosts, a.parameters)) / unit
+            speed[m.label, ratio], hidden[m.label, ratio] = faster, share
+            sent[m.label], memory[m.label] = (statistics.median(r["bytes_sent"] for r in runs) / unit, formula), runs[0]["memory_slope"]
+            print(f"| {ratio:g} | {rate / 1e6:.0f} ({goodput * 8e-6:.0f}) | {8e3 * micro_batch:.0f} | {m.label} | {m.shown} | {sent[m.label][0]:.3f} | {formula:.3f} | {1e3 * step:.1f} | {1e3 * limit:.1f} | "
+                  f"{step / limit:.3f} | {100 * share:.0f} % | {faster:.2f} | {memory[m.label]:.1f} |", flush=True)
+    of = lambda table, label, shown: " | ".join(shown(table[label, ratio]) for ratio in ratios)
+    titles = lambda title: " | ".join(f"{title} {ratio:g}" for ratio in ratios)
+    print(f"\n| schedule | split | bytes a parameter and step (formula) | {titles('x at')} | {titles('hidden at')} | memory, bytes a parameter |\n|" + "---|" * (4 + 2 * len(ratios)))
+    for m in members:
+        print(f"| `{m.label}` | {m.shown} | {sent[m.label][0]:.2f} ({sent[m.label][1]:.2f}) | {of(speed, m.label, lambda x: f'{x:.2f}')} | {of(hidden, m.label, lambda x: f'{100 * x:.0f} %')} | {memory[m.label]:.1f} |")
+    wrong = [f"{label} sent {measured:.3f} bytes a parameter and step, and the formula says {formula:.3f}" for label, (measured, formula) in sent.items() if abs(measured - formula) > 0.02 * formula]
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+def step_by_bytes(schedule, split, computation, goodput, parameters):
+    """Seconds of a step of two ranks: computation + communication where the computation waits, of two_phase the longer of both in each part of a step."""
+    estimate, commit = (each / goodput for each in parts(schedule, 2, parameters))
+    if not schedule.startswith("two_phase"):
+        return computation + commit
+    first, second = (computation * int(each) / 8 for each in split.split(":"))
+    return max(first, commit) + max(second, estimate)
+
+
+def fair(a, programs):
+    """The published baseline's traffic, ours and PyTorch's, on a link whose fp32 exchange takes as long as the computation of a step, and on one four times as slow."""
+    accumulate = [int(each) for each in a.accumulate.split(",")]
+    if any(each not in (2, 4, 8, 16) for each in accumulate):
+        sys.exit(f"fair: --accumulate {a.accumulate}: a step's 64 sequences of a rank are cut into so many micro-batches; give some of 2, 4, 8, 16")
+    flags, torch = ["--data", a.data, "--batch", "8", "--seed", "1"], os.path.join(ROOT, "bench/peers/torch_ddp.py")
+    ours = [("synchronous", None), ("synchronous+coded", None), ("two_phase", "4:4"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
+    shown = lambda schedule, split: f"`{schedule}`" + (f" {split.replace(':', ' + ')}" if split else "")
+    formula = lambda schedule: sum(parts(schedule, 2, 1)) * 2  # bytes a parameter, in units of (N-1)/N
+    names = {"as_released": "PyTorch, as released", "zero": "PyTorch DDP, no_sync, ZeRO", "ddp": "PyTorch DDP, no_sync"}
+    theirs = []
+    help_of_torch = subprocess.run([a.python, torch, "--help"], capture_output=True, text=True)
+    if help_of_torch.returncode != 0:
+        print(f"without PyTorch: {a.python} {torch} --help says: {help_of_torch.stderr.strip().splitlines()[-1]}")
+    else:
+        theirs = [("as_released", each) for each in accumulate if "as_released" in help_of_torch.stdout] + [("zero", 4), ("ddp", 4)]
+        single = json.loads(run("taskset", "-c", "0", a.python, torch, "--mode", "single", "--data", a.data, "--samples", "512", "--batch", "16", "--micro-batches", "4",
+                                env=dict(os.environ, OMP_NUM_THREADS="1")).strip().splitlines()[-1])["samples_per_second"]
+    a.toy_single = programs.toy_single(flags)
+    print(f"2 hosts, {CORES} cores, Gloo, fp32 parameters and gradients; all rows of a load have the same samples a step; medians of {a.repeat} runs in turn. as released: an exchange for each of A micro-batches. "
+          "Bytes: that a rank sends, a parameter and step, in units of (N-1)/N, by the formula, and as the engine reports them (PyTorch: on the wire over the whole run, without its first broadcast). By the bytes: "
+          "computation + communication at the link's measured goodput where the computation waits, of two_phase the longer of both in each part of a step. Saved: of a step's time, against as released, by A, and "
+          "against the fair baseline, `synchronous` (PyTorch's rows: DDP with no_sync). A step of the GPT includes its share of the last rounds, which nothing hides.")
+    print("| T_comm/T_comp | link, Mbit/s | load | what | bytes | sent | step, s | by the bytes, s | " + " | ".join(f"saved, A = {each}" for each in accumulate) + " | saved, fair |\n|" + "---|" * (9 + len(accumulate)))
+
+    def show(ratio, link, load, rows, released, baseline_of):
+        """rows: name -> (bytes by the formula, seconds of a step by the bytes, (bytes sent, seconds of a step) of each run)."""
+        seconds = {name: [step for _, step in runs] for name, (_, _, runs) in rows.items()}
+        for name, (bytes_, limit, runs) in rows.items():
+            saved = [f"{100 * (1 - statistics.median(x / y for x, y in zip(seconds[name], seconds[other]))):.0f} %" if other in rows else "-" for other in [*released, baseline_of(name)]]
+            print(f"| {ratio:g} | {link} | {load} | {name} | {bytes_:.2f} | {statistics.median(sent for sent, _ in runs):.2f} | {statistics.median(seconds[name]):.4f} | {limit:.4f} | {' | '.join(saved)} |", flush=True)
+
+    micro, a.synthetic_micro, unit_of_work = a.milliseconds, 8, []
+    for ratio in (1, 4):
+        # one engine for all rows: a load of exact computation
+        unit, rows, computation = a.parameters / 2, {}, []
+        released = {f"`synchronous`, as released, A = {each}": each for each in accumulate}
+        with Hosts(2, 8 * unit * 8 / (ratio * 8e-3 * micro) / HEADERS) as hosts:
+            goodput, unit_of_work = hosts.goodput(), unit_of_work or ["--unit", str(programs.unit(hosts))]
+            runs = {name: [] for name in [*released, *itertools.starmap(shown, ours)]}
+            for _ in range(a.repeat):
+                for name, each in released.items():
+                    a.milliseconds = 8 * micro / each
+                    r = programs.load("synthetic", "gloo", "synchronous", a, hosts, ["--every-micro-batch", "--micro-batches", str(each // 2), *unit_of_work])
+                    runs[name].append((r["bytes_sent"] / unit, r["step_seconds"]))
+                a.milliseconds = micro
+                for schedule, split in ours:
+                    first, second = (split or "4:4").split(":")
+                    r = programs.load("synthetic", "gloo", schedule, a, hosts, ["--micro-batches", first, "--second", second, *unit_of_work])
+                    runs[shown(schedule, split)].append((r["bytes_sent"] / unit, r["step_seconds"]))
+                    computation.append(r["computation"])
+            c = statistics.median(computation)
+            rows = {name: (8 * each, c + 8 * each * unit / goodput, runs[name]) for name, each in released.items()}
+            rows.update({shown(*each): (formula(each[0]), step_by_bytes(*each, c, goodput, a.parameters), runs[shown(*each)]) for each in ours})
+            show(ratio, f"{hosts.rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "synthetic", rows, list(released), lambda _: "`synchronous`")
+        # a GPT, beside PyTorch
+        parameters, c = 834304, 64 / a.toy_single
+        with Hosts(2, 4 * parameters * 8 / (ratio * c) / HEADERS) as hosts:
+            goodput, rows = hosts.goodput(), {}
+            for mode, each in theirs:
+                bytes_ = {"as_released": 8 * each + 4, "zero": 12, "ddp": 8}[mode]
+                rows[names[mode] + (f", A = {each}" if mode == "as_released" else "")] = (bytes_, 64 / single + bytes_ * parameters / 2 / goodput, [])
+            rows.update({shown(*each): (formula(each[0]), step_by_bytes(*each, c, goodput, parameters), []) for each in ours})
+            for _ in range(a.repeat):
+                for (mode, each), (_, _, runs) in zip(theirs, rows.values()):
+                    out, sent = hosts.everywhere([a.python, torch, "--mode", mode, "--data", a.data, "--batch", str(64 // each), "--micro-batches", str(each), "--samples", str(a.samples)], seconds=1200)
+                    r = json.loads(out.strip().splitlines()[-1])
+                    runs.append(((sent - 4 * parameters) / r["steps"] / (parameters / 2), r["seconds"] / r["steps"]))
+                for schedule, split in ours:
+                    log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
+                    hosts.everywhere([f"{programs.toy}_gloo", *flags, *toy_schedule(schedule, 8, split), "--validations", "1", "--samples", str(a.samples), "--quiet", "--log", log], seconds=1200)
+                    r = json.loads(open(log).read().strip().splitlines()[-1])
+                    rows[shown(schedule, split)][2].append((r["bytes_sent"] / r["steps"] / (parameters / 2), r["seconds"] / r["steps"]))
+            show(ratio, f"{hosts.rate / 1e6:.0f} ({goodput * 8e-6:.0f})", "GPT", rows, [f"{names['as_released']}, A = {each}" for each in accumulate],
+                 lambda name: names["ddp"] if name.startswith("PyTorch") else "`synchronous`")
+
+
+def published(a, programs):
+    """Arithmetic alone: published times and bytes a step give the minutes of a byte, if the baseline hides nothing; and these the time of a baseline that sends what it must."""
+    # of arXiv 2406.02613: micro-batches of a step, minutes of the baseline, of ACCO, and of the computation. The latter: pre-training, ACCO's own (it hides all); fine-tuning, ACCO's on one machine.
+    runs = (("pre-training, 4 machines of 8 GPUs", 2, 14 * 60 + 41, 10 * 60 + 55, 10 * 60 + 55), ("fine-tuning, 2 machines of 4 GPUs", 4, 3 * 60 + 46, 29, 25))
+    fp32, bf16, both = 8, 4, 8  # bytes a parameter and step of a fair baseline, and of ACCO in bfloat16, which has two rounds
+    table = {}
+    for what, accumulate, baseline, acco, computation in runs:
+        released = 8 * accumulate + 4
+        byte = (baseline - computation) / released
+        same = max(computation, both * byte)
+        saved = lambda mine, other: f"{100 * (1 - mine / other):.0f} %"
+        column = {"micro-batches of a step, A": accumulate, "bytes a parameter and step, baseline as released": released, "fair baseline in fp32, in bf16": f"{fp32}, {bf16}", "ACCO in bf16": both,
+                  "minutes, published: baseline, ACCO": f"{baseline}, {acco}", "saved, published": saved(acco, baseline), "minutes of the computation": computation, "minutes of a byte": f"{byte:.1f}",
+                  "minutes of a fair baseline in fp32, in bf16": f"{computation + fp32 * byte:.0f}, {computation + bf16 * byte:.0f}", "minutes of ACCO with A micro-batches a step": f"{same:.0f}",
+                  "saved by that against fp32, against bf16": f"{saved(same, computation + fp32 * byte)}, {saved(same, computation + bf16 * byte)}",
+                  "saved by ACCO as published against fp32, against bf16": f"{saved(acco, computation + fp32 * byte)}, {saved(acco, computation + bf16 * byte)}"}
+        table[what] = column
+    print(f"| | {' | '.join(table)} |\n|---|" + "---|" * len(runs))
+    for key in next(iter(table.values())):
+        print(f"| {key} | {' | '.join(str(column[key]) for column in table.values())} |")
+
+
 def check(a, programs):
     a.parameters, a.milliseconds, a.steps = 1_000_000, 60, 10
     reason = why_not()
@@ -501,38 +713,48 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "published", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--backends", default="gloo,mpi")
     parser.add_argument("--loads", default="synthetic,toy_gpt")
     parser.add_argument("--piece", type=int, help="KiB; default: the backend's own")
-    parser.add_argument("--schedules", default=",".join(SCHEDULES))
-    parser.add_argument("--ratios", default="0.25,0.5,1,2")
+    parser.add_argument("--schedules", help="default: " + ",".join(SCHEDULES) + "; of family: all")
+    parser.add_argument("--ratios", help="default: 0.25,0.5,1,2; of family: 1,4,16")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--layers", type=int, default=96, help="of the deep model, for layouts")
-    parser.add_argument("--milliseconds", type=float, default=120)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--milliseconds", type=float, help="of arithmetic in a micro-batch, default: 120; of family, at a ratio of 1, and of fair: 24")
+    parser.add_argument("--steps", type=int, help="default: 24; of family and fair: 6")
+    parser.add_argument("--local-steps", type=int, default=8, help="of local updates, from one exchange to the next")
+    parser.add_argument("--accumulate", default="2,4", help="micro-batches of a step of the published baseline, for fair")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
     parser.add_argument("--loss", type=float, default=2.8, help="validation loss that peers are to reach")
-    parser.add_argument("--data", help="text for peers")
-    parser.add_argument("--samples", type=int, default=9600, help="sequences, for peers")
-    parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers")
+    parser.add_argument("--data", help="text for peers and fair")
+    parser.add_argument("--samples", type=int, help="sequences, for peers (default: 9600) and fair (2560)")
+    parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers and fair")
     parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
     a = parser.parse_args()
+    short = a.what in ("family", "fair")
+    a.milliseconds, a.steps = a.milliseconds or (24 if short else 120), a.steps or (6 if short else 24)
+    a.samples = a.samples or (2560 if a.what == "fair" else 9600)
+    if a.what != "family":
+        a.schedules = a.schedules or ",".join(SCHEDULES)
+    a.ratios = a.ratios or ("1,4,16" if a.what == "family" else "0.25,0.5,1,2")
+    if a.what == "fair" and not a.data:
+        parser.error("fair trains on a text: --data FILE")
     a.toy_flags, a.toy_batch, a.toy_micro, a.synthetic_micro, a.split = ["--batch", "16"], 16, 4, 2, None
     if a.what == "coarse" and "," in a.backends:
         parser.error("coarse takes one backend: --backends gloo")
     programs = Programs(a.build)
     programs.synthetic = a.synthetic or programs.synthetic
-    if a.what != "check":
+    if a.what not in ("check", "published"):
         reason = why_not()
         if reason:
             sys.exit(reason)
     began = time.time()
-    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "check": check}[a.what](a, programs)
-    if a.what != "check":
+    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "published": published, "check": check}[a.what](a, programs)
+    if a.what not in ("check", "published"):
         print(f"({time.time() - began:.0f} s)")
 
 

@@ -1,66 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a load whose computation and traffic are known exactly: so many milliseconds of arithmetic a micro-batch, so many
 // parameters. Rank 0 prints one JSON object. bench/network/run.py starts it on rate-limited links.
+#include "synthetic.hpp"
+
+#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
+#include <cstdint>
+#include <exception>
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <acco/acco.hpp>
-#include <acco/gloo.hpp>
 #include <acco/mpi.hpp>
 
 namespace {
 
+using namespace synthetic;
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-struct settings {
-  std::string backend = "gloo", schedule = "two_phase", progress = "helper_thread";
-  std::size_t parameters = 1'000'000, piece_kib = 0, layers = 0;
-  bool traced = false;
-  double milliseconds = 50;        // of arithmetic in a micro-batch
-  unsigned first = 1, second = 0;  // micro-batches of a step's two parts; 0: as many as in the first
-  bool auto_pace = false;          // split them by measuring
-  bool elastic = false;
-  int slow_rank = -1;  // computes everything twice
-  int steps = 20;
-  double clip = 0;
-};
-
-/// One nameless tensor, or about as many parameters in the tensors of a GPT, matrices with decay, gains and biases without.
-acco::parameter_layout layout_of(settings const& s) {
-  if (s.layers == 0) return acco::parameter_layout(s.parameters);
-  acco::parameter_layout layout;
-  const auto without_decay = layout.add_group({.weight_decay = 0.0});
-  const auto d = static_cast<std::size_t>(std::sqrt(static_cast<double>(s.parameters) / (12.0 * static_cast<double>(s.layers))));
-  for (std::size_t layer = 0; layer < s.layers; ++layer) {
-    const auto add = [&](char const* name, std::size_t rows, std::size_t columns) {
-      layout.add(std::to_string(layer) + "." + name, {rows, columns}, rows == 1 ? without_decay : 0);
-    };
-    const auto linear = [&](std::string const& name, std::size_t to, std::size_t from) {
-      add((name + ".weight").c_str(), to, from);
-      add((name + ".bias").c_str(), 1, to);
-    };
-    for (char const* norm : {"attention", "feed_forward"}) {
-      add((std::string(norm) + ".gain").c_str(), 1, d);
-      add((std::string(norm) + ".shift").c_str(), 1, d);
-      if (norm[0] == 'a') {
-        linear("qkv", 3 * d, d);
-        linear("projection", d, d);
-      } else {
-        linear("up", 4 * d, d);
-        linear("down", d, 4 * d);
-      }
-    }
-  }
-  return layout;
-}
 
 volatile double sink = 1;
 
@@ -83,10 +46,18 @@ long units_per_millisecond() {
   }
 }
 
-nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, int rank, int ranks) {
+/// What the rounds of a rank have taken, and the exchanges of local updates, of which the totals have the bytes alone.
+struct spent {
+  acco::round_totals rounds;
+  double communication = 0, exposed = 0, samples = 0, at = 0;
+};
+
+/// `memory_slope`: bytes that a parameter takes, if the model has more of them.
+nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, double memory_slope, int rank, int ranks) {
   const std::size_t parameters = layout_of(s).size();
+  const std::size_t memory = training.memory().total();
   training.initialize(std::vector<float>(parameters, 1.0F));
-  const long unit = units_per_millisecond();
+  const long unit = s.unit > 0 ? s.unit : units_per_millisecond();
   double ready[1] = {0};
   training.sum_over_ranks(ready);
   const bool slow = rank == s.slow_rank;
@@ -104,95 +75,132 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, i
   const double alone = (now() - begin) / 4;
   std::fill(training.gradients().begin(), training.gradients().end(), 0.0F);
 
-  acco::round_totals warm;
-  double from = 0, samples_from = 0;
+  // A step is one of this rank: what a local method has exchanged moves every so many steps only, so they are counted here, and
+  // whole rounds of exchanges are measured, two of them at least, after one that is not.
+  const bool local = where_made(s.schedule) == made::locally;
+  const std::uint64_t updates_a_step = s.every_micro_batch ? s.micro_batches() : 1, whole = local ? 2 * s.local_steps : 1;
+  const std::uint64_t warm_up = local         ? s.local_steps
+                                : s.auto_pace ? acco::auto_pace::warm_up + acco::auto_pace::measurements + 2
+                                              : 2;
+  const std::uint64_t steps = (static_cast<std::uint64_t>(s.steps) + whole - 1) / whole * whole;
+  spent seen, warm;
   unsigned first = 0, second = 0;
-  const std::uint64_t warm_up = s.auto_pace ? acco::auto_pace::warm_up + acco::auto_pace::measurements + 2 : 2;
-  std::uint64_t steps_from = 0, last = 0;
-  double samples_to = 0, to = 0;
-  std::uint64_t steps_to = 0;
-  acco::round_totals done;
   std::string progress;
-  while (training.steps() < static_cast<std::uint64_t>(s.steps) + warm_up) {
+  for (std::uint64_t updates = 0; updates < (warm_up + steps) * updates_a_step;) {
     compute();
     const auto report = training.accumulated(1);
     if (!report) continue;
     progress = report->progress;
     first = report->first;
     second = report->second;
-    if (training.steps() == last) continue;
-    last = training.steps();
-    if (last == warm_up) {
-      from = now();
-      samples_from = training.samples();
-      steps_from = last;
-      warm = training.totals();
-      if (rank == 0) std::cerr << "begin" << std::endl;
+    if (report->outer) {
+      seen.communication += report->outer->communication_seconds;
+      seen.exposed += report->outer->exposed_seconds;
     }
-    to = now();
-    samples_to = training.samples();
-    steps_to = last;
-    done = training.totals();
+    if (!acco::commits(report->plan)) continue;
+    seen.samples += report->step_weight;
+    ++updates;
+    if (updates != warm_up * updates_a_step && updates != (warm_up + steps) * updates_a_step) continue;
+    seen.rounds = training.totals();
+    seen.at = now();
+    if (updates != warm_up * updates_a_step) continue;
+    warm = seen;
+    if (rank == 0) std::cerr << "begin" << std::endl;
   }
   if (rank == 0) std::cerr << "end" << std::endl;
   training.finish();
-  const auto steps = static_cast<double>(steps_to - steps_from);
-  const double communication = done.communication_seconds - warm.communication_seconds;
-  const double exposed = done.exposed_seconds - warm.exposed_seconds;
+  const auto a_step = [&](double difference) { return difference / static_cast<double>(steps); };
+  const double communication =
+      local ? seen.communication - warm.communication : seen.rounds.communication_seconds - warm.rounds.communication_seconds;
+  const double exposed = local ? seen.exposed - warm.exposed : seen.rounds.exposed_seconds - warm.rounds.exposed_seconds;
+  const double workers = local ? ranks : 1;  // a worker's report is of its own samples
   return {{"schedule", s.schedule},
           {"backend", s.backend},
           {"progress", progress},
           {"ranks", ranks},
           {"parameters", parameters},
-          {"steps", steps},
+          {"memory_bytes", memory},
+          {"memory_slope", memory_slope},
+          {"unit", unit},
+          {"steps", static_cast<double>(steps)},
           {"first", first},
           {"second", second},
-          {"step_seconds", (to - from) / steps},
+          {"step_seconds", a_step(seen.at - warm.at)},
           {"alone_seconds", alone},  // a micro-batch without communication
-          {"compute_seconds", (done.compute_seconds - warm.compute_seconds) / steps},
-          {"communication_seconds", communication / steps},
-          {"exposed_seconds", exposed / steps},
+          {"compute_seconds", a_step(seen.rounds.compute_seconds - warm.rounds.compute_seconds)},
+          {"communication_seconds", a_step(communication)},
+          {"exposed_seconds", a_step(exposed)},
           {"hidden_fraction", communication > 0 ? 1 - exposed / communication : 0},
-          {"bytes_sent", static_cast<double>(done.bytes_sent - warm.bytes_sent) / steps},
+          {"bytes_sent", a_step(static_cast<double>(seen.rounds.bytes_sent - warm.rounds.bytes_sent))},
           {"total_bytes_sent", training.totals().bytes_sent},
-          {"samples_per_second", (samples_to - samples_from) / (to - from)}};
+          {"samples_per_second", workers * (seen.samples - warm.samples) / (seen.at - warm.at)}};
 }
 
 template <class World>
-void run_over(settings const& s, World const& world) {
-  const acco::fixed_pace fixed{.first = s.first, .second = s.second};
-  const unsigned step = s.first + (s.second != 0 ? s.second : s.first);
-  const acco::fixed_pace whole{.first = step};  // one kind of round: as many micro-batches a step
-  const acco::auto_pace found{.micro_batches = step};
+acco::any_optimizer<float> make_everywhere(settings const& s, World const& world) {
+  const acco::fixed_pace fixed = s.split(), whole = s.every_micro_batch ? acco::fixed_pace{.first = 1} : s.whole();
+  const acco::auto_pace found{.micro_batches = s.micro_batches()};
   const acco::coded<acco::block_int8<>, acco::block_int4<>> few;
   const acco::block_int8<> int8;
   const acco::block_int4<> int4;
   const acco::elastic_pace elastic{.at_least = s.first, .at_most = 64};
-  const auto with = [&](auto schedule) {
-    return acco::any_optimizer<float>(acco::optimizer{schedule, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{},
-                                                      world, layout_of(s), acco::options{.clip_norm = s.clip, .deadline = 60}});
-  };
-  const auto chosen = [&] {
-    if (s.schedule == "two_phase")
-      return s.elastic     ? with(acco::two_phase{.pace = elastic})
-             : s.auto_pace ? with(acco::two_phase{.pace = found})
-                           : with(acco::two_phase{.pace = fixed});
-    if (s.schedule == "two_phase+int8")
-      return s.auto_pace ? with(acco::two_phase{.estimate = int8, .pace = found})
-                         : with(acco::two_phase{.estimate = int8, .pace = fixed});
-    if (s.schedule == "two_phase+int4")
-      return s.auto_pace ? with(acco::two_phase{.estimate = int4, .pace = found})
-                         : with(acco::two_phase{.estimate = int4, .pace = fixed});
-    if (s.schedule == "two_phase+coded")
-      return s.auto_pace ? with(acco::two_phase{.estimate = int4, .commit = few, .pace = found})
-                         : with(acco::two_phase{.estimate = int4, .commit = few, .pace = fixed});
-    if (s.schedule == "delayed+coded") return with(acco::delayed{.commit = few, .pace = whole});
-    if (s.schedule == "synchronous+coded") return with(acco::synchronous{.commit = few, .pace = whole});
-    if (s.schedule == "delayed") return s.elastic ? with(acco::delayed{.pace = elastic}) : with(acco::delayed{.pace = whole});
-    if (s.schedule == "weight_prediction") return with(acco::weight_prediction{.pace = whole});
-    return with(acco::synchronous{.pace = whole});
-  };
-  const nlohmann::json result = measure(s, chosen(), world.rank(), world.size());
+  const auto with = [&](auto const& schedule) { return optimizer_with(schedule, s, world); };
+  if (s.schedule == "two_phase")
+    return s.elastic     ? with(acco::two_phase{.pace = elastic})
+           : s.auto_pace ? with(acco::two_phase{.pace = found})
+                         : with(acco::two_phase{.pace = fixed});
+  if (s.schedule == "two_phase+int8")
+    return s.auto_pace ? with(acco::two_phase{.estimate = int8, .pace = found})
+                       : with(acco::two_phase{.estimate = int8, .pace = fixed});
+  if (s.schedule == "two_phase+int4")
+    return s.auto_pace ? with(acco::two_phase{.estimate = int4, .pace = found})
+                       : with(acco::two_phase{.estimate = int4, .pace = fixed});
+  if (s.schedule == "two_phase+coded")
+    return s.auto_pace ? with(acco::two_phase{.estimate = int4, .commit = few, .pace = found})
+                       : with(acco::two_phase{.estimate = int4, .commit = few, .pace = fixed});
+  if (s.schedule == "two_phase+own") return with(acco::two_phase{.estimate = acco::own_slice{}, .pace = fixed});
+  if (s.schedule == "delayed+coded") return with(acco::delayed{.commit = few, .pace = whole});
+  if (s.schedule == "synchronous+coded") return with(acco::synchronous{.commit = few, .pace = whole});
+  if (s.schedule == "delayed") return s.elastic ? with(acco::delayed{.pace = elastic}) : with(acco::delayed{.pace = whole});
+  if (s.schedule == "weight_prediction") return with(acco::weight_prediction{.pace = whole});
+  return with(acco::synchronous{.pace = whole});
+}
+
+template <class World>
+acco::any_optimizer<float> make(settings const& s, World const& world) {
+#if defined(SYNTHETIC_FAMILY)
+  if constexpr (std::is_same_v<World, acco::gloo_backend> || std::is_same_v<World, acco::solo_backend>) {
+    if (where_made(s.schedule) == made::locally) return make_local(s, world);
+    if (where_made(s.schedule) == made::decorated) return make_decorated(s, world);
+  }
+#endif
+  return make_everywhere(s, world);
+}
+
+/// Why this program does not make what is asked for; empty: it does.
+std::string not_made(settings const& s) {
+#if defined(SYNTHETIC_FAMILY)
+  constexpr bool family_is_here = true;
+#else
+  constexpr bool family_is_here = false;  // in the test's program, which is compiled sooner
+#endif
+  const made where = where_made(s.schedule);
+  if (where != made::everywhere && (!family_is_here || s.backend == "mpi" || s.traced))
+    return "--schedule " + s.schedule + " is made by bench_network_synthetic, over --backend gloo or solo, without --traced";
+  if (s.every_micro_batch && s.schedule != "synchronous" && s.schedule != "synchronous+coded")
+    return "--every-micro-batch is for --schedule synchronous and synchronous+coded, and that is " + s.schedule;
+  if (s.exchange != "full" && where != made::locally) return "--exchange is for local updates, and --schedule is " + s.schedule;
+  return "";
+}
+
+template <class World>
+void run_over(settings const& s, World const& world) {
+  acco::any_optimizer<float> training = make(s, world);
+  settings larger = s;
+  larger.parameters = 2 * s.parameters;
+  const auto more = static_cast<double>(make(larger, world).memory().total() - training.memory().total());
+  const double slope = more / static_cast<double>(layout_of(larger).size() - layout_of(s).size());
+  const nlohmann::json result = measure(s, std::move(training), slope, world.rank(), world.size());
   if (world.rank() == 0) std::cout << result.dump() << std::endl;
 }
 
@@ -208,28 +216,44 @@ void run(settings const& s, World const& world) {
 
 int main(int count, char** words) {
   settings s;
+  std::vector<std::string> names;
+  for (auto const& each : family) names.emplace_back(each.name);
   CLI::App app{"A load of exact computation and exact traffic."};
   app.add_option("--backend", s.backend)->check(CLI::IsMember({"mpi", "gloo", "solo"}));
-  app.add_option("--schedule", s.schedule)
-      ->check(CLI::IsMember({"synchronous", "delayed", "two_phase", "weight_prediction", "synchronous+coded", "delayed+coded",
-                             "two_phase+int8", "two_phase+int4", "two_phase+coded"}));
+  app.add_option("--schedule", s.schedule)->check(CLI::IsMember(names));
   app.add_option("--progress", s.progress)->check(CLI::IsMember({"helper_thread", "poll", "none"}));
   app.add_option("--parameters", s.parameters);
   app.add_option("--layers", s.layers, "Of a GPT whose tensors the parameters are; 0: they are one tensor");
   app.add_flag("--traced", s.traced, "Every collective goes into a trace");
   app.add_option("--piece", s.piece_kib, "KiB");
   app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
+  app.add_option("--unit", s.unit, "Of arithmetic, what a millisecond is: as a run before has printed; default: it is measured")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--micro-batches", s.first, "Of the first part of a step of two_phase; the others take all of a step");
   app.add_option("--second", s.second, "Of the second part, if not as many");
   app.add_flag("--auto-pace", s.auto_pace, "two_phase: split the step by measuring");
   app.add_flag("--elastic", s.elastic);
+  app.add_flag("--every-micro-batch", s.every_micro_batch,
+               "synchronous, with a round for every micro-batch; all those of a step count as one step")
+      ->excludes("--auto-pace")
+      ->excludes("--elastic");
+  app.add_option("--local-steps", s.local_steps, "Of local updates, from one exchange to the next")->check(CLI::PositiveNumber);
+  app.add_option("--exchange", s.exchange, "How the exchanges of local updates travel")
+      ->check(CLI::IsMember({"full", "int8", "int4"}));
+  app.add_option("--fragments", s.fragments, "Of streaming_diloco; they divide --local-steps");
   app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
   app.add_option("--steps", s.steps);
   app.add_option("--clip", s.clip);
   CLI11_PARSE(app, count, words);
+  if (const std::string why = not_made(s); !why.empty()) return std::cerr << why << '\n', 1;
   if (s.backend == "solo") {
-    run(s, acco::solo_backend{});
-    return 0;
+    try {
+      run(s, acco::solo_backend{});
+      return 0;
+    } catch (std::exception const& e) {  // over a network the backend's `run` does so
+      std::cerr << e.what() << '\n';
+      return 1;
+    }
   }
   if (s.backend == "gloo") {
     acco::gloo_options options{.deadline = 60};

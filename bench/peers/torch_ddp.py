@@ -98,3 +98,6 @@ if rank == 0:
     print(json.dumps(dict(schedule={"single": "PyTorch, one rank", "ddp": "PyTorch DDP", "zero": "PyTorch DDP + ZeRO"}[a.mode], ranks=ranks, steps=steps,
                           samples=samples, seconds=seconds, samples_per_second=samples / seconds, validation_loss=loss, validation=points,
                           parameters=sum(p.numel() for p in plain.parameters()))))
+if ranks > 1:  # newer versions abort where the other process has gone while they end
+    dist.barrier()
+    dist.destroy_process_group()
