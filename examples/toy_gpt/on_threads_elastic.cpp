@@ -54,6 +54,7 @@ class elastic_training {
     std::copy(values.begin(), values.end(), parameters_.begin());
     now_.adopt(std::span(parameters_).first(size_), std::span(gradients_).first(size_));
     late_.adopt(std::span(parameters_).subspan(size_), std::span(gradients_).subspan(size_));
+    adopted_ = true;
   }
   [[nodiscard]] std::span<float const> parameters() const { return parameters_; }
   [[nodiscard]] std::span<float> gradients() { return gradients_; }
@@ -99,6 +100,8 @@ class elastic_training {
     all.masters += late.masters;
     all.slots += late.slots;
     all.reduced += late.reduced;
+    all.parameters += adopted_ ? parameters_.size() * sizeof(float) : 0;
+    all.gradients += adopted_ ? gradients_.size() * sizeof(float) : 0;
     return all;
   }
 #ifdef TOY_GPT_CHECKPOINTS
@@ -117,6 +120,7 @@ class elastic_training {
 
   std::vector<float> parameters_, gradients_;
   std::size_t tensors_, size_;
+  bool adopted_ = false;
   training<acco::synchronous<>> now_;
   training<acco::delayed<>> late_;
 };
