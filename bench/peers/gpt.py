@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-LAYERS, WIDTH, HEADS, CONTEXT, VOCABULARY = 4, 128, 4, 64, 256
+LAYERS, WIDTH, HEADS, CONTEXT, VOCABULARY = 4, 128, 4, 64, 256  # read when a model is made
 MASK = 2**64 - 1
 
 

@@ -1,7 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peer of toy_gpt over a network: the same model, text, batches and rule, trained by PyTorch's DistributedDataParallel over Gloo, alone or with
-ZeroRedundancyOptimizer. fp32 on the wire. One rank a process, from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 prints one JSON object."""
+"""The peer of toy_gpt over a network: the same model, text, batches and rule, trained by PyTorch's DistributedDataParallel over Gloo. One rank a process,
+from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 prints one JSON object. Modes:
+
+  ddp           gradients of the last micro-batch of a step are reduced, in fp32, all others under no_sync
+  zero          the same, with ZeroRedundancyOptimizer, which broadcasts the parameters
+  as_released   the baseline of ACCO's released code: zero, but without no_sync, so that every micro-batch is reduced
+  bf16          ddp, gradients in bfloat16 (bf16_compress_hook)
+  powersgd      ddp, gradients as matrices of rank --matrix-rank (powerSGD_hook, error feedback; the first 10 steps in full)
+  post_local    post-local SGD: every rank by itself, the mean of all models every --local-steps (PostLocalSGDOptimizer; the first tenth as ddp)
+
+"bytes" are what a rank sends of a parameter in a step, in units of (N-1)/N, by formula, in full operation."""
 import argparse
 import json
 import math
@@ -13,10 +22,18 @@ import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+import gpt
 from gpt import GPT, Text
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--mode", choices=["single", "ddp", "zero"], default="ddp")
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--mode", choices=["single", "ddp", "zero", "as_released", "bf16", "powersgd", "post_local"], default="ddp")
+parser.add_argument("--matrix-rank", type=int, default=2, help="of powersgd")
+parser.add_argument("--local-steps", type=int, default=8, help="of post_local")
+parser.add_argument("--layers", type=int, default=gpt.LAYERS)
+parser.add_argument("--width", type=int, default=gpt.WIDTH)
+parser.add_argument("--heads", type=int, default=gpt.HEADS)
+parser.add_argument("--context", type=int, default=gpt.CONTEXT)
+parser.add_argument("--validations", type=int, default=8)
 parser.add_argument("--data", required=True)
 parser.add_argument("--samples", type=int, default=2000, help="sequences, over all ranks")
 parser.add_argument("--batch", type=int, default=8)
@@ -27,7 +44,11 @@ parser.add_argument("--clip", type=float, default=1.0)
 parser.add_argument("--seed", type=int, default=1)
 a = parser.parse_args()
 
+NAMES = {"single": "PyTorch, one rank", "ddp": "PyTorch DDP", "zero": "PyTorch DDP + ZeRO", "as_released": "PyTorch DDP + ZeRO, as released", "bf16": "PyTorch DDP, bf16",
+         "powersgd": f"PyTorch DDP, PowerSGD rank {a.matrix_rank}", "post_local": f"PyTorch post-local SGD, H = {a.local_steps}"}
+gpt.LAYERS, gpt.WIDTH, gpt.HEADS, gpt.CONTEXT = a.layers, a.width, a.heads, a.context
 torch.set_num_threads(1)
+torch.set_flush_denormal(True)  # as toy_gpt
 torch.manual_seed(a.seed)
 rank, ranks = (0, 1) if a.mode == "single" else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 text = Text(a.data)
@@ -40,10 +61,39 @@ if a.mode != "single":
 decayed = [p for p in plain.parameters() if p.dim() == 2]
 others = [p for p in plain.parameters() if p.dim() != 2]
 rule = dict(lr=a.learning_rate, betas=(0.9, 0.99), weight_decay=0.1)
-if a.mode == "zero":
+if a.mode in ("zero", "as_released"):
     optimizer = ZeroRedundancyOptimizer([{"params": decayed}, {"params": others, "weight_decay": 0.0}], torch.optim.AdamW, **rule)
 else:
     optimizer = torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}], **rule)
+total_steps = math.ceil(a.samples / (a.batch * a.micro_batches * ranks))
+if a.mode == "bf16":
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+elif a.mode == "powersgd":
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    model.register_comm_hook(powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=a.matrix_rank, start_powerSGD_iter=10), powerSGD_hook.powerSGD_hook)
+elif a.mode == "post_local":
+    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    alone, _ = dist.new_subgroups(group_size=1)
+    begin = total_steps // 10
+    model.register_comm_hook(post_localSGD_hook.PostLocalSGDState(None, alone, begin), post_localSGD_hook.post_localSGD_hook)
+    optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=a.local_steps, warmup_steps=begin))
+
+
+def bytes_sent():
+    if a.mode == "powersgd":  # P and Q of each matrix for which that is less than half, all else in full
+        numbers = 0
+        for p in plain.parameters():
+            rows, columns = p.shape[0], p.numel() // p.shape[0]
+            few = a.matrix_rank * (rows + columns)
+            numbers += few if p.dim() > 1 and 2 * few < p.numel() else p.numel()
+        return 8 * numbers / sum(p.numel() for p in plain.parameters())
+    return {"single": 0, "ddp": 8, "zero": 12, "as_released": 8 * a.micro_batches + 4, "bf16": 4, "post_local": 8 / a.local_steps}[a.mode]
 
 
 def factor(samples):  # acco::warmup_cosine
@@ -64,18 +114,18 @@ def validate():
 
 
 samples, number, steps, paused, points = 0, 0, 0, 0.0, []
-next_validation = a.samples / 8
+next_validation = a.samples / a.validations
 if ranks > 1:
     dist.barrier()
 start = time.perf_counter()
-while samples < a.samples:
+while steps < total_steps:
     for group in optimizer.param_groups:
         group["lr"] = a.learning_rate * factor(samples)
     optimizer.zero_grad(set_to_none=False)
     for k in range(a.micro_batches):
         x, y = text.draw(a.batch, a.seed, rank, number)
         number += 1
-        if ranks > 1 and k < a.micro_batches - 1:
+        if ranks > 1 and a.mode != "as_released" and k < a.micro_batches - 1:
             with model.no_sync():
                 (model(x, y) / a.micro_batches).backward()
         else:
@@ -86,16 +136,20 @@ while samples < a.samples:
     steps += 1
     samples += a.batch * a.micro_batches * ranks
     if samples >= next_validation and samples < a.samples:
-        next_validation += a.samples / 8
+        next_validation += a.samples / a.validations
         began = time.perf_counter()
         loss = validate()
         points.append([samples, began - start - paused, loss])
         paused += time.perf_counter() - began
+if a.mode == "post_local":  # what all have come to
+    for p in plain.parameters():
+        dist.all_reduce(p.data)
+        p.data /= ranks
 seconds = time.perf_counter() - start - paused
 loss = validate()
 points.append([samples, seconds, loss])
 if rank == 0:
-    print(json.dumps(dict(schedule={"single": "PyTorch, one rank", "ddp": "PyTorch DDP", "zero": "PyTorch DDP + ZeRO"}[a.mode], ranks=ranks, steps=steps,
+    print(json.dumps(dict(schedule=NAMES[a.mode], ranks=ranks, steps=steps, bytes=bytes_sent(),
                           samples=samples, seconds=seconds, samples_per_second=samples / seconds, validation_loss=loss, validation=points,
                           parameters=sum(p.numel() for p in plain.parameters()))))
 if ranks > 1:  # newer versions abort where the other process has gone while they end

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What bench/quality/run.py --family measures, of PyTorch: the validation loss of DistributedDataParallel, its communication hooks and post-local SGD (bench/peers/torch_ddp.py), the same model, text,
+batches, samples and samples a step, each mode at the best of three learning rates, which are tried with the first seed. N processes of one thread on this machine. Finished runs are kept in --results.
+
+  bench/quality/peers.py --data TEXT [--results peers.jsonl] [--ranks 4,8] [--rates 1e-3,3e-3,1e-2] [--seeds 1,2,3] [--python PYTHON] [--minutes 60]
+"""
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4", "--micro-batches", "8"]
+MODES = [("ddp",), ("bf16",), ("powersgd", "--matrix-rank", "2"), ("powersgd", "--matrix-rank", "4"), ("post_local", "--local-steps", "8")]
+
+
+class Runs:
+    def __init__(self, arguments):
+        self.a, self.began, self.left, self.done = arguments, time.time(), 0, {}
+        if os.path.exists(arguments.results):
+            for line in open(arguments.results):
+                r = json.loads(line)
+                self.done[tuple(r["key"])] = r
+
+    def make(self, mode, ranks, rate, seed):
+        """The finished run, or None where there is no time for it."""
+        key = (" ".join(MODEL), os.path.basename(self.a.data), self.a.samples, " ".join(mode), ranks, rate, seed)
+        if key in self.done:
+            return self.done[key]
+        if time.time() - self.began > 60 * self.a.minutes:
+            self.left += 1
+            return None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        words = [self.a.python, os.path.join(ROOT, "bench/peers/torch_ddp.py"), "--mode", *mode, *MODEL, "--data", self.a.data, "--samples", str(self.a.samples), "--warmup",
+                 str(self.a.samples // 20), "--learning-rate", rate, "--seed", seed, "--validations", "1"]
+        ranks_of = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(k), WORLD_SIZE=ranks, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")) for k in range(int(ranks))]
+        said = [each.communicate() for each in ranks_of]
+        if any(each.returncode for each in ranks_of):
+            sys.exit(f"{' '.join(words)}\n" + "\n".join(errors for _, errors in said)[-3000:])
+        last = json.loads(said[0][0].strip().splitlines()[-1])
+        loss = last["validation_loss"] if last["validation_loss"] == last["validation_loss"] else 5.5452  # not a number: as bad as a guess
+        self.done[key] = {"key": key, "name": last["schedule"], "loss": loss, "seconds": last["seconds"], "bytes": last["bytes"]}
+        with open(self.a.results, "a") as out:
+            out.write(json.dumps(self.done[key]) + "\n")
+        return self.done[key]
+
+    def tuned(self, mode, ranks, rates, seeds):
+        """Losses of all seeds at the rate that is best for the first one, that rate, and a run; None while runs are missing."""
+        first = {rate: self.make(mode, ranks, rate, seeds[0]) for rate in rates}
+        if None in first.values():
+            return None
+        best = min(rates, key=lambda rate: first[rate]["loss"])
+        all_seeds = [self.make(mode, ranks, best, seed) for seed in seeds]
+        return None if None in all_seeds else ([each["loss"] for each in all_seeds], best, all_seeds[0])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--results", default="peers.jsonl", help="finished runs, one JSON object a line")
+    parser.add_argument("--ranks", default="4,8")
+    parser.add_argument("--rates", default="1e-3,3e-3,1e-2")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--samples", type=int, default=25600)
+    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
+    a = parser.parse_args()
+    runs, all_ranks = Runs(a), a.ranks.split(",")
+    found = {(ranks, mode): runs.tuned(mode, ranks, a.rates.split(","), a.seeds.split(",")) for ranks in all_ranks for mode in MODES}
+    if runs.left:
+        print(f"{runs.left} runs are left: call again")
+    print(f"\n{os.path.basename(a.data)}, {a.samples} sequences, seeds {a.seeds}, rates {a.rates}: mean validation loss (spread) at the best rate, its difference to DDP at its best, and that rate\n")
+    print("| | " + " | ".join(f"N = {n}" for n in all_ranks) + " | bytes a parameter and step |\n|---|" + "---|" * len(all_ranks) + "---|")
+    for mode in MODES:
+        cells, name, sent = [], " ".join(mode), "-"
+        for ranks in all_ranks:
+            one, base = found[ranks, mode], found[ranks, MODES[0]]
+            if one is None or base is None:
+                cells.append("-")
+                continue
+            losses, rate, run = one
+            name, sent = run["name"], f"{run['bytes']:.2f}"
+            cells.append(f"{statistics.mean(losses):.4f} ({max(losses) - min(losses):.4f}) {100 * (statistics.mean(losses) / statistics.mean(base[0]) - 1):+.2f} %, {rate}")
+        print(f"| {name} | " + " | ".join(cells) + f" | {sent} |")
+
+
+if __name__ == "__main__":
+    main()
