@@ -143,7 +143,8 @@ class anchor_exchange final : private between_rounds {
   // The workers change, at rest: `hand_over` to all that are there, `take_up` instead of `begin`. Collective; block.
 
   /// All that the workers hold together, on every one of them. What codes have lost of the changes of those that leave becomes
-  /// part of what they have lost of the others', in equal parts.
+  /// part of what they have lost of the others', in equal parts; among more workers, or
+  /// fewer, it counts as it would have counted.
   void hand_over(carried_anchor<Master>& all, bool leaves, change_of_workers const& change) {
     all.arrays = engine_.gather_state();
     all.run = engine_.numbers();
@@ -151,11 +152,12 @@ class anchor_exchange final : private between_rounds {
     all.samples = samples_;
     auto const lost = engine_.lost();
     all.lost.assign(lost.begin(), lost.end());
-    if (!lost.empty() && change.leaving != 0) {
-      std::vector<double> of_leavers(leaves ? all.lost : std::vector<double>(lost.size(), 0.0));
-      engine_.sum_over_ranks(of_leavers);
-      for (std::size_t i = 0; i < lost.size(); ++i) all.lost[i] += of_leavers[i] / change.staying;
-    }
+    if (lost.empty()) return;
+    std::vector<double> of_leavers(leaves ? all.lost : std::vector<double>(lost.size(), 0.0));
+    if (change.leaving != 0) engine_.sum_over_ranks(of_leavers);
+    const double scale =
+        settings_.weights == worker_weights::samples ? 1 : static_cast<double>(change.workers) / settings_.workers;
+    for (std::size_t i = 0; i < lost.size(); ++i) all.lost[i] = scale * (all.lost[i] + of_leavers[i] / change.staying);
   }
   /// What worker `who.first` has brought, on those that join, too. `w` becomes the anchor.
   void take_up(carried_anchor<Master>& all, bringing_workers const& who, std::span<Master> w) {

@@ -31,6 +31,7 @@ struct position_by_worker {
 /// What becomes of the workers of a world, the same on all its ranks.
 struct change_of_workers {
   int staying = 0, leaving = 0;
+  int workers = 0;  ///< of the new world
 
   static constexpr std::size_t numbers_a_rank = 2;
   /// What a rank tells: where it will be, or, with a size of 0, that it leaves.
@@ -59,6 +60,7 @@ struct change_of_workers {
         continue;
       }
       if (rank == first) ++found.staying;
+      found.workers = size_of(rank) / ranks_a_worker;
       if (stayer < 0) stayer = rank;
       if (size_of(rank) != size_of(stayer)) {
         throw usage_error(where,

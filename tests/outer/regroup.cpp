@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that come and go, against the recurrence; what is handed over; what is refused.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+#include <acco/outer.hpp>
+
+#include "recurrence.hpp"
+#include "support/thorough.hpp"
+
+namespace {
+
+namespace rc = recurrence;
+using world_type = acco::threads_backend;
+using optimizer = acco::any_optimizer<double>;
+using workers = std::vector<int>;  // those that are there, in the order of their ranks
+
+/// A number from 0 to below 1 for each of these.
+double drawn(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  std::mt19937_64 random(a * 1000003 + b * 1009 + c);
+  random.discard(2);
+  return static_cast<double>(random() >> 11U) * 0x1p-53;
+}
+double weight_of(int person, std::size_t t) { return 1 + std::floor(3 * drawn(7, static_cast<std::uint64_t>(person), t)); }
+/// Of one sample: every person has a quadratic of its own.
+double gradient_of(int person, std::size_t i, double at) {
+  return (0.2 + 0.7 * drawn(1, i, 2)) * (at - drawn(3, static_cast<std::uint64_t>(person), i));
+}
+
+/// What happens: who is there in each part of the training, and the micro-batches of each.
+struct story {
+  rc::settings s;
+  int ranks_a_group = 1;
+  unsigned fragments = 1;
+  bool coded = false;  // exchanges travel as bfloat16
+  std::size_t size = 150;
+  std::vector<workers> parts;
+  std::vector<std::size_t> micro_batches;
+};
+std::size_t index_in(workers const& who, int worker) {
+  return static_cast<std::size_t>(std::find(who.begin(), who.end(), worker) - who.begin());
+}
+bool is_in(workers const& who, int worker) { return index_in(who, worker) < who.size(); }
+
+/// By part and micro-batch, by worker: where it stands then. The last of a part is the anchor.
+using path = std::vector<std::vector<std::vector<rc::vector>>>;
+
+/// Of the fragment that exchanges first after `first` steps of a part.
+path expected(story const& what, unsigned first, double& samples) {
+  rc::settings s = what.s;
+  s.workers = what.parts.front().size();
+  s.first = first;
+  const auto gradient = [&](std::size_t worker, std::size_t t, rc::vector const& at) {
+    std::pair<rc::vector, double> sum{rc::vector(at.size(), 0.0), 0.0};
+    for (int place = 0; place < what.ranks_a_group; ++place) {
+      const int person = static_cast<int>(worker) * what.ranks_a_group + place;
+      sum.second += weight_of(person, t);
+      for (std::size_t i = 0; i < at.size(); ++i) sum.first[i] += weight_of(person, t) * gradient_of(person, i, at[i]);
+    }
+    for (double& each : sum.first) each /= sum.second;
+    return sum;
+  };
+  rc::training oracle(s, rc::vector(what.size, 1.0), gradient);
+  path found(what.parts.size());
+  for (std::size_t part = 0; part < what.parts.size(); ++part) {
+    if (part != 0) {
+      const auto only_in = [](workers const& these, workers const& others) {
+        std::vector<std::size_t> found_there;
+        for (const int m : these)
+          if (!is_in(others, m)) found_there.push_back(static_cast<std::size_t>(m));
+        return found_there;
+      };
+      oracle.change(only_in(what.parts[part - 1], what.parts[part]), only_in(what.parts[part], what.parts[part - 1]));
+    }
+    const auto look = [&] {
+      auto& now = found[part].emplace_back();
+      for (const int m : what.parts[part]) now.push_back(oracle.of(static_cast<std::size_t>(m)).shown);
+    };
+    for (std::size_t t = 0; t < what.micro_batches[part]; ++t) {
+      oracle.micro_batch();
+      look();
+    }
+    oracle.finish();
+    look();
+  }
+  samples = oracle.samples();
+  return found;
+}
+
+/// Runs function(worker, place in it, its worlds by part) on a thread for every rank that is ever there; the worlds are parts of
+/// one.
+template <class Function>
+void run(std::vector<workers> const& parts, int ranks_a_group, Function&& function) {
+  int most = 0;
+  for (workers const& who : parts) most = std::max(most, *std::max_element(who.begin(), who.end()));
+  world_type::run((most + 1) * ranks_a_group, [&](world_type const& lobby) {
+    const int worker = lobby.rank() / ranks_a_group, place = lobby.rank() % ranks_a_group;
+    std::vector<world_type> worlds;
+    for (workers const& who : parts) {
+      const int key = static_cast<int>(index_in(who, worker)) * ranks_a_group + place;
+      worlds.push_back(lobby.split(is_in(who, worker) ? 0 : 1, key, 20));
+    }
+    function(worker, place, worlds);
+  });
+}
+/// The way of a worker through all parts: train(part, training) on those where it is.
+template <class Make, class Train>
+void come_and_go(std::vector<workers> const& parts, int worker, std::vector<world_type> const& worlds, Make&& make,
+                 double initial, std::size_t size, Train&& train) {
+  optimizer training;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (!is_in(parts[part], worker)) continue;
+    if (!training) {
+      training = make(worlds[part]);
+      part == 0 ? training.initialize(std::vector<double>(size, initial)) : training.join();
+    } else {
+      training.regroup(worlds[part]);
+    }
+    train(part, training);
+    if (part + 1 < parts.size() && !is_in(parts[part + 1], worker)) {
+      training.depart();
+      training = {};
+    }
+  }
+}
+
+template <class Rule, class Exchange = acco::full>
+acco::local_updates<acco::synchronous<>, Rule, Exchange> level_of(story const& what, Rule rule, Exchange = {}) {
+  acco::local_updates<acco::synchronous<>, Rule, Exchange> level{
+      .ranks_a_group = what.ranks_a_group, .steps = what.s.steps, .rule = rule};
+  level.delay = what.s.delay;
+  level.work = what.s.work == rc::form::eager     ? acco::meanwhile::eager
+               : what.s.work == rc::form::restart ? acco::meanwhile::restart
+               : what.s.work == rc::form::pull    ? acco::meanwhile::pull
+                                                  : acco::meanwhile::keep;
+  level.keep_local = what.s.keep_local;
+  level.weights = what.s.by_samples ? acco::worker_weights::samples : acco::worker_weights::equal;
+  level.fragments = what.fragments;
+  return level;
+}
+optimizer made(story const& what, world_type const& world) {
+  const auto with = [&](auto const& level) {
+    return acco::optimizer{level,
+                           acco::sgd{.learning_rate = what.s.inner_rate, .momentum = what.s.inner_momentum},
+                           acco::host_storage<double>{},
+                           world,
+                           what.size,
+                           acco::options{.deadline = 20}};
+  };
+  if (what.s.outer == rc::rule::averaging) return with(level_of(what, acco::averaging{}));
+  const acco::sgd rule{.learning_rate = what.s.rate, .momentum = what.s.momentum, .nesterov = what.s.outer == rc::rule::nesterov};
+  return what.coded ? optimizer(with(level_of(what, rule, acco::bfloat16_wire{}))) : optimizer(with(level_of(what, rule)));
+}
+
+story draw(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto of = [&](auto const& list) { return list[random() % std::size(list)]; };
+  story what;
+  what.ranks_a_group = of(std::to_array({1, 1, 2}));
+  what.fragments = of(std::to_array({1U, 2U}));
+  what.size = of(std::to_array<std::size_t>({100, 150, 333}));
+  what.s.steps = of(std::to_array({2U, 4U}));
+  what.s.work = of(std::to_array({rc::form::blocking, rc::form::keep, rc::form::restart, rc::form::eager, rc::form::pull}));
+  what.s.outer = of(std::to_array({rc::rule::averaging, rc::rule::heavy_ball, rc::rule::nesterov}));
+  if (what.s.work == rc::form::pull) what.s.outer = rc::rule::averaging;
+  what.s.delay = what.s.work == rc::form::blocking ? 0 : what.s.steps;
+  if ((what.s.work == rc::form::keep || what.s.work == rc::form::restart) && random() % 2 == 0)
+    what.s.delay = 1 + static_cast<unsigned>(random() % what.s.steps);
+  if (what.s.outer != rc::rule::averaging) {
+    what.s.rate = of(std::to_array({0.4, 0.7}));
+    what.s.momentum = of(std::to_array({0.2, 0.5}));
+  }
+  if (what.s.work == rc::form::blocking || what.s.work == rc::form::restart || what.s.work == rc::form::pull)
+    what.s.keep_local = of(std::to_array({0.0, 0.25, 1.0}));
+  what.s.by_samples = what.s.work != rc::form::eager && random() % 2 == 0;
+  if (what.s.outer != rc::rule::averaging && random() % 3 == 0) {
+    what.coded = true;
+    what.s.code_change = what.s.code_anchor = [](rc::vector& values) {
+      for (double& each : values) each = static_cast<double>(static_cast<float>(acco::bfloat16(static_cast<float>(each))));
+    };
+  }
+  what.s.inner_rate = 0.3;
+  what.s.inner_momentum = of(std::to_array({0.0, 0.5}));
+  workers three{0, 1, 2}, two = three;
+  two.erase(two.begin() + static_cast<std::ptrdiff_t>(random() % 3));
+  workers four = two;
+  four.insert(four.end(), {3, 4});
+  std::shuffle(two.begin(), two.end(), random);
+  std::shuffle(four.begin(), four.end(), random);
+  what.parts = {three, two, four};
+  for (std::size_t part = 0; part < 3; ++part) what.micro_batches.push_back(1 + random() % (3 * what.s.steps));
+  return what;
+}
+
+/// The fragment of an element of a rank's slice.
+unsigned fragment_of(story const& what, std::size_t i) {
+  const auto ranks = static_cast<std::size_t>(what.ranks_a_group);
+  const std::size_t slice = ((what.size + ranks - 1) / ranks + 63) / 64 * 64;
+  return i % slice < slice / what.fragments ? 0 : what.fragments - 1;
+}
+
+void check(story const& what) {
+  std::array<double, 2> samples{};
+  std::vector<path> wanted;
+  for (unsigned p = 0; p < what.fragments; ++p)
+    wanted.push_back(expected(what, (p + 1) * what.s.steps / what.fragments % what.s.steps, samples[p]));
+  std::mutex mutex;
+  std::vector<std::vector<double>> ends(what.parts.size());
+  run(what.parts, what.ranks_a_group, [&](int worker, int place, std::vector<world_type> const& worlds) {
+    const int person = worker * what.ranks_a_group + place;
+    std::size_t t = 0;
+    const auto train = [&](std::size_t part, optimizer& training) {
+      const auto same = [&](std::size_t at) {
+        double most = 0;
+        auto const now = training.parameters();
+        for (std::size_t i = 0; i < what.size; ++i) {
+          const double there = wanted[fragment_of(what, i)][part][at][index_in(what.parts[part], worker)][i];
+          most = std::max(most, std::abs(now[i] - there) / (1 + std::abs(there)));
+        }
+        CAPTURE(part);
+        CAPTURE(at);
+        CAPTURE(worker);
+        REQUIRE(most < 1e-12);
+      };
+      const auto all_alike = [&](std::size_t of) {  // in every bit
+        const std::lock_guard lock(mutex);
+        std::vector<double> const now(training.parameters().begin(), training.parameters().end());
+        if (ends[of].empty()) ends[of] = now;
+        CHECK(ends[of] == now);
+      };
+      if (part != 0) all_alike(part - 1);  // as the others left it
+      for (std::size_t k = 0; k < what.micro_batches[part]; ++k) {
+        auto const at = training.parameters();
+        auto const g = training.gradients();
+        const double weight = weight_of(person, t);
+        for (std::size_t i = 0; i < at.size(); ++i) g[i] += weight * gradient_of(person, i, at[i]);
+        (void)training.accumulated(weight);
+        ++t;
+        same(k);
+      }
+      training.finish();
+      same(what.micro_batches[part]);
+      all_alike(part);
+      std::size_t steps = 0;
+      for (std::size_t k = 0; k <= part; ++k) steps += what.micro_batches[k];
+      CHECK(training.steps() == steps);
+      if (part + 1 == what.parts.size()) CHECK(training.samples() == samples[0]);
+    };
+    come_and_go(
+        what.parts, worker, worlds, [&](world_type const& world) { return made(what, world); }, place == 0 ? 1.0 : 7.0, what.size,
+        train);
+  });
+}
+
+[[maybe_unused]] bool says(std::exception const& e, char const* what) {
+  return std::string(e.what()).find(what) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("three workers, then two, then four are the recurrence, with the mean over who is there") {
+  for (std::uint64_t seed = 0; seed < (thorough() ? 60 : 12); ++seed) {
+    const story what = draw(seed);
+    CAPTURE(seed);
+    CAPTURE(static_cast<int>(what.s.work));
+    CAPTURE(static_cast<int>(what.s.outer));
+    CAPTURE(what.s.steps);
+    CAPTURE(what.s.delay);
+    CAPTURE(what.ranks_a_group);
+    CAPTURE(what.fragments);
+    CAPTURE(what.coded);
+    check(what);
+  }
+}
