@@ -530,7 +530,7 @@ class any_optimizer {
     return *found;
   }
   void demand_average(weights which, char const* what) const {
-    if (which == weights::average && engine_->memory().averages == 0)
+    if (which == weights::average && !engine_->shape().averages)
       fail_use(text(what, ": no average of the weights is kept"),
                "Set options::average_decay, 0.999 say, where the optimizer is made");
   }

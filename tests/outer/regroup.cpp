@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -50,6 +51,7 @@ struct story {
   unsigned fragments = 1;
   bool coded = false;  // exchanges travel as bfloat16
   std::size_t size = 150;
+  double deadline = 20;
   std::vector<workers> parts;
   std::vector<std::size_t> micro_batches;
 };
@@ -154,19 +156,22 @@ acco::local_updates<acco::synchronous<>, Rule, Exchange> level_of(story const& w
   level.fragments = what.fragments;
   return level;
 }
-optimizer made(story const& what, world_type const& world) {
+optimizer made(story const& what, world_type const& world, acco::parameter_layout const& layout, acco::options options = {}) {
+  options.deadline = what.deadline;
   const auto with = [&](auto const& level) {
     return acco::optimizer{level,
                            acco::sgd{.learning_rate = what.s.inner_rate, .momentum = what.s.inner_momentum},
                            acco::host_storage<double>{},
                            world,
-                           what.size,
-                           acco::options{.deadline = 20}};
+                           layout,
+                           options};
   };
   if (what.s.outer == rc::rule::averaging) return with(level_of(what, acco::averaging{}));
   const acco::sgd rule{.learning_rate = what.s.rate, .momentum = what.s.momentum, .nesterov = what.s.outer == rc::rule::nesterov};
   return what.coded ? optimizer(with(level_of(what, rule, acco::bfloat16_wire{}))) : optimizer(with(level_of(what, rule)));
 }
+
+optimizer made(story const& what, world_type const& world) { return made(what, world, acco::parameter_layout(what.size)); }
 
 story draw(std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -268,8 +273,56 @@ void check(story const& what) {
   });
 }
 
-[[maybe_unused]] bool says(std::exception const& e, char const* what) {
-  return std::string(e.what()).find(what) != std::string::npos;
+/// DiLoCo after every second step, without encodings.
+story plain(double deadline = 20) {
+  story what;
+  what.s.steps = 2;
+  what.s.outer = rc::rule::nesterov;
+  what.s.rate = 0.7;
+  what.s.momentum = 0.5;
+  what.s.inner_rate = 0.3;
+  what.deadline = deadline;
+  return what;
+}
+void micro_batch(optimizer& training, int person) {
+  auto const at = training.parameters();
+  auto const g = training.gradients();
+  for (std::size_t i = 0; i < at.size(); ++i) g[i] += gradient_of(person, i, at[i]);
+  (void)training.accumulated(1);
+}
+void train(optimizer& training, int person, int micro_batches) {
+  for (int t = 0; t < micro_batches; ++t) micro_batch(training, person);
+  training.finish();
+}
+optimizer begun(story const& what, world_type const& world) {
+  optimizer training = made(what, world);
+  training.initialize(std::vector<double>(what.size, 1.0));
+  train(training, world.rank(), 2);
+  return training;
+}
+
+/// How everybody has ended, each on a thread of its own: what was thrown, or nothing.
+std::vector<std::string> ends(int people, std::function<void(std::size_t person)> const& function) {
+  std::vector<std::string> found(static_cast<std::size_t>(people));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t person = 0; person < found.size(); ++person) {
+      threads.emplace_back([&, person] {
+        try {
+          function(person);
+        } catch (std::exception const& e) {
+          found[person] = e.what();
+        }
+      });
+    }
+  }
+  return found;
+}
+bool says(std::string const& what, char const* words) { return what.find(words) != std::string::npos; }
+void check_says(std::string const& what, char const* words) {
+  CAPTURE(what);
+  CAPTURE(std::string(words));
+  CHECK(says(what, words));
 }
 
 }  // namespace
@@ -286,5 +339,239 @@ TEST_CASE("three workers, then two, then four are the recurrence, with the mean 
     CAPTURE(what.fragments);
     CAPTURE(what.coded);
     check(what);
+  }
+}
+
+TEST_CASE(
+    "regrouped among the same workers, a training is what it would have been, in every bit: rules that count steps, averages, "
+    "rates") {
+  std::array<std::vector<double>, 2> found, averages;
+  std::array<std::vector<double>, 2> asked;
+  for (const bool changes : {false, true}) {
+    auto worlds = world_type::world(2), next = world_type::world(2);
+    auto const said = ends(2, [&](std::size_t person) {
+      acco::options options{.average_decay = 0.5};
+      options.deadline = 20;
+      if (person == 0) {
+        options.learning_rate = [&](acco::training_position const& at) {
+          asked[changes].push_back(at.samples + 1000 * static_cast<double>(at.steps));
+          return 1 / (1 + at.samples);
+        };
+      } else {
+        options.learning_rate = [](double samples) { return 1 / (1 + samples); };
+      }
+      acco::local_updates<acco::two_phase<>, acco::adamw> level{.steps = 2, .rule = {.learning_rate = 0.1}};
+      level.delay = 1;
+      optimizer training =
+          acco::optimizer{level, acco::adamw{.learning_rate = 0.1}, acco::host_storage<double>{}, worlds[person], 90, options};
+      training.initialize(std::vector<double>(90, 1.0));
+      train(training, static_cast<int>(person), 10);
+      const std::uint64_t sent = training.totals().bytes_sent;
+      if (changes) training.regroup(next[person]);
+      CHECK(training.totals().bytes_sent == sent);
+      train(training, static_cast<int>(person), 10);
+      std::vector<double> average(90);
+      training.gather_average(average);
+      if (person != 0) return;
+      found[changes].assign(training.parameters().begin(), training.parameters().end());
+      averages[changes] = average;
+    });
+    for (auto const& each : said) CHECK(each == "");
+  }
+  CHECK(found[0] == found[1]);
+  CHECK(averages[0] == averages[1]);
+  CHECK(found[0] != averages[0]);
+  CHECK(asked[0] == asked[1]);
+}
+
+TEST_CASE(
+    "who joins gets frozen tensors and averages; samples, steps and the learning rate are where the others are; the rest leave "
+    "in peace") {
+  auto first = world_type::world(3), second = world_type::world(2), third = world_type::world(1);
+  std::array<std::vector<double>, 4> asked;
+  auto const said = ends(4, [&](std::size_t person) {
+    acco::parameter_layout layout;
+    layout.add("a", {50});
+    layout.add("still", {20}, layout.add_group({.frozen = true}));
+    layout.add("b", {30});
+    acco::options options{.average_decay = 0.5};
+    options.learning_rate = [&](acco::training_position const& at) {
+      asked[person].push_back(at.samples + 1000 * static_cast<double>(at.steps));
+      return 1 / (1 + at.samples);
+    };
+    const bool joins = person == 3;
+    optimizer training = made(plain(), joins ? second[0] : first[person], layout, options);
+    std::vector<double> initial(100);
+    for (std::size_t i = 0; i < initial.size(); ++i) initial[i] = static_cast<double>(i + 1);
+    if (joins) {
+      training.join();
+      asked[3].clear();
+      CHECK(training.steps() == 4);
+      CHECK(training.samples() == 12);
+      CHECK(training.parameters()[60] == 61);
+      train(training, 3, 2);
+      training.regroup(third[0]);
+    } else {
+      training.initialize(initial);
+      train(training, static_cast<int>(person), 4);
+      if (person != 1) {
+        const std::vector<double> before(training.parameters().begin(), training.parameters().end());
+        training.depart();
+        CHECK(std::vector<double>(training.parameters().begin(), training.parameters().end()) == before);
+        CHECK_THROWS_WITH_AS(training.finish(), doctest::Contains("this worker has departed from its training"),
+                             acco::usage_error);
+        CHECK_THROWS_WITH_AS(training.depart(), doctest::Contains("this worker has departed"), acco::usage_error);
+        CHECK_THROWS_AS((void)training.accumulated(1), acco::usage_error);
+        return;
+      }
+      training.regroup(second[1]);
+      asked[1].clear();
+      train(training, 1, 2);
+      std::vector<double> average(100);
+      training.depart();
+      return;
+    }
+    CHECK(training.steps() == 6);
+    CHECK(training.samples() == 16);
+    train(training, 3, 2);  // alone
+    std::vector<double> average(100), anchor(100);
+    training.gather_average(average);
+    training.gather_committed(anchor);
+    CHECK(average[60] == 61);
+    CHECK(std::abs(average[0] - anchor[0]) < std::abs(1 - anchor[0]));  // not from the beginning
+    CHECK(training.samples() == 18);
+  });
+  for (auto const& each : said) CHECK(each == "");
+  CHECK(asked[1] == std::vector<double>{4012, 5014, 6016});
+  CHECK(asked[3] == std::vector<double>{4012, 5014, 6016, 6016, 7017, 8018});
+}
+
+TEST_CASE("called at the wrong time, or on what has no workers") {
+  auto worlds = world_type::world(2), next = world_type::world(2);
+  auto const said = ends(2, [&](std::size_t person) {
+    optimizer training = made(plain(), worlds[person]);
+    CHECK_THROWS_WITH_AS(training.regroup(next[person]), doctest::Contains("regroup() was called before initialize"),
+                         acco::usage_error);
+    CHECK_THROWS_WITH_AS(training.depart(), doctest::Contains("depart() was called before initialize"), acco::usage_error);
+    training.initialize(std::vector<double>(150, 1.0));
+    CHECK_THROWS_WITH_AS(training.join(), doctest::Contains("join was called after initialize"), acco::usage_error);
+    micro_batch(training, 0);
+    CHECK_THROWS_WITH_AS(training.regroup(next[person]),
+                         doctest::Contains("regroup was called while a step is under way. Call finish"), acco::usage_error);
+    CHECK_THROWS_WITH_AS(training.depart(), doctest::Contains("depart was called while a step is under way"), acco::usage_error);
+    train(training, 0, 1);  // and it goes on
+    CHECK_THROWS_WITH_AS(training.regroup(acco::solo_backend{}), doctest::Contains("a world of another type"), acco::usage_error);
+    training.regroup(next[person]);
+    training.regroup(worlds[person]);  // nothing between, and into a world that was there before
+    train(training, 0, 2);
+    CHECK(training.steps() == 4);
+  });
+  for (auto const& each : said) CHECK(each == "");
+
+  acco::any_optimizer<double> alone =
+      acco::optimizer{acco::synchronous{}, acco::sgd{}, acco::host_storage<double>{}, acco::solo_backend{}, 10};
+  CHECK_THROWS_WITH_AS(alone.join(), doctest::Contains("join is for local updates"), acco::usage_error);
+  alone.initialize(std::vector<double>(10, 1.0));
+  CHECK_THROWS_WITH_AS(alone.depart(), doctest::Contains("depart is for local updates"), acco::usage_error);
+  CHECK_THROWS_WITH_AS(alone.regroup(acco::solo_backend{}), doctest::Contains("it makes no local updates"), acco::usage_error);
+  alone.finish();
+}
+
+TEST_CASE("worlds and workers that do not fit are one error on all that stay or leave, and those that would join hear of it") {
+  auto const with = [](int ranks_a_group, std::function<void(std::size_t, optimizer&, std::vector<world_type> const&,
+                                                             std::vector<world_type> const&)> const& change) {
+    story what = plain();
+    what.ranks_a_group = ranks_a_group;
+    auto old = world_type::world(4), next = world_type::world(6), small = world_type::world(2);
+    return ends(6, [&](std::size_t person) {
+      if (person < 4) {
+        optimizer training = begun(what, old[person]);
+        change(person, training, next, small);
+      } else if (ranks_a_group == 2) {
+        made(what, next[person]).join();
+      }
+    });
+  };
+  const auto check_all = [](std::vector<std::string> const& said, char const* words, bool joining) {
+    for (std::size_t person = 0; person < 4; ++person) check_says(said[person], words);
+    for (std::size_t person = 4; person < 6; ++person) {
+      if (!joining) CHECK(said[person].empty());
+      if (joining) check_says(said[person], words);
+      if (joining) check_says(said[person], "is impossible because rank");
+    }
+  };
+  check_all(with(2, [](std::size_t person, optimizer& t, auto const& next,
+                       auto const&) { person == 3 ? t.depart() : t.regroup(next[person]); }),
+            "rank 3 leaves, and rank 2 of the same worker stays. A worker leaves or stays as a whole", true);
+  check_all(with(2, [](std::size_t person, optimizer& t, auto const& next, auto const&) { t.regroup(next[3 - person]); }),
+            "rank 0 is place 0 in its worker, whose first rank would be rank 3 of the new world", true);
+  check_all(with(1, [](std::size_t person, optimizer& t, auto const& next,
+                       auto const& small) { t.regroup(person < 2 ? small[person] : next[person]); }),
+            "rank 2 regroups in a world of 6 ranks, and rank 0 in one of 2", false);
+  check_all(with(1, [](std::size_t person, optimizer& t, auto const& next, auto const&) { t.regroup(next[person % 3]); }),
+            "ranks 0 and 3 would both be rank 0 of the new world", false);
+}
+
+TEST_CASE("a new world in which somebody else than expected comes, or nobody, ends within the deadline, with names") {
+  const story what = plain(1.5);
+  SUBCASE("nobody brings an anchor") {
+    auto worlds = world_type::world(2);
+    for (auto const& said : ends(2, [&](std::size_t person) { made(what, worlds[person]).join(); }))
+      check_says(said, "every rank of this world joins, and none brings");
+  }
+  SUBCASE("one initializes where it should join") {
+    auto old = world_type::world(1), next = world_type::world(2);
+    for (auto const& said : ends(2, [&](std::size_t person) {
+           if (person == 0) return begun(what, old[0]).regroup(next[0]);
+           made(what, next[1]).initialize(std::vector<double>(what.size, 1.0));
+         }))
+      check_says(said, "'local_updates begin by = initialize'");
+  }
+  SUBCASE("one was constructed otherwise") {
+    auto old = world_type::world(1), next = world_type::world(2);
+    story other = what;
+    other.s.momentum = 0.4;
+    for (auto const& said : ends(2, [&](std::size_t person) {
+           if (person == 0) return begun(what, old[0]).regroup(next[0]);
+           made(other, next[1]).join();
+         }))
+      check_says(said,
+                 "the ranks were constructed differently: rank 0 has 'rule.momentum = 0.5', rank 1 has 'rule.momentum = 0.4'");
+  }
+  SUBCASE("two trainings meet") {
+    auto one = world_type::world(1), other = world_type::world(1), next = world_type::world(2);
+    for (auto const& said :
+         ends(2, [&](std::size_t person) { begun(what, person == 0 ? one[0] : other[0]).regroup(next[person]); }))
+      check_says(said, "rank 0 knows of 1 workers that stay, and 2 have come to this world");
+  }
+  SUBCASE("one never comes") {
+    auto old = world_type::world(1), next = world_type::world(3);
+    auto const said = ends(3, [&](std::size_t person) {
+      if (person == 0) return begun(what, old[0]).regroup(next[0]);
+      if (person == 1) return made(what, next[1]).join();
+    });
+    CHECK((says(said[0], "rank 2 did not come to") || says(said[1], "rank 2 did not come to")));
+    for (std::size_t person = 0; person < 2; ++person) check_says(said[person], "rank 2");
+  }
+  SUBCASE("one that stays finishes instead") {
+    auto old = world_type::world(3), next = world_type::world(3);
+    auto const said = ends(3, [&](std::size_t person) {
+      optimizer training = begun(what, old[person]);
+      person == 1 ? training.finish() : training.regroup(next[person]);
+    });
+    for (std::size_t person = 0; person < 3; ++person) CHECK_FALSE(said[person].empty());
+  }
+  SUBCASE("one dies instead of leaving") {
+    auto old = world_type::world(3), next = world_type::world(2);
+    auto const said = ends(3, [&](std::size_t person) {
+      optimizer training = begun(what, old[person]);
+      if (person == 2) {
+        micro_batch(training, 2);
+        throw std::runtime_error("out of memory");
+      }
+      training.regroup(next[person]);
+    });
+    check_says(said[0], "rank 2");
+    check_says(said[1], "rank 2");
   }
 }

@@ -216,12 +216,13 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
 
   // States are not kept: everything that would is refused.
 
-  [[nodiscard]] state_shape shape() const noexcept override { return inner_.shape(); }
-  [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
-  [[nodiscard]] std::vector<char> construction() const override {
-    std::string const lines = construction_lines();
-    return {lines.begin(), lines.end()};
+  [[nodiscard]] state_shape shape() const noexcept override {
+    state_shape found = inner_.shape();
+    found.averages = chosen_.average_decay > 0;  // the anchor's
+    return found;
   }
+  [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
+  [[nodiscard]] std::vector<char> construction() const override { return {construction_.begin(), construction_.end()}; }
   [[nodiscard]] options const& chosen() const noexcept override { return chosen_; }
   void copy_parameters(std::size_t tensor, std::byte* to) override { inner_.copy_parameters(tensor, to); }
   [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return inner_.frozen_values(); }
@@ -321,7 +322,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     if constexpr (requires { rule.of_means; }) rule.of_means = settings.sends_parameters();
     return rule;
   }
-  [[nodiscard]] std::string construction_lines() const {
+  [[nodiscard]] std::string described() const {
     description lines;
     lines.add_all("local_updates.", settings_);
     std::string all = lines.lines();
@@ -334,7 +335,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
                       text("save_model writes the anchor's weights; initialize from them"));
   }
 
-  void join_world() { in_->join(construction_lines(), "initialize", "initialize"); }
+  void join_world() { in_->join(construction_, "initialize", "initialize"); }
   template <class T>
   void from_rank_0(std::span<T> values) {
     in_->broadcast(values, 0);
@@ -460,7 +461,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   /// Over a new world, of which `brought` has nothing on a rank that joins. Parameters and masters of all are the anchor then.
   void take_up(workers_world<Backend>& to, brought_by_workers& brought, std::vector<fragment>& fragments) {
     const bool stays = brought.staying != 0;
-    to.join(construction_lines(), stays ? "regroup" : "join", "regroup or join");
+    to.join(construction_, stays ? "regroup" : "join", "regroup or join");
     std::vector<std::int64_t> told(static_cast<std::size_t>(to.size()));
     to.gather(brought.staying, std::span(told));
     bringing_workers who;
@@ -542,7 +543,8 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   std::uint64_t bytes_before_ = 0;  // of exchanges among other workers
   mutable round_totals totals_;
   inner_engine inner_;
-  std::vector<fragment> fragments_;  // in the order of their exchanges
+  std::vector<fragment> fragments_;               // in the order of their exchanges
+  const std::string construction_ = described();  // once: later the learning rate is asked elsewhere
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE
