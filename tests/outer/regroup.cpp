@@ -328,7 +328,7 @@ void check_says(std::string const& what, char const* words) {
 }  // namespace
 
 TEST_CASE("three workers, then two, then four are the recurrence, with the mean over who is there") {
-  for (std::uint64_t seed = 0; seed < (thorough() ? 60 : 12); ++seed) {
+  for (std::uint64_t seed = 0; seed < (thorough() ? 40 : 8); ++seed) {
     const story what = draw(seed);
     CAPTURE(seed);
     CAPTURE(static_cast<int>(what.s.work));

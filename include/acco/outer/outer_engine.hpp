@@ -72,7 +72,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   }
   outer_engine(outer_engine const&) = delete;
   outer_engine& operator=(outer_engine const&) = delete;
-  ~outer_engine() override = default;
+  ~outer_engine() override { (void)in_->member.end(false); }  // before its engines leave
 
   void initialize(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
@@ -251,7 +251,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   // Workers come and go.
 
   void depart() override {
-    (void)hand_over(nullptr);
+    (void)brought_by_workers<master_type>::hand_over(*in_, nullptr, inner_, fragments_, settings_.ranks_a_worker);
     inner_.be_at_peace();
   }
   void regroup(Backend const& world) override {
@@ -259,8 +259,9 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     auto to = std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline);
     std::vector<fragment> fragments = fragments_over(*to, settings);
     try {
-      auto brought = hand_over(to.get());
-      take_up(*to, brought, fragments);
+      auto all = brought_by_workers<master_type>::hand_over(*in_, to.get(), inner_, fragments_, settings.ranks_a_worker);
+      all.steps = before_;
+      all.take_up(*to, inner_, fragments, settings.ranks_a_worker, construction_);
     } catch (std::exception const& e) {  // the new world is to hear of it, too
       to->member.leave(e.what());
       for (fragment& each : fragments) each.exchange->level().leave(e.what());
@@ -273,8 +274,9 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     go_on();
   }
   void join() override {
-    brought_by_workers brought{std::vector<carried_anchor<master_type>>(fragments_.size()), 0};
-    take_up(*in_, brought, fragments_);
+    brought_by_workers<master_type> none(fragments_.size(), 0);
+    none.take_up(*in_, inner_, fragments_, settings_.ranks_a_worker, construction_);
+    before_ = none.steps;
     go_on();
   }
 
@@ -434,66 +436,6 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     for (fragment& each : fragments_) each.exchange->end_finish(of(each));
   }
 
-  /// What this world of workers holds together, for the next one; nothing where none goes on. `to`: where this rank stays, not
-  /// joined yet; null: it leaves.
-  struct brought_by_workers {
-    std::vector<carried_anchor<master_type>> anchors;  // by fragment
-    std::int64_t staying = 0;                          // workers
-  };
-  [[nodiscard]] brought_by_workers hand_over(workers_world<Backend> const* to) {
-    std::vector<double> told(change_of_workers::numbers_a_rank * static_cast<std::size_t>(in_->size()), 0.0);
-    if (to != nullptr) change_of_workers::tell(told, in_->rank(), to->rank(), to->size());
-    sum_over_ranks(told);
-    change_of_workers change;
-    in_->member.together([&] {
-      change = change_of_workers::read(told, settings_.ranks_a_worker, {in_->rank(), inner_.place().round, "regroup"});
-    });
-    brought_by_workers all{std::vector<carried_anchor<master_type>>(fragments_.size()), change.staying};
-    in_->names.of_exchange([&] {
-      for (std::size_t p = 0; p < fragments_.size(); ++p) {
-        if (change.staying != 0) fragments_[p].exchange->hand_over(all.anchors[p], to == nullptr, change);
-        fragments_[p].exchange->level().be_at_peace();
-      }
-    });
-    in_->member.finish();
-    return all;
-  }
-  /// Over a new world, of which `brought` has nothing on a rank that joins. Parameters and masters of all are the anchor then.
-  void take_up(workers_world<Backend>& to, brought_by_workers& brought, std::vector<fragment>& fragments) {
-    const bool stays = brought.staying != 0;
-    to.join(construction_, stays ? "regroup" : "join", "regroup or join");
-    std::vector<std::int64_t> told(static_cast<std::size_t>(to.size()));
-    to.gather(brought.staying, std::span(told));
-    bringing_workers who;
-    to.member.together(
-        [&] { who = bringing_workers::read(told, settings_.ranks_a_worker, {to.rank(), inner_.place().round, "regroup"}); });
-    const int root = who.first * settings_.ranks_a_worker;
-    to.broadcast(std::span(&before_, 1), root);
-    if (who.joins) {
-      std::vector<parameter_type> values(layout().size());
-      for (std::size_t k = 0; k < layout().tensor_count(); ++k) {
-        auto const each = layout()[k];
-        if (!layout().groups()[each.group].frozen || each.size == 0) continue;
-        const std::span<parameter_type> frozen(values.data() + each.offset, each.size);
-        if (stays) inner_.copy_parameters(k, reinterpret_cast<std::byte*>(frozen.data()));
-        to.broadcast(frozen, root);
-      }
-      if (stays) {
-        to.keep_worker();
-      } else {
-        to.names.of_worker([&] { inner_.initialize(values); });
-      }
-    }
-    to.names.of_exchange([&] {
-      for (std::size_t p = 0; p < fragments.size(); ++p)
-        fragments[p].exchange->take_up(brought.anchors[p], who, of(fragments[p]));
-    });
-    if (!stays) {
-      to.names.of_worker([&] { inner_.masters_changed(); });
-      inner_.be_at_peace();
-    }
-    to.member.finish();
-  }
   /// At rest among other workers.
   void go_on() {
     phase_ = 0;

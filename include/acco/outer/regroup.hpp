@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/outer/workers_world.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/schedule/learning_rate_function.hpp"
@@ -166,6 +169,92 @@ class carried_anchor final : public state_source {
     std::memcpy(to, arrays[array].data() + first, count * sizeof(Master));
   }
   void read_frozen(std::size_t, std::byte*) override {}  // an anchor has none
+};
+
+/// What a world of workers holds together, on its way to the next one. `inner` is the engine of this rank's worker, `fragments`
+/// have its exchanges, each of a part of its slice.
+template <class Master>
+class brought_by_workers {
+ public:
+  std::uint64_t steps = 0;  ///< the level's
+
+  brought_by_workers(std::size_t fragments, int staying) : anchors_(fragments), staying_(staying) {}
+
+  /// Of the world so far, which is at rest; nothing where no worker stays. `to`: where this rank stays, not joined yet; null: it
+  /// leaves. Afterwards every rank may leave that world in peace. Collective over it; blocks.
+  template <class Backend, class Inner, class Fragments>
+  [[nodiscard]] static brought_by_workers hand_over(workers_world<Backend>& in,
+                                                    std::type_identity_t<workers_world<Backend>> const* to, Inner& inner,
+                                                    Fragments& fragments, int ranks_a_worker) {
+    std::vector<double> told(change_of_workers::numbers_a_rank * static_cast<std::size_t>(in.size()), 0.0);
+    if (to != nullptr) change_of_workers::tell(told, in.rank(), to->rank(), to->size());
+    in.names.of_worker([&] { inner.sum_over_ranks(told); });
+    in.names.of_exchange([&] { fragments.front().exchange->level().sum_over_ranks(told); });
+    change_of_workers change;
+    in.member.together(
+        [&] { change = change_of_workers::read(told, ranks_a_worker, {in.rank(), inner.place().round, "regroup"}); });
+    brought_by_workers all(fragments.size(), change.staying);
+    in.names.of_exchange([&] {
+      for (std::size_t p = 0; p < fragments.size(); ++p) {
+        if (change.staying != 0) fragments[p].exchange->hand_over(all.anchors_[p], to == nullptr, change);
+        fragments[p].exchange->level().be_at_peace();
+      }
+    });
+    in.member.finish();
+    return all;
+  }
+  /// In a world that this rank has not joined yet, on ranks that stay, and on those that join, which bring nothing. Parameters
+  /// and masters of all are the anchor then. Collective over it; blocks.
+  template <class Backend, class Inner, class Fragments>
+  void take_up(workers_world<Backend>& to, Inner& inner, Fragments& fragments, int ranks_a_worker,
+               std::string const& construction) {
+    const bool stays = staying_ != 0;
+    to.join(construction, stays ? "regroup" : "join", "regroup or join");
+    std::vector<std::int64_t> told(static_cast<std::size_t>(to.size()));
+    to.gather(staying_, std::span(told));
+    bringing_workers who;
+    to.member.together([&] { who = bringing_workers::read(told, ranks_a_worker, {to.rank(), inner.place().round, "regroup"}); });
+    const int root = who.first * ranks_a_worker;
+    to.broadcast(std::span(&steps, 1), root);
+    if (who.joins) {
+      auto initial = frozen_values(to, inner, stays, root);
+      if (stays) {
+        to.keep_worker();
+      } else {
+        to.names.of_worker([&] { inner.initialize(initial); });
+      }
+    }
+    to.names.of_exchange([&] {
+      for (std::size_t p = 0; p < fragments.size(); ++p) {
+        auto& each = fragments[p];
+        each.exchange->take_up(anchors_[p], who, inner.masters().subspan(each.begin, each.count));
+      }
+    });
+    if (!stays) {
+      to.names.of_worker([&] { inner.masters_changed(); });
+      inner.be_at_peace();
+    }
+    to.member.finish();
+  }
+
+ private:
+  /// Of the whole layout; what is trained is 0.
+  template <class Backend, class Inner>
+  static auto frozen_values(workers_world<Backend>& to, Inner& inner, bool stays, int root) {
+    parameter_layout const& layout = inner.layout();
+    std::vector<typename Inner::parameter_type> values(layout.size());
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      auto const each = layout[k];
+      if (!layout.groups()[each.group].frozen || each.size == 0) continue;
+      const auto frozen = std::span(values).subspan(each.offset, each.size);
+      if (stays) inner.copy_parameters(k, reinterpret_cast<std::byte*>(frozen.data()));
+      to.broadcast(frozen, root);
+    }
+    return values;
+  }
+
+  std::vector<carried_anchor<Master>> anchors_;  // by fragment
+  std::int64_t staying_;                         // workers
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
