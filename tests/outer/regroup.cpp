@@ -502,7 +502,7 @@ TEST_CASE("worlds and workers that do not fit are one error on all that stay or 
   };
   check_all(with(2, [](std::size_t person, optimizer& t, auto const& next,
                        auto const&) { person == 3 ? t.depart() : t.regroup(next[person]); }),
-            "rank 3 leaves, and rank 2 of the same worker stays. A worker leaves or stays as a whole", true);
+            "ranks 2 and 3 are one worker, and only rank 2 stays. A worker leaves or stays as a whole", true);
   check_all(with(2, [](std::size_t person, optimizer& t, auto const& next, auto const&) { t.regroup(next[3 - person]); }),
             "rank 0 is place 0 in its worker, whose first rank would be rank 3 of the new world", true);
   check_all(with(1, [](std::size_t person, optimizer& t, auto const& next,
@@ -574,4 +574,20 @@ TEST_CASE("a new world in which somebody else than expected comes, or nobody, en
     check_says(said[0], "rank 2");
     check_says(said[1], "rank 2");
   }
+}
+
+TEST_CASE("what ranks tell of a new world is checked by all alike") {
+  const auto read = [](std::vector<std::int64_t> const& told, int group) {
+    return acco::bringing_workers::read(told, group, {});
+  };
+  CHECK((read({1}, 1).first == 0 && !read({1}, 1).joins));
+  auto const found = read({0, 0, 2, 2, 0, 0, 2, 2}, 2);
+  CHECK((found.first == 1 && found.joins));
+  CHECK_THROWS_WITH_AS((void)read({0, 0, 1, 0}, 2), doctest::Contains("ranks 2 and 3 are one worker, and only rank 3 joins"),
+                       acco::usage_error);
+  CHECK_THROWS_WITH_AS((void)read({0, 1}, 2), doctest::Contains("ranks 0 and 1 are one worker, and only rank 0 joins"),
+                       acco::usage_error);
+  CHECK_THROWS_WITH_AS((void)read({0, 0}, 1), doctest::Contains("every rank of this world joins"), acco::usage_error);
+  CHECK_THROWS_WITH_AS((void)read({2, 0, 0}, 1), doctest::Contains("rank 0 knows of 2 workers that stay, and 1 have come"),
+                       acco::usage_error);
 }

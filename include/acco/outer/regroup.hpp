@@ -53,10 +53,10 @@ struct change_of_workers {
     for (int rank = 0; rank < ranks; ++rank) {
       const int first = rank - rank % ranks_a_worker;  // of its worker
       if ((size_of(rank) == 0) != (size_of(first) == 0)) {
-        throw usage_error(where,
-                          text("rank ", rank, size_of(rank) == 0 ? " leaves" : " stays", ", and rank ", first,
-                               " of the same worker ", size_of(first) == 0 ? "leaves" : "stays"),
-                          text("A worker leaves or stays as a whole: let all its ranks call depart, or all regroup"), rank);
+        throw usage_error(
+            where,
+            text("ranks ", first, " and ", rank, " are one worker, and only rank ", size_of(rank) == 0 ? first : rank, " stays"),
+            text("A worker leaves or stays as a whole: let all its ranks call depart, or all regroup"), rank);
       }
       if (size_of(rank) == 0) {
         if (rank == first) ++found.leaving;
@@ -102,10 +102,9 @@ struct bringing_workers {
       const auto rank = static_cast<int>(k);
       const int first = rank - rank % ranks_a_worker;
       if ((told[k] == 0) != (told[static_cast<std::size_t>(first)] == 0)) {
-        throw usage_error(where,
-                          text("rank ", rank, told[k] == 0 ? " joins" : " regroups", ", and rank ", first, " of the same ",
-                               "worker ", told[k] == 0 ? "regroups" : "joins"),
-                          text("A worker joins as a whole: construct a new optimizer on all its ranks, and let them join"), rank);
+        throw usage_error(
+            where, text("ranks ", first, " and ", rank, " are one worker, and only rank ", told[k] == 0 ? rank : first, " joins"),
+            text("A worker joins as a whole: construct a new optimizer on all its ranks, and let them join"), rank);
       }
       found.joins = found.joins || told[k] == 0;
       if (told[k] == 0 || rank != first) continue;
