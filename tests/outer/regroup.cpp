@@ -8,9 +8,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <random>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
