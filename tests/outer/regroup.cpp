@@ -200,7 +200,8 @@ story draw(std::uint64_t seed) {
   }
   what.s.inner_rate = 0.3;
   what.s.inner_momentum = of(std::to_array({0.0, 0.5}));
-  workers three{0, 1, 2}, two = three;
+  const workers three{0, 1, 2};
+  workers two = three;
   two.erase(two.begin() + static_cast<std::ptrdiff_t>(random() % 3));
   workers four = two;
   four.insert(four.end(), {3, 4});
@@ -425,7 +426,6 @@ TEST_CASE(
       training.regroup(second[1]);
       asked[1].clear();
       train(training, 1, 2);
-      std::vector<double> average(100);
       training.depart();
       return;
     }
