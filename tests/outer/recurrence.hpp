@@ -34,6 +34,7 @@ enum class form { blocking, keep, restart, eager, pull };
 struct settings {
   std::size_t workers = 1;
   unsigned steps = 1, delay = 0;
+  unsigned first = 0;  // exchange after so many steps of the first round, and of the first after finish; 0: after all of it
   form work = form::blocking;
   rule outer = rule::averaging;
   double rate = 1, momentum = 0, limit = 1, keep_local = 0;
@@ -55,7 +56,7 @@ class training {
     std::optional<std::pair<vector, double>> second;   // the second half: then a commit is under way
     vector start, sent, before;  // eager: where its round began; what it has sent; keep: its parameters then
     vector lost;                 // of its changes, by their code
-    std::size_t t = 0;
+    std::size_t id = 0, t = 0;
     unsigned since = 0;
     bool predicts = false;
     double samples = 0;
@@ -64,19 +65,31 @@ class training {
 
   training(settings s, vector const& initial, gradient_of gradient)
       : s_(std::move(s)), gradient_(std::move(gradient)), x_(initial), held_(initial), velocity_(initial.size(), 0.0) {
-    workers_.resize(s_.workers);
-    for (worker& m : workers_) {
-      m.w = m.shown = m.start = initial;
-      m.velocity.assign(initial.size(), 0.0);
-      m.lost.assign(initial.size(), 0.0);
+    for (std::size_t m = 0; m < s_.workers; ++m) join(m);
+  }
+
+  /// After `finish`. Who joins is at the anchor, and new to everything else. What the codes of those that leave have lost is the
+  /// others' from now on, in equal parts; equal workers count otherwise when they are more, or fewer, and what was lost does not.
+  void change(std::vector<std::size_t> const& leaving, std::vector<std::size_t> const& joining) {
+    const auto before = static_cast<double>(workers_.size());
+    vector lost(x_.size(), 0.0);
+    for (const std::size_t id : leaving) {
+      for (std::size_t i = 0; i < lost.size(); ++i) lost[i] += of(id).lost[i];
+      std::erase_if(workers_, [&](worker const& m) { return m.id == id; });
     }
+    const auto staying = static_cast<double>(workers_.size()), now = staying + static_cast<double>(joining.size());
+    for (worker& m : workers_) {
+      for (std::size_t i = 0; i < lost.size(); ++i)
+        m.lost[i] = (m.lost[i] + lost[i] / staying) * (s_.by_samples ? 1 : now / before);
+    }
+    for (const std::size_t id : joining) join(id);
+    told_ = workers_.front().steps;
   }
 
   /// Every worker's next micro-batch.
   void micro_batch() {
-    for (std::size_t m = 0; m < workers_.size(); ++m) {
-      worker& me = workers_[m];
-      auto now = gradient_(m, me.t++, me.shown);
+    for (worker& me : workers_) {
+      auto now = gradient_(me.id, me.t++, me.shown);
       switch (s_.schedule) {
         case inner::synchronous: local_step(me, now); break;
         case inner::delayed:
@@ -115,17 +128,32 @@ class training {
     }
     if (under_way_) land();
     held_ = x_;
-    for (worker& me : workers_) me.w = me.shown = me.start = x_;
+    for (worker& me : workers_) {
+      me.w = me.shown = me.start = x_;
+      me.since = begins();
+    }
   }
 
   [[nodiscard]] vector const& anchor() const { return x_; }
   [[nodiscard]] vector const& held() const { return held_; }  // the workers' copy of it
-  [[nodiscard]] worker const& of(std::size_t m) const { return workers_[m]; }
+  [[nodiscard]] worker const& of(std::size_t id) const {
+    return *std::find_if(workers_.begin(), workers_.end(), [&](worker const& m) { return m.id == id; });
+  }
   [[nodiscard]] vector const& momentum() const { return velocity_; }
   [[nodiscard]] double samples() const { return samples_; }
 
  private:
+  void join(std::size_t id) {
+    worker m;
+    m.id = id;
+    m.w = m.shown = m.start = x_;
+    m.velocity.assign(x_.size(), 0.0);
+    m.lost.assign(x_.size(), 0.0);
+    m.since = begins();
+    workers_.push_back(m);
+  }
   [[nodiscard]] bool whole() const { return s_.delay == s_.steps; }
+  [[nodiscard]] unsigned begins() const { return s_.first == 0 ? 0 : s_.steps - s_.first; }
   /// What changes are measured against. Where the mean of parameters travels, that is the new anchor, whatever copy of the old
   /// one is held.
   [[nodiscard]] vector const& reference() const {
@@ -199,7 +227,7 @@ class training {
         send([&](worker const& me) { return me.sent; });
         for (worker& me : workers_) {
           for (std::size_t i = 0; i < me.w.size(); ++i)
-            me.w[i] = held_[i] - s_.rate / static_cast<double>(s_.workers) * me.sent[i];
+            me.w[i] = held_[i] - s_.rate / static_cast<double>(workers_.size()) * me.sent[i];
           me.start = me.w;
         }
         break;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/memory_table.hpp"
@@ -18,6 +19,7 @@
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/outer/group_backend.hpp"
+#include "acco/outer/regroup.hpp"
 #include "acco/round/between_rounds.hpp"
 #include "acco/round/engine.hpp"
 #include "acco/schedule/delayed.hpp"
@@ -136,6 +138,42 @@ class anchor_exchange final : private between_rounds {
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
+  }
+
+  // The workers change, at rest: `hand_over` to all that are there, `take_up` instead of `begin`. Collective; block.
+
+  /// All that the workers hold together, on every one of them. What codes have lost of the changes of those that leave becomes
+  /// part of what they have lost of the others', in equal parts; among more workers, or
+  /// fewer, it counts as it would have counted.
+  void hand_over(carried_anchor<Master>& all, bool leaves, change_of_workers const& change) {
+    all.arrays = engine_.gather_state();
+    all.run = engine_.numbers();
+    all.exchanges = exchanges_;
+    all.samples = samples_;
+    auto const lost = engine_.lost();
+    all.lost.assign(lost.begin(), lost.end());
+    if (lost.empty()) return;
+    std::vector<double> of_leavers(leaves ? all.lost : std::vector<double>(lost.size(), 0.0));
+    if (change.leaving != 0) engine_.sum_over_ranks(of_leavers);
+    const double scale =
+        settings_.weights == worker_weights::samples ? 1 : static_cast<double>(change.workers) / settings_.workers;
+    for (std::size_t i = 0; i < lost.size(); ++i) all.lost[i] = scale * (all.lost[i] + of_leavers[i] / change.staying);
+  }
+  /// What worker `who.first` has brought, on those that join, too. `w` becomes the anchor.
+  void take_up(carried_anchor<Master>& all, bringing_workers const& who, std::span<Master> w) {
+    own_ = storage_.allocate(copy_bytes(), 0);
+    engine_.begin();
+    all.travel(engine_.shape().owned(), slice_, who.joins, [&](std::span<char> bytes) { engine_.broadcast(bytes, who.first); });
+    engine_.load(all);
+    (void)engine_.resume(resumption::at_rest);
+    exchanges_ = all.exchanges;
+    samples_ = all.samples;
+    auto const lost = engine_.lost();
+    for (std::size_t i = 0; i < all.lost.size(); ++i) lost[i] = static_cast<Master>(all.lost[i]);
+    auto const x = anchor();
+    for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
+    keep(w);
+    engine_.be_at_peace();
   }
 
   /// On this rank, as it landed last: what all workers hold, which is the masters of `level()` only where it travels in full.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,23 +16,22 @@
 #include <utility>
 #include <vector>
 
-#include "acco/collective/blocking.hpp"
+#include "acco/collective/backend.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/outer/anchor_exchange.hpp"
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/outer/group_backend.hpp"
-#include "acco/outer/world_ranks.hpp"
+#include "acco/outer/regroup.hpp"
+#include "acco/outer/workers_world.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/between_rounds.hpp"
 #include "acco/round/engine.hpp"
-#include "acco/round/membership.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/training_engine.hpp"
 #include "acco/round/world_digest.hpp"
-#include "acco/storage/host_queue.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {
 
@@ -39,6 +40,7 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class OuterRule, class Rule, class Storage, class Backend>
 class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
+                           public regroups_over<Backend>,
                            private between_rounds {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
   static_assert(traits_of<Backend>.splits && traits_of<Backend>.duplicates,
@@ -56,48 +58,32 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
                Storage storage, Backend backend, parameter_layout layout, options chosen)
       : settings_(cut(settings, backend)),
         chosen_(checked(std::move(chosen), backend.rank())),
-        world_(std::make_shared<Backend>(std::move(backend))),
-        names_{{settings_.ranks_a_worker, 1}, {settings_.workers, settings_.ranks_a_worker}, world_->rank()},
-        queue_(make_queue<host_queue>(*world_)),
+        make_exchange_([exchange, rule = told(std::move(outer_rule), settings_), memory = storage.memory, of = of_outer(chosen_)](
+                           exchange_settings const& now, group_backend<Backend> group, std::size_t count) {
+          return std::make_unique<exchange_type>(now, exchange, rule, typename exchange_type::storage{.memory = memory},
+                                                 std::move(group), count, of);
+        }),
+        position_{.workers = settings_.workers, .whole = {}, .own = {}},
+        in_(std::make_unique<workers_world<Backend>>(std::move(backend), settings_.ranks_a_worker, chosen_.deadline)),
         inner_(std::make_unique<schedule_of<Inner, typename inner_engine::works_type>>(std::move(inner)), std::move(rule),
-               storage, group_backend<Backend>(world_, names_.inner, chosen_.deadline), std::move(layout),
-               of_inner(chosen_, settings_.workers)),
-        fragments_(settings_.fragments) {
-    const std::size_t slice = inner_.shares().slice_size();
-    if (slice < settings_.fragments) {
-      throw usage_error({.rank = world_->rank()},
-                        text("local_updates::fragments is ", settings_.fragments, ", and a rank's slice has ", slice, " numbers"),
-                        text("Give fewer fragments"));
-    }
-    for (std::size_t p = 0; p < fragments_.size(); ++p) {
-      fragment& each = fragments_[p];
-      each.begin = slice * p / fragments_.size();
-      each.count = slice * (p + 1) / fragments_.size() - each.begin;
-      each.exchange = std::make_unique<exchange_type>(
-          settings_, exchange, told(outer_rule, settings_), typename exchange_type::storage{.memory = storage.memory},
-          group_backend<Backend>(world_, names_.outer, chosen_.deadline), each.count, of_outer(chosen_));
-    }
-    queue_.deadline = chosen_.deadline;
-    queue_.place.rank = world_->rank();
+               storage, in_->within_worker(), std::move(layout), of_inner(chosen_)),
+        fragments_(fragments_over(*in_, settings_)) {
     inner_.watch(this);
   }
   outer_engine(outer_engine const&) = delete;
   outer_engine& operator=(outer_engine const&) = delete;
-  ~outer_engine() override {
-    (void)membership_.end(false);
-    queue_.stop();
-  }
+  ~outer_engine() override { (void)in_->member.end(false); }  // before its engines leave
 
   void initialize(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
-    join();
+    join_world();
     from_rank_0(std::span(same));
     start([&] { inner_.initialize(same); });
   }
   void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) override {
     std::vector<std::byte> same(layout().size() * sizeof(master_type));
-    join();
-    if (world_->rank() == 0) read(0, layout().size(), same.data());
+    join_world();
+    if (in_->rank() == 0) read(0, layout().size(), same.data());
     from_rank_0(std::span(same));
     start([&] {
       inner_.initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
@@ -109,20 +95,20 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     return inner_.claim(memory, bytes, trained);
   }
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
-    join();
+    join_world();
     from_rank_0(parameters);
     start([&] { inner_.adopt(parameters, gradients); });
   }
   void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
-    join();
+    join_world();
     for (std::size_t k = 0; k < tensors.size(); ++k) from_rank_0(std::span(tensors[k].parameters, layout()[k].size));
     start([&] { inner_.adopt(tensors); });
   }
   void set_parameters(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
     from_rank_0(std::span(same));
-    names_.of_worker([&] { inner_.set_parameters(same); });
-    names_.of_exchange([&] {
+    in_->names.of_worker([&] { inner_.set_parameters(same); });
+    in_->names.of_exchange([&] {
       for (fragment& each : fragments_) each.exchange->set(of(each));
     });
   }
@@ -136,30 +122,31 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     return inner_.tensor(index);
   }
   std::optional<round_report> accumulated(double weight, double loss_sum) override {
-    membership_.take_part();
+    in_->member.take_part();
     for (fragment& each : fragments_) {
       if (each.exchange->in_flight()) each.exchange->level().poll();
     }
-    return names_.of_worker([&] { return inner_.accumulated(weight, loss_sum); });
+    return in_->names.of_worker([&] { return inner_.accumulated(weight, loss_sum); });
   }
   void poll() override {
     inner_.poll();
     for (fragment& each : fragments_) each.exchange->level().poll();
   }
   void finish(unfinished rest) override {
-    membership_.take_part();
-    names_.of_worker([&] {
+    in_->member.take_part();
+    in_->names.of_worker([&] {
       inner_.finish(rest);
-      names_.of_exchange([&] { finish_exchanges(); });
+      in_->names.of_exchange([&] { finish_exchanges(); });
       inner_.masters_changed();
     });
     phase_ = 0;
     std::vector<double> made(static_cast<std::size_t>(settings_.workers), 0.0);
-    made[static_cast<std::size_t>(names_.worker())] = static_cast<double>(inner_.steps());
-    names_.of_exchange([&] { first().sum_over_ranks(made); });
+    made[static_cast<std::size_t>(in_->names.worker())] =
+        static_cast<double>(position_({inner_.samples(), inner_.steps()}).steps);
+    in_->names.of_exchange([&] { first().sum_over_ranks(made); });
     before_ = static_cast<std::uint64_t>(*std::max_element(made.begin(), made.end()));
     for (fragment& each : fragments_) each.exchanges_before = each.exchange->exchanges();
-    membership_.finish();
+    in_->member.finish();
   }
 
   void gather(std::span<parameter_type> out, weights which) override {
@@ -171,8 +158,8 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   /// No snapshot ever reaches: none is kept.
   std::optional<rewound> rewind(std::uint64_t) override { return std::nullopt; }
   void sum_over_ranks(std::span<double> numbers) override {
-    names_.of_worker([&] { inner_.sum_over_ranks(numbers); });
-    names_.of_exchange([&] { first().sum_over_ranks(numbers); });
+    in_->names.of_worker([&] { inner_.sum_over_ranks(numbers); });
+    in_->names.of_exchange([&] { first().sum_over_ranks(numbers); });
   }
   [[nodiscard]] double loss_scale() const noexcept override { return inner_.loss_scale(); }
   [[nodiscard]] std::span<double const> norms() const noexcept override { return inner_.norms(); }
@@ -192,6 +179,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   }
   [[nodiscard]] round_totals const& totals() const noexcept override {
     totals_ = inner_.totals();
+    totals_.bytes_sent += bytes_before_;
     for (fragment const& each : fragments_) totals_.bytes_sent += each.exchange->level().totals().bytes_sent;
     return totals_;
   }
@@ -207,37 +195,38 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   }
   [[nodiscard]] parameter_layout const& layout() const noexcept override { return inner_.layout(); }
   [[nodiscard]] std::uint64_t state_digest() override {
-    const std::uint64_t worker = names_.of_worker([&] { return inner_.state_digest(); });
+    const std::uint64_t worker = in_->names.of_worker([&] { return inner_.state_digest(); });
     std::uint64_t anchors = 0;
-    names_.of_exchange([&] {
+    in_->names.of_exchange([&] {
       for (fragment& each : fragments_) anchors = mix(anchors) + each.exchange->level().state_digest();
     });
     return mix(worker) + mix(anchors + 1);
   }
   /// Of all workers' masters and slots, and of the anchor's. Not independent of how the world is cut.
   [[nodiscard]] std::uint64_t world_digest() override {
-    std::uint64_t workers = names_.of_worker([&] { return inner_.world_digest(); });
+    std::uint64_t workers = in_->names.of_worker([&] { return inner_.world_digest(); });
     std::uint64_t anchors = 0;
-    names_.of_exchange([&] {
+    in_->names.of_exchange([&] {
       for (fragment& each : fragments_) anchors = mix(anchors) + each.exchange->level().world_digest();
       workers = sum_of(workers, first());
     });
-    names_.of_worker([&] { anchors = sum_of(anchors, inner_); });
+    in_->names.of_worker([&] { anchors = sum_of(anchors, inner_); });
     return mix(workers) + mix(anchors + 1);
   }
 
   // States are not kept: everything that would is refused.
 
-  [[nodiscard]] state_shape shape() const noexcept override { return inner_.shape(); }
-  [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
-  [[nodiscard]] std::vector<char> construction() const override {
-    std::string const lines = construction_lines();
-    return {lines.begin(), lines.end()};
+  [[nodiscard]] state_shape shape() const noexcept override {
+    state_shape found = inner_.shape();
+    found.averages = chosen_.average_decay > 0;  // the anchor's
+    return found;
   }
+  [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
+  [[nodiscard]] std::vector<char> construction() const override { return {construction_.begin(), construction_.end()}; }
   [[nodiscard]] options const& chosen() const noexcept override { return chosen_; }
   void copy_parameters(std::size_t tensor, std::byte* to) override { inner_.copy_parameters(tensor, to); }
   [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return inner_.frozen_values(); }
-  void broadcast(std::span<char> bytes, int root) override { broadcast_and_wait(queue_, *world_, bytes, root); }
+  void broadcast(std::span<char> bytes, int root) override { in_->broadcast(bytes, root); }
   void attach(state_keeper* keeper) override {
     const std::unique_ptr<state_keeper> dropped(keeper);
     refuse_states();
@@ -245,19 +234,51 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] bool can_be_saved() const noexcept override { return false; }
   [[nodiscard]] state_keeper* keeper() noexcept override { return nullptr; }
   [[nodiscard]] save_outcome const* saved() const noexcept override { return nullptr; }
-  void together(function_view<void()> action) override { membership_.together(action); }
+  void together(function_view<void()> action) override { in_->member.together(action); }
   void begin() override { refuse_states(); }  // of a restore; `initialize` does its own
   void load(state_source&) override { refuse_states(); }
   std::uint64_t resume(resumption) override { return refuse_states(); }
 
   void leave(std::string_view reason) noexcept override {
-    membership_.leave(reason);
+    in_->member.leave(reason);
     for (fragment& each : fragments_) each.exchange->level().leave(reason);
     inner_.leave(reason);
   }
   /// What one worker throws the others hear of; only what began with all of them is known to all.
   [[nodiscard]] bool in_step() const noexcept override { return false; }
-  [[nodiscard]] error_place place() const noexcept override { return {world_->rank(), inner_.place().round, ""}; }
+  [[nodiscard]] error_place place() const noexcept override { return {in_->rank(), inner_.place().round, ""}; }
+
+  // Workers come and go.
+
+  void depart() override {
+    (void)brought_by_workers<master_type>::hand_over(*in_, nullptr, inner_, fragments_, settings_.ranks_a_worker);
+    inner_.be_at_peace();
+  }
+  void regroup(Backend const& world) override {
+    exchange_settings const settings = cut(settings_, world);
+    auto to = std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline);
+    std::vector<fragment> fragments = fragments_over(*to, settings);
+    try {
+      auto all = brought_by_workers<master_type>::hand_over(*in_, to.get(), inner_, fragments_, settings.ranks_a_worker);
+      all.steps = before_;
+      all.take_up(*to, inner_, fragments, settings.ranks_a_worker, construction_);
+    } catch (std::exception const& e) {  // the new world is to hear of it, too
+      to->member.leave(e.what());
+      for (fragment& each : fragments) each.exchange->level().leave(e.what());
+      throw;
+    }
+    for (fragment const& each : fragments_) bytes_before_ += each.exchange->level().totals().bytes_sent;
+    fragments_ = std::move(fragments);
+    in_ = std::move(to);
+    settings_ = settings;
+    go_on();
+  }
+  void join() override {
+    brought_by_workers<master_type> none(fragments_.size(), 0);
+    none.take_up(*in_, inner_, fragments_, settings_.ranks_a_worker, construction_);
+    before_ = none.steps;
+    go_on();
+  }
 
  private:
   static exchange_settings cut(exchange_settings settings, Backend const& world) {
@@ -283,10 +304,10 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     return chosen;
   }
   /// A worker asks for its learning rate at its own samples: as many as the world would have if all were as fast.
-  static options of_inner(options chosen, int workers) {
+  options of_inner(options chosen) const {
     chosen.average_decay = 0;
-    chosen.learning_rate = [whole = std::move(chosen.learning_rate), workers](training_position const& at) -> double {
-      return whole(training_position{at.samples * workers, at.steps});
+    chosen.learning_rate = [whole = std::move(chosen.learning_rate), at = &position_](training_position const& own) -> double {
+      return whole((*at)(own));
     };
     return chosen;
   }
@@ -303,7 +324,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     if constexpr (requires { rule.of_means; }) rule.of_means = settings.sends_parameters();
     return rule;
   }
-  [[nodiscard]] std::string construction_lines() const {
+  [[nodiscard]] std::string described() const {
     description lines;
     lines.add_all("local_updates.", settings_);
     std::string all = lines.lines();
@@ -316,20 +337,15 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
                       text("save_model writes the anchor's weights; initialize from them"));
   }
 
-  /// A channel of this level's own, and whether all ranks were constructed alike. Collective; blocks.
-  void join() {
-    queue_.place.phase = "initialize";
-    membership_.join();
-    membership_.together([&] { agree(queue_, *world_, construction_lines(), queue_.place); });
-  }
+  void join_world() { in_->join(construction_, "initialize", "initialize"); }
   template <class T>
   void from_rank_0(std::span<T> values) {
-    if (!values.empty()) broadcast_and_wait(queue_, *world_, values, 0);
+    in_->broadcast(values, 0);
   }
   template <class Initialize>
   void start(Initialize&& initialize) {
-    names_.of_worker(initialize);
-    names_.of_exchange([&] {
+    in_->names.of_worker(initialize);
+    in_->names.of_exchange([&] {
       for (fragment& each : fragments_) each.exchange->begin(of(each));
     });
   }
@@ -342,6 +358,21 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     std::uint64_t exchanges_before = 0;
     std::unique_ptr<exchange_type> exchange;
   };
+  std::vector<fragment> fragments_over(workers_world<Backend> const& world, exchange_settings const& settings) const {
+    const std::size_t slice = inner_.shares().slice_size();
+    if (slice < settings.fragments) {
+      throw usage_error({.rank = world.rank()},
+                        text("local_updates::fragments is ", settings.fragments, ", and a rank's slice has ", slice, " numbers"),
+                        text("Give fewer fragments"));
+    }
+    std::vector<fragment> made(settings.fragments);
+    for (std::size_t p = 0; p < made.size(); ++p) {
+      made[p].begin = slice * p / made.size();
+      made[p].count = slice * (p + 1) / made.size() - made[p].begin;
+      made[p].exchange = make_exchange_(settings, world.between_workers(), made[p].count);
+    }
+    return made;
+  }
   [[nodiscard]] std::span<master_type> of(fragment const& each) noexcept {
     return inner_.masters().subspan(each.begin, each.count);
   }
@@ -358,7 +389,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     report.committed = false;
     if (inner_.steps() != seen_) {
       seen_ = inner_.steps();
-      names_.of_exchange([&] { step(report); });
+      in_->names.of_exchange([&] { step(report); });
     }
     report.step = steps();
     report.samples = samples();
@@ -387,7 +418,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
       changed = each.exchange->exchange(of(each), samples) || changed;
       report.committed = settings_.blocks() && settings_.keep_local == 0 && fragments_.size() == 1;
     }
-    if (changed) names_.of_worker([&] { inner_.masters_changed(); });
+    if (changed) in_->names.of_worker([&] { inner_.masters_changed(); });
   }
   /// In the order in which the others, who may train on, exchange: whoever waited in another fragment's exchange would hold them
   /// up for ever.
@@ -405,14 +436,25 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     for (fragment& each : fragments_) each.exchange->end_finish(of(each));
   }
 
+  /// At rest among other workers.
+  void go_on() {
+    phase_ = 0;
+    seen_ = inner_.steps();
+    for (fragment& each : fragments_) {
+      each.sent_samples = inner_.samples();
+      each.exchanges_before = each.exchange->exchanges();
+    }
+    position_ = {settings_.workers, {samples(), before_}, {inner_.samples(), inner_.steps()}};
+  }
+
   /// Calls action() while this rank's masters are the anchor, the exchange in flight included, or its average.
   template <class Action>
   void shown_as_masters(weights which, Action&& action) {
     std::vector<master_type> x(inner_.shares().slice_size());
-    names_.of_exchange([&] {
+    in_->names.of_exchange([&] {
       for (fragment& each : fragments_) each.exchange->level().gather(std::span(x).subspan(each.begin, each.count), which);
     });
-    names_.of_worker([&] {
+    in_->names.of_worker([&] {
       inner_.outside_rounds([&] {
         auto const mine = inner_.masters();
         std::swap_ranges(x.begin(), x.end(), mine.begin());
@@ -435,15 +477,16 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
 
   exchange_settings settings_;
   options chosen_;
-  std::shared_ptr<Backend> world_;
-  world_ranks names_;
-  membership<Backend> membership_{*world_};
+  std::function<std::unique_ptr<exchange_type>(exchange_settings const&, group_backend<Backend>, std::size_t)> make_exchange_;
+  position_by_worker position_;
+  std::unique_ptr<workers_world<Backend>> in_;
   unsigned phase_ = 0;  // the worker's steps of this round: 0 until the first, then from 1 to `steps`; alike on all workers
   std::uint64_t seen_ = 0, before_ = 0;
+  std::uint64_t bytes_before_ = 0;  // of exchanges among other workers
   mutable round_totals totals_;
-  host_queue queue_;
   inner_engine inner_;
-  std::vector<fragment> fragments_;  // in the order of their exchanges
+  std::vector<fragment> fragments_;               // in the order of their exchanges
+  const std::string construction_ = described();  // once: later the learning rate is asked elsewhere
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE

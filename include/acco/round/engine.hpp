@@ -398,6 +398,27 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void moved(double distance) noexcept { moved_ = distance; }
   /// Sum of `loss_sum` over the ranks, of the round that has landed last.
   [[nodiscard]] double loss_sum() const noexcept { return works_.numbers().all.loss_sum; }
+  /// At rest, in host memory: the arrays of all ranks' state (state_copy.hpp), by position. Collective; blocks.
+  [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state() {
+    std::vector<std::vector<typename Storage::master_type>> arrays;
+    outside_rounds([&] {
+      works_.state().for_arrays([&](std::size_t, typename Storage::master_type const* slice) {
+        works_.gather_slices(slice, std::span(arrays.emplace_back(shares_.padded_size())));
+        arrays.back().resize(shares_.size());
+      });
+    });
+    return arrays;
+  }
+  /// At rest: the numbers of the state.
+  [[nodiscard]] run_numbers numbers() const {
+    run_numbers found;
+    keep(found);
+    return found;
+  }
+  /// At rest: by position, what encodings have lost of this rank's gradients; empty where they keep nothing.
+  [[nodiscard]] std::span<gradient_type> lost() noexcept { return works_.lost(); }
+  /// At rest, on every rank: this one may leave in peace, as after `finish`.
+  void be_at_peace() noexcept { membership_.finish(); }
   /// Between rounds for whoever communicates himself: the round in flight is done, and stays.
   template <class Action>
   void outside_rounds(Action&& action) {

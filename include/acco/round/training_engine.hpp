@@ -45,6 +45,28 @@ enum class resumption {
 /// Whose memory a stretch that is to be adopted overlaps.
 enum class memory_shared_with { nobody, itself, another };
 
+/// What an engine has beside, whose workers come and go. At rest; members have the meaning of those of `any_optimizer`.
+class changing_workers {
+ public:
+  virtual void depart() = 0;
+  virtual void join() = 0;
+
+ protected:
+  changing_workers() = default;
+  changing_workers(changing_workers const&) = default;
+  changing_workers& operator=(changing_workers const&) = default;
+  ~changing_workers() = default;
+};
+/// The same, over worlds of this type.
+template <class Backend>
+class regroups_over : public changing_workers {
+ public:
+  virtual void regroup(Backend const& world) = 0;
+
+ protected:
+  ~regroups_over() = default;
+};
+
 /// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order of calls
 /// and the sizes of spans have been checked.
 template <class Parameter, class Gradient>

@@ -319,6 +319,21 @@ class round_works {
     });
     queue_.wait();
   }
+  /// All ranks' slices of an array of the state, this rank's of which is `slice`, by position. In host memory. Collective;
+  /// blocks.
+  template <class T>
+  void gather_slices(T const* slice, std::span<T> whole) {
+    queue_.on(lane::network);
+    for_buckets([&](std::size_t, bucket const& b) {
+      backend_.all_gather(queue_, sharded<T const>(std::span(slice + b.offset, b.share)),
+                          replicated<T>(whole.subspan(b.begin, b.share * ranks())));
+    });
+    queue_.wait();
+  }
+  /// By position, what encodings have lost of this rank's gradients; empty where they keep nothing.
+  [[nodiscard]] std::span<gradient_type> lost() noexcept {
+    return {lost_.template as<gradient_type>(), keeps_lost_ ? shares_.size() : 0};
+  }
   /// Replaces the numbers by their sums over all ranks. Collective; blocks.
   void sum_over_ranks(std::span<double> numbers) {
     const std::vector<double> mine(numbers.begin(), numbers.end());

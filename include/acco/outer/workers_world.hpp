@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world of workers, as an engine of local updates uses it: a channel of its own, the groups into which it is cut, and whether
+// this rank takes part.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "acco/collective/backend.hpp"
+#include "acco/collective/blocking.hpp"
+#include "acco/layout/distribution.hpp"
+#include "acco/outer/group_backend.hpp"
+#include "acco/outer/world_ranks.hpp"
+#include "acco/round/agreement.hpp"
+#include "acco/round/membership.hpp"
+#include "acco/storage/host_queue.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// One rank's. World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same
+/// place in the other workers. The trainer's thread calls all members; those that communicate are collective over the world, and
+/// block.
+template <class Backend>
+class workers_world {
+ public:
+  /// `ranks_a_worker` divides the ranks of the world. Says nothing to anybody.
+  workers_world(Backend backend, int ranks_a_worker, double deadline)
+      : backend_(std::make_shared<Backend>(std::move(backend))),
+        deadline_(deadline),
+        names{{ranks_a_worker, 1}, {backend_->size() / ranks_a_worker, ranks_a_worker}, backend_->rank()},
+        member(*backend_),
+        queue_(make_queue<host_queue>(*backend_)) {
+    queue_.deadline = deadline;
+    queue_.place.rank = backend_->rank();
+  }
+  workers_world(workers_world const&) = delete;
+  workers_world& operator=(workers_world const&) = delete;
+  ~workers_world() {
+    (void)member.end(false);
+    queue_.stop();
+  }
+
+  [[nodiscard]] int rank() const noexcept { return backend_->rank(); }
+  [[nodiscard]] int size() const noexcept { return backend_->size(); }
+  [[nodiscard]] group_backend<Backend> within_worker() const { return {backend_, names.inner, deadline_}; }
+  [[nodiscard]] group_backend<Backend> between_workers() const { return {backend_, names.outer, deadline_}; }
+
+  /// A channel of its own, and whether all ranks were constructed alike, and begin alike.
+  void join(std::string const& construction, char const* phase, char const* begins) {
+    queue_.place.phase = phase;
+    member.join();
+    description lines;
+    lines.add("local_updates begin by", begins);
+    member.together([&] { agree(queue_, *backend_, lines.lines() + construction, queue_.place); });
+  }
+  template <class T>
+  void broadcast(std::span<T> values, int root) {
+    if (!values.empty()) broadcast_and_wait(queue_, *backend_, values, root);
+  }
+  /// What each rank brings, by rank.
+  template <class T>
+  void gather(T const& mine, std::span<T> all) {
+    backend_->all_gather(queue_, sharded<T const>(std::span(&mine, 1)), replicated<T>(all));
+    queue_.wait();
+  }
+  /// Takes part where others form the groups of `within_worker`, and keeps its own.
+  void keep_worker() { (void)backend_->split(size() + rank(), 0, deadline_); }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  double deadline_;
+
+ public:
+  world_ranks names;
+  membership<Backend> member;
+
+ private:
+  host_queue queue_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers of local updates come and go over Gloo: every world is one of connections of its own, which its members meet in by
+// files.
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <acco/acco.hpp>
+#include <acco/outer.hpp>
+
+#include "network/gloo_world.hpp"
+
+namespace {
+
+constexpr std::size_t count = 300;
+using workers = std::vector<int>;  // those that are there, in the order of their ranks
+
+template <class Backend>
+acco::any_optimizer<float> made(Backend const& world, int ranks_a_group, double deadline) {
+  const acco::delayed_diloco level{.ranks_a_group = ranks_a_group, .steps = 2, .exchange = acco::block_int8<>{}};
+  return acco::optimizer{level, acco::adamw{.learning_rate = 0.05}, acco::host_storage<float>{}, world,
+                         count, acco::options{.deadline = deadline}};
+}
+void train(acco::any_optimizer<float>& training, int person) {
+  for (int t = 0; t < 11; ++t) {
+    auto const at = training.parameters();
+    auto const g = training.gradients();
+    for (std::size_t i = 0; i < count; ++i) g[i] += at[i] - static_cast<float>(person) - 0.01F * static_cast<float>(i);
+    (void)training.accumulated(1);
+  }
+  training.finish();
+}
+/// The way of one rank; world(part) is what it is in then.
+template <class World>
+std::vector<float> come_and_go(std::vector<workers> const& parts, int ranks_a_group, int person, World&& world) {
+  const auto rank_in = [&](std::size_t part) {
+    for (std::size_t m = 0; m < parts[part].size(); ++m) {
+      if (parts[part][m] == person / ranks_a_group) return static_cast<int>(m) * ranks_a_group + person % ranks_a_group;
+    }
+    return -1;
+  };
+  acco::any_optimizer<float> training;
+  std::vector<float> end;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const int rank = rank_in(part), ranks = static_cast<int>(parts[part].size()) * ranks_a_group;
+    if (rank < 0) continue;
+    const auto mine = world(part, rank, ranks);
+    if (training) {
+      training.regroup(mine);
+    } else {
+      training = made(mine, ranks_a_group, 20);
+      part == 0 ? training.initialize(std::vector<float>(count, 1.0F)) : training.join();
+    }
+    train(training, person);
+    end.assign(training.parameters().begin(), training.parameters().end());
+    if (part + 1 == parts.size() || rank_in(part + 1) >= 0) continue;
+    training.depart();
+    training = {};
+  }
+  return end;
+}
+
+struct files {
+  std::filesystem::path directory;
+  files() : directory(std::filesystem::temp_directory_path() / ("acco_regroup_" + std::to_string(getpid()))) {
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  }
+  files(files const&) = delete;
+  files& operator=(files const&) = delete;
+  ~files() {
+    unsetenv("GLOO_SOCKET_IFNAME");
+    std::filesystem::remove_all(directory);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("workers come and go over Gloo as over threads, in every bit") {
+  const files meeting;
+  const std::vector<workers> parts{{0, 1, 2}, {2, 0}, {3, 2, 0, 4}};
+  for (const int ranks_a_group : {1, 2}) {
+    const int people = 5 * ranks_a_group;
+    std::vector<std::vector<float>> found(static_cast<std::size_t>(people)), wanted = found;
+    acco::threads_backend::run(people, [&](acco::threads_backend const& thread) {
+      found[static_cast<std::size_t>(thread.rank())] =
+          come_and_go(parts, ranks_a_group, thread.rank(), [&](std::size_t part, int rank, int ranks) {
+            const std::string run = std::to_string(ranks_a_group) + " ranks, part " + std::to_string(part);
+            return acco::gloo_backend::from_files({rank, ranks}, meeting.directory, run, {.deadline = 20});
+          });
+    });
+    std::vector<std::vector<acco::threads_backend>> worlds;
+    for (workers const& who : parts) worlds.push_back(acco::threads_backend::world(static_cast<int>(who.size()) * ranks_a_group));
+    acco::threads_backend::run(people, [&](acco::threads_backend const& thread) {
+      wanted[static_cast<std::size_t>(thread.rank())] =
+          come_and_go(parts, ranks_a_group, thread.rank(),
+                      [&](std::size_t part, int rank, int) { return worlds[part][static_cast<std::size_t>(rank)]; });
+    });
+    CHECK(found == wanted);
+    CHECK(found.front() == found.back());
+    CHECK(found.front() != std::vector<float>(count, 1.0F));
+  }
+}
+
+TEST_CASE("over Gloo, a worker that dies beside a change is named, and who waits to join is told at once") {
+  const files meeting;
+  std::array<std::string, 3> said;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+    const int person = thread.rank();
+    try {
+      const auto join = [&](int rank) {
+        return acco::gloo_backend::from_files({rank, 2}, meeting.directory, "second", {.deadline = 20});
+      };
+      if (person == 2) {
+        made(join(1), 1, 60).join();
+        return;
+      }
+      auto training = made(acco::gloo_backend::from_files({person, 2}, meeting.directory, "first", {.deadline = 20}), 1, 60);
+      training.initialize(std::vector<float>(count, 1.0F));
+      train(training, person);
+      if (person == 1) throw std::runtime_error("out of memory");
+      training.regroup(join(0));
+    } catch (std::exception const& e) {
+      said[static_cast<std::size_t>(person)] = e.what();
+    }
+  });
+  CAPTURE(said[0]);
+  CAPTURE(said[2]);
+  CHECK(said[0].find("rank 1") != std::string::npos);
+  CHECK(said[2].find("rank 0 failed: ") != std::string::npos);
+  CHECK(said[2].find(said[0].substr(0, 100)) != std::string::npos);  // the words of the one that stays
+}
