@@ -31,7 +31,7 @@ FAMILY = [("synchronous", "8", 0), ("two_phase", "4:4", 0), ("two_phase", "6:2",
           ("two_phase+own_corrected", "6:2", 0), ("delayed", "8", 0), ("weight_prediction", "8", 0), ("extrapolation", "8", 0), ("velocity", "8", 0), ("delay_compensation", "8", 0), ("elastic", "8", 0),
           ("local_sgd", "8", 8), ("slowmo", "8", 8), ("diloco", "8", 8), ("diloco+int4", "8", 8), ("streaming_diloco", "8", 8), ("delayed_diloco", "8", 8), ("eager_diloco", "8", 8), ("co2", "8", 8),
           ("overlap_local_sgd", "8", 2)]
-RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("1e-3", "3e-3", "1e-2", "3e-2")}
+RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("3e-3", "1e-2", "3e-2", "1e-1")}
 RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("two_phase", "6:2")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
 
