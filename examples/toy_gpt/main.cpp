@@ -88,7 +88,7 @@ void check_family(settings const& s) {
                                  "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
     if (one.needs_family() && s.rule != "muon" && (!plain || s.rule != "adamw"))
       throw CLI::ValidationError("--schedule", one.label() + " is made on threads, in floats and with adamw only");
-    if (one.needs_family() && s.commit != "full" && s.compare.empty())
+    if (one.needs_family() && s.commit != "full")
       throw CLI::ValidationError("--commit", one.label() + " is made with whole commits only");
     if (one.schedule == "elastic" && (s.elastic || !s.save.empty() || !s.resume.empty()))
       throw CLI::ValidationError("--schedule", "elastic is two optimizers of a fixed pace, and keeps no checkpoints here");
@@ -355,16 +355,16 @@ int run(settings s, toy_gpt::runner& ranks) {
   if (!s.trace.empty()) trace.emplace(std::size_t{1} << 20U);
 
   std::vector<summary> runs;
-  const bool compares = s.compare.size() > 1;
+  const bool compares = s.compare.size() > 1, same_step = !s.compare.empty();
   if (s.compare.empty()) s.compare = {s.label()};
   std::string sample;
   for (std::string const& schedule : s.compare) {
     settings one = s;
     one.choose(schedule);
     one.elastic = s.elastic && one.schedule != "synchronous";
-    if (compares && one.schedule != "two_phase")
+    if (same_step && one.schedule != "two_phase")
       one.first += one.second != 0 ? one.second : one.first;  // the same samples a step
-    toy_gpt::job job{one, text, source, trace ? &*trace : nullptr, {}, {}, {}};
+    toy_gpt::job job{one, text, source, trace ? &*trace : nullptr, {}, {}, {}, {}};
     auto go_on_log = [&log, &s, due = !s.resume.empty()](std::size_t round) mutable {
       if (!std::exchange(due, false)) return;
       log.close();

@@ -59,8 +59,8 @@ class elastic_training {
   [[nodiscard]] std::span<float const> parameters() const { return parameters_; }
   [[nodiscard]] std::span<float> gradients() { return gradients_; }
   std::optional<acco::round_report> accumulated(double weight, double loss_sum) {
-    const auto behind = late_.accumulated(weight, loss_sum);  // first: its round travels while the other's is waited for
-    auto report = now_.accumulated(weight, loss_sum);
+    auto report = now_.accumulated(weight, loss_sum);  // first: it is waited for, and has the link to itself
+    const auto behind = late_.accumulated(weight, loss_sum);
     if (report && behind) {
       report->bytes_sent += behind->bytes_sent;
       report->communication_seconds += behind->communication_seconds;

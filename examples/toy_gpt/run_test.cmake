@@ -21,10 +21,10 @@ function(refuse sentence)
 endfunction()
 
 # Every schedule, rule, dtype and pace; the log's last line is a summary that keeps its promises. With FEW, the sanitizers, some.
-foreach(flags IN ITEMS "--schedule;synchronous" "--schedule;delayed;--rule;sgd" "--schedule;two_phase;--rule;lion" "--schedule;weight_prediction"
+foreach(flags IN ITEMS "--schedule;synchronous" "--schedule;delayed;--rule;sgd;--learning-rate;0.03" "--schedule;two_phase;--rule;lion" "--schedule;weight_prediction"
                        "--estimate;int8" "--estimate;int4;--micro-batches;3:1;--ranks;3" "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;lion" "--schedule;weight_prediction;--commit;coded"
                        "--estimate;int4;--micro-batches;2;--auto-pace" "--dtype;bfloat16;--ranks;3" "--elastic;--micro-batches;2" "--micro-batches;3:1;--ranks;1" "--link;100;--clip;0"
-                       "--rule;muon" "--estimate;own_corrected;--micro-batches;2:1" "--schedule;extrapolation" "--schedule;velocity" "--schedule;delay_compensation" "--schedule;elastic"
+                       "--rule;muon" "--estimate;own_corrected;--micro-batches;2:1" "--schedule;extrapolation" "--schedule;velocity" "--schedule;adaptive_compensation" "--schedule;elastic"
                        "--schedule;local_sgd;--ranks;4;--group;2;--local-steps;3" "--schedule;fedavg;--local-steps;2" "--schedule;slowmo;--local-steps;5"
                        "--schedule;diloco;--local-steps;4;--exchange;int4" "--schedule;delayed_diloco;--local-steps;3" "--schedule;eager_diloco;--local-steps;3"
                        "--schedule;streaming_diloco;--local-steps;2" "--schedule;co2;--local-steps;3" "--schedule;overlap_local_sgd;--local-steps;2;--exchange;int8")
@@ -216,6 +216,12 @@ if(family IN_LIST FOUND)
   set(TOY_GPT ${TOY_GPT}_family)
   train_and_stop(INT --schedule delayed_diloco --local-steps 4 --ranks 3)
   check_stopped("SIGINT under local updates" "${code}" 130)
+  train_and_stop(INT --schedule diloco --local-steps 1000000)
+  check_stopped("SIGINT long before an exchange" "${code}" 130)
+  train_and_stop(INT --quiet --compare local_sgd,co2 --local-steps 1000000)
+  if(NOT code EQUAL 130 OR NOT out MATCHES "local_sgd .*baseline.*stopped after" OR out MATCHES "co2")
+    message(FATAL_ERROR "an interrupted comparison of local updates ended with ${code}:\n${out}\n${err}")
+  endif()
   set(TOY_GPT ${TOY_GPT_OF_THREADS})
 endif()
 train_and_stop(INT --quiet --compare delayed,two_phase)
@@ -278,6 +284,8 @@ refuse("it is for local updates" --schedule delayed --exchange int4)
 refuse("local updates keep no checkpoints" --schedule diloco --save ${WORK}/none)
 refuse("must divide the ranks" --schedule diloco --group 3)
 refuse("one rank a worker" --schedule co2 --group 2)
+refuse("whole commits only" --compare synchronous,local_sgd --commit coded)
+refuse("whole commits only" --compare synchronous,extrapolation --commit coded)
 refuse("cuts its steps" --schedule streaming_diloco --local-steps 5)
 refuse("expected K or K:K2" --micro-batches 0)
 refuse("expected K or K:K2" --micro-batches 1:x)

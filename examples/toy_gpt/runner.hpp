@@ -2,8 +2,11 @@
 // Where ranks live: each file on_*.cpp adds its backends to those of the programs that it is linked into.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +22,22 @@ namespace toy_gpt {
 /// What a run does with its rounds beside training; called on rank 0 only.
 using round_sink = std::function<void(acco::round_report const&, double seconds)>;
 
+/// Where ranks that are threads stop, and no round tells all of a signal (local updates): at one step that none has passed.
+class common_stop {
+ public:
+  /// This rank has made so many steps. Whether it stops.
+  bool reached(std::uint64_t steps, bool wanted) {
+    const std::lock_guard hold(mutex_);
+    furthest_ = std::max(furthest_, steps);
+    if (wanted && last_ == 0) last_ = furthest_ + 1;
+    return last_ != 0 && steps >= last_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::uint64_t furthest_ = 0, last_ = 0;
+};
+
 /// One training run: what it needs, and what rank 0 (or this process's rank) gives back.
 struct job {
   settings const& chosen;
@@ -28,6 +47,7 @@ struct job {
   round_sink sink;
   summary result;
   std::string sample;
+  common_stop stop = {};
 };
 
 class runner {

@@ -28,7 +28,7 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "weight_prediction+coded",
                                               "extrapolation",
                                               "velocity",
-                                              "delay_compensation",
+                                              "adaptive_compensation",
                                               "two_phase+own_corrected",
                                               "elastic",
                                               "local_sgd",
@@ -42,7 +42,7 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "overlap_local_sgd"};
 /// Those whose rules are engines of their own, and elastic, which is two optimizers: on threads, in floats, with AdamW. So is
 /// muon, under these schedules.
-inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "delay_compensation", "two_phase+own_corrected",
+inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "adaptive_compensation", "two_phase+own_corrected",
                                                  "elastic"};
 [[nodiscard]] inline bool is_decorated(std::string_view label) {
   return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
@@ -113,7 +113,9 @@ struct settings {
     estimate = schedule != "two_phase" ? "full" : wire == "coded" ? "int4" : wire;
   }
   /// Whether toy_gpt_family makes it only.
-  [[nodiscard]] bool needs_family() const { return rule == "muon" || is_decorated(label()) || is_local(schedule); }
+  [[nodiscard]] bool needs_family() const {
+    return rule == "muon" || is_decorated(schedule) || is_decorated(label()) || is_local(schedule);
+  }
   [[nodiscard]] double rate() const {
     if (learning_rate > 0) return learning_rate;
     return rule == "sgd" ? 0.3 : rule == "lion" ? 3e-4 : 3e-3;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -46,16 +45,6 @@ inline acco::options options_of(settings const& s) {
 
 /// What a model with these parameters writes after a few words of the validation text.
 std::string sample_of(settings const& s, corpus const& text, std::span<float const> parameters);
-
-/// Whether a rank of local updates is to stop after so many steps. No round tells all of a signal: the first rank, a thread as
-/// all are, names a step that is ahead of every other's, as none is more than two exchanges ahead.
-inline bool stops_here(std::uint64_t steps, unsigned steps_an_exchange) {
-  static std::atomic<std::uint64_t> last{0};
-  std::uint64_t unset = 0;
-  if (stop_signal != 0) last.compare_exchange_strong(unset, steps + 3 * std::uint64_t{steps_an_exchange});
-  const std::uint64_t at = last;
-  return at != 0 && steps >= at;
-}
 
 /// Trains one rank; rank 0 reports. `Model` computes gradients where the parameters are; `Training` is an acco::any_optimizer, or
 /// has what is used of it.
@@ -213,9 +202,9 @@ void train_rank(job& one, int rank, Model& model, Training& training, summary& r
       save();
     }
     if (!result.stopped) validate_if_due(report->committed);
-    if (local) result.stopped = stops_here(++own_steps, s.local_steps);
+    if (local) result.stopped = one.stop.reached(++own_steps, stop_signal != 0);
   }
-  result.stopped = result.stopped || (stopping && s.save.empty());
+  result.stopped = result.stopped || (stopping && s.save.empty()) || (local && stop_signal != 0);  // too late for an earlier end
   training.finish();
   if (!s.save.empty() && !result.stopped) {
     auto const* const newest = training.saved();

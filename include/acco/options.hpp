@@ -43,12 +43,14 @@ struct options {
                                   ///< (`in_steps`: of the updates): 0 at `initialize`, then those that the
                                   ///< training has reached, no others. Called when a round starts, under
                                   ///< weight_prediction also on the communication thread. What it returns is
-                                  ///< checked (`rate_at`), and compared between ranks in every round
+                                  ///< checked (`rate_at`), and compared between ranks in every round (under local
+                                  ///< updates between those of a worker)
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
   std::size_t skip_limit = 100;   ///< updates in a row that may be skipped before an error is thrown after all
-  std::size_t empty_limit = 100;  ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown
+  std::size_t empty_limit = 100;  ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown; under local
+                                  ///< updates of all ranks of a worker
   std::optional<loss_scaling> loss_scale = {};  ///< dynamic loss scaling, for gradients in `half`: what overflows is skipped,
                                                 ///< whatever `on_non_finite` says
   double average_decay = 0;  ///< 0.999, say: keeps an exponential moving average of the committed weights (sharded;

@@ -677,6 +677,27 @@ TEST_CASE("gradients that are not finite are one worker's error, and end all") {
   CHECK(causes == 1);
 }
 
+TEST_CASE("a worker that goes on without data is told to finish: the others wait for it") {
+  CHECK_THROWS_WITH_AS(
+      acco::threads_backend::run(2,
+                                 [](acco::threads_backend const& world) {
+                                   acco::optimizer training{acco::local_sgd{.steps = 2},
+                                                            acco::sgd{.learning_rate = 0.1},
+                                                            acco::host_storage<float>{},
+                                                            world,
+                                                            std::size_t{4},
+                                                            acco::options{.deadline = 20, .empty_limit = 3}};
+                                   training.initialize(std::vector<float>(4, 1.0F));
+                                   for (int step = 0; step < 30; ++step) {
+                                     if (world.rank() == 0) training.gradients()[0] += 1;
+                                     (void)training.accumulated(world.rank() == 0 ? 1 : 0);
+                                   }
+                                   training.finish();
+                                 }),
+      doctest::Contains("4 steps in a row weighed nothing on any rank of this worker. Without samples it "
+                        "comes to no exchange, and the other workers wait for it: where its data have run out, call finish"),
+      acco::usage_error);
+}
 TEST_CASE("a worker that has failed is heard of at once, though its optimizer lives on") {
   for (const bool late : {false, true}) {
     std::latch heard(1);

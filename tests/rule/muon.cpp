@@ -170,7 +170,7 @@ std::vector<double> textbook(std::vector<double> x, std::size_t rows, std::size_
   };
   double squares = 0;
   for (const double each : x) squares += each * each;
-  for (double& each : x) each /= std::sqrt(squares);
+  for (double& each : x) each /= std::sqrt(squares) + 1e-7;
   for (int step = 0; step < 5; ++step) {
     auto const gram = product(x, transposed(x, rows, columns), rows, columns, rows);
     auto const square = product(gram, gram, rows, rows, rows);
@@ -352,9 +352,16 @@ TEST_CASE("orthogonalize: the iteration of the text in every shape; singular val
   std::vector<float> zero(12, 0.0F), scratch(acco::matrices::scratch_of_orthogonalize(3, 4));
   acco::matrices::orthogonalize(acco::matrix_view<float>{zero.data(), 3, 4, scratch.data()}, {}, 1.0);
   CHECK(zero == std::vector<float>(12, 0.0F));
-  std::vector<float> tiny(12, 1e-30F);
-  acco::matrices::orthogonalize(acco::matrix_view<float>{tiny.data(), 3, 4, scratch.data()}, {}, 1.0);
-  CHECK(tiny[0] > 0.15F);  // of a matrix of rank one, 1 / sqrt(12) about
+  for (const float each : {1e-4F, 1e-20F, 1e-30F, 1e-39F, 1e-44F}) {  // the last are what is left of a momentum without gradients
+    std::vector<float> tiny(12, each);
+    acco::matrices::orthogonalize(acco::matrix_view<float>{tiny.data(), 3, 4, scratch.data()}, {}, 1.0);
+    CAPTURE(each);
+    if (each == 1e-4F) {
+      CHECK(tiny[0] > 0.15F);  // of a matrix of rank one, 1 / sqrt(12) about
+    } else {
+      CHECK(std::abs(tiny[0]) < 1e-9F);  // it comes to rest
+    }
+  }
 }
 
 TEST_CASE("muon: updates as in the text, AdamW beside it; both scales; the same for every number of ranks") {

@@ -81,8 +81,8 @@ std::vector<double> trained(std::size_t now, unsigned steps) {
       std::vector<double> own(size, 0.0);
       add_gradients(theta, own, world.rank(), k);
       for (std::size_t i = 0; i < size; ++i) gradients[i] += weight * own[i];
-      const auto late = rest.accumulated(weight);  // first: its round travels while the other waits for its own
       const auto report = first.accumulated(weight);
+      const auto late = rest.accumulated(weight);
       REQUIRE(report.has_value() == ((k + 1) % micro_batches == 0));
       if (report) CHECK(first.steps() == (k + 1) / micro_batches);
       if (late && k + 1 > micro_batches) CHECK(rest.steps() == first.steps() - 1);

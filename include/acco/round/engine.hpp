@@ -874,7 +874,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (n.spike && options_.on_norm_spike == norm_spike::rewind && n.all.finishing == 0) return rewound_report(report);
     verdicts_.look_for_skips(run_);
     if (checks_habits_) verdicts_.look_for_gradients(run_, rate_);
-    verdicts_.look_for_weight(run_);
+    verdicts_.look_for_weight(run_, watcher_ != nullptr);
     return report;
   }
 

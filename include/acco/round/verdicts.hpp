@@ -72,10 +72,15 @@ class round_verdicts {
           text("The model has diverged: start again with a lower learning rate, or raise options::skip_limit"));
     });
   }
-  /// Too many steps in a row weighed nothing.
-  void look_for_weight(run_counters const& run) const {
+  /// Too many steps in a row weighed nothing: of all ranks, which may be those of one worker among others.
+  void look_for_weight(run_counters const& run, bool of_worker) const {
     if (run.empty <= options_.empty_limit) return;
     membership_.together([&] {
+      if (of_worker) {
+        throw usage_error(place(), text(run.empty, " steps in a row weighed nothing on any rank of this worker"),
+                          text("Without samples it comes to no exchange, and the other workers wait for it: where its data have "
+                               "run out, call finish; or raise options::empty_limit"));
+      }
       throw usage_error(place(), text(run.empty, " steps in a row weighed nothing on any rank"),
                         text("Tell accumulated the samples of each micro-batch, or raise options::empty_limit"));
     });

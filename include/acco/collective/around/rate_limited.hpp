@@ -72,8 +72,9 @@ class rate_limit {
 };
 
 /// `acco::rate_limited(world, {.bytes_per_second = 25e6})` behaves like `world` on a link of 200 Mbit/s. For experiments on one
-/// machine; what it shows is no measurement of a network. Throws `usage_error` as `link_model::check` does; a latency alone is
-/// simulated with a rate that is out of reach, 1e15 say.
+/// machine; what it shows is no measurement of a network. Each channel has a link of its own: two optimizers, or two fragments of
+/// local updates, that send at the same time do not share it. Throws `usage_error` as `link_model::check` does; a latency alone
+/// is simulated with a rate that is out of reach, 1e15 say.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, rate_limit> rate_limited(Backend backend, link_model link) {
   link.check({.rank = backend.rank()});
