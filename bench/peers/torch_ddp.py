@@ -10,8 +10,9 @@ from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 prints one JSON object. 
   powersgd      ddp, gradients as matrices of rank --matrix-rank (powerSGD_hook, error feedback; the first 10 steps in full)
   post_local    post-local SGD: every rank by itself, the mean of all models every --local-steps (PostLocalSGDOptimizer; the first tenth as ddp)
 
-"bytes" are what a rank sends of a parameter in a step, in units of (N-1)/N, by formula, in full operation. "bytes_measured" is the same of the whole training, steps at its beginning that
-send more included, as the mean over the ranks of what their interface (GLOO_SOCKET_IFNAME) has sent, headers included; null where that is the loopback, which all ranks of a machine share."""
+"bytes" are what a rank sends of a parameter in a step, in units of (N-1)/N, by formula, in full operation; "bytes_of_all" the mean over this training, with the steps at its beginning that powersgd
+and post_local send in full, and the mean of all models that post_local ends with. "bytes_measured" is what the latter should be: the mean over the ranks of what their interface (GLOO_SOCKET_IFNAME)
+has sent, headers included; null where that is the loopback, which all ranks of a machine share."""
 import argparse
 import json
 import math
@@ -97,7 +98,7 @@ elif a.mode == "post_local":
     from torch.distributed.optim import PostLocalSGDOptimizer
 
     alone = [dist.new_group([k]) for k in range(ranks)][rank]  # new_subgroups asks for CUDA in PyTorch 1.13
-    begin = total_steps // 10
+    begin = total_steps // 10  # steps as ddp
     model.register_comm_hook(post_localSGD_hook.PostLocalSGDState(None, alone, begin), post_localSGD_hook.post_localSGD_hook)
     optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=a.local_steps, warmup_steps=begin))
 
@@ -111,6 +112,16 @@ def bytes_sent():
             numbers += few if p.dim() > 1 and 2 * few < p.numel() else p.numel()
         return 8 * numbers / sum(p.numel() for p in plain.parameters())
     return {"single": 0, "ddp": 8, "zero": 12, "as_released": 8 * a.micro_batches + 4, "bf16": 4, "post_local": 8 / a.local_steps}[a.mode]
+
+
+def bytes_of_all():
+    if a.mode == "powersgd":
+        full = min(10, total_steps)
+        return (8 * full + (total_steps - full) * bytes_sent()) / total_steps
+    if a.mode == "post_local":
+        means = -(-(total_steps - begin) // a.local_steps) + 1
+        return 8 * (begin + means) / total_steps
+    return bytes_sent()
 
 
 def interface_sent():
@@ -181,9 +192,13 @@ if sent_before is not None:
 loss = validate()
 points.append([samples, seconds, loss])
 if rank == 0:
-    print(json.dumps(dict(schedule=NAMES[a.mode], ranks=ranks, steps=steps, bytes=bytes_sent(), bytes_measured=bytes_measured, torch=torch.__version__,
+    print(json.dumps(dict(schedule=NAMES[a.mode], ranks=ranks, steps=steps, bytes=bytes_sent(), bytes_of_all=bytes_of_all(), bytes_measured=bytes_measured, torch=torch.__version__,
                           samples=samples, seconds=seconds, samples_per_second=samples / seconds, validation_loss=loss, validation=points,
                           parameters=parameters)))
-if ranks > 1:  # newer versions abort where the other process has gone while they end
-    dist.barrier()
-    dist.destroy_process_group()
+sys.stdout.flush()
+if ranks > 1:
+    try:
+        dist.barrier()  # rank 0 has the store that all others ask
+    except RuntimeError:
+        pass  # another one has gone already, and all work is done
+    os._exit(0)  # without destructors: those of PyTorch 2.13 abort now and then ("terminate called without an active exception")

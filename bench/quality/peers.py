@@ -5,6 +5,10 @@ batches, samples and samples a step, each mode at the best of three learning rat
 a second call goes on where the first one ended. ZeroRedundancyOptimizer is left out: it computes what DDP computes, to the last digit, and only sends more.
 
   bench/quality/peers.py --data TEXT [--results peers.jsonl] [--ranks 4,8] [--rates 1e-3,3e-3,1e-2] [--seeds 1,2,3] [--python PYTHON] [--minutes 60]
+
+With --wire, as root: what each mode puts on the wire in --steps steps, N processes on hosts made of network namespaces, beside its formula:
+
+  bench/quality/peers.py --data TEXT --wire [--ranks 4] [--steps 60] [--python PYTHON]
 """
 import argparse
 import json
@@ -90,6 +94,23 @@ class Runs:
         return None if None in all_seeds else ([each["loss"] for each in all_seeds], best, all_seeds[0])
 
 
+def wire(a):
+    sys.path.insert(0, os.path.join(ROOT, "bench/network"))
+    import run as network
+
+    if network.why_not():
+        sys.exit(network.why_not())
+    print("| mode | hosts | steps | formula, bytes a parameter and step | with the steps in full | measured | validation loss |\n|---|---|---|---|---|---|---|")
+    for count in [int(n) for n in a.ranks.split(",")]:
+        with network.Hosts(count, None) as hosts:
+            for mode in [MODES[0], ("zero",), ("as_released",), *MODES[1:]]:
+                samples = 32 * count * a.steps
+                words = [a.python, os.path.join(ROOT, "bench/peers/torch_ddp.py"), "--mode", *mode, *MODEL, "--data", a.data, "--samples", str(samples), "--warmup", str(samples // 20), "--validations", "1"]
+                r = json.loads(hosts.everywhere(words)[0].strip().splitlines()[-1])
+                print(f"| {r['schedule']} | {count} | {r['steps']} | {r['bytes']:.2f} | {r['bytes_of_all']:.2f} | {r['bytes_measured']:.2f} | {r['validation_loss']:.6f} |", flush=True)
+    print(f"PyTorch {r['torch']}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
@@ -101,11 +122,15 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which a run has failed")
+    parser.add_argument("--wire", action="store_true", help="measure bytes, not losses")
+    parser.add_argument("--steps", type=int, default=60, help="for --wire")
     a = parser.parse_args()
     if not os.path.isfile(a.data):
         parser.error(f"--data {a.data}: no such file")
     if subprocess.run([a.python, "-c", "import torch.distributed as d; raise SystemExit(not d.is_available())"], stderr=subprocess.DEVNULL).returncode:
         parser.error(f"--python {a.python}: has no torch with torch.distributed: install python3-torch, or name another Python")
+    if a.wire:
+        return wire(a)
     runs, all_ranks = Runs(a), a.ranks.split(",")
     found = {(ranks, mode): runs.tuned(mode, ranks, a.rates.split(","), a.seeds.split(",")) for ranks in all_ranks for mode in MODES}
     if runs.left:
