@@ -135,7 +135,7 @@ def main():
     found = {(ranks, mode): runs.tuned(mode, ranks, a.rates.split(","), a.seeds.split(",")) for ranks in all_ranks for mode in MODES}
     if runs.left:
         print(f"{runs.left} runs are left: call again")
-    print(f"\n{os.path.basename(a.data)}, {a.samples} sequences, seeds {a.seeds}, rates {a.rates}: mean validation loss (spread) at the best rate, its difference to DDP at its best, and that rate\n")
+    print(f"\n{os.path.basename(a.data)}, {a.samples} sequences, seeds {a.seeds}, rates {a.rates}: mean validation loss (spread) at the best rate, its difference to DDP at its best (seed by seed: from, to), and that rate\n")
     print("| | " + " | ".join(f"N = {n}" for n in all_ranks) + " | bytes a parameter and step |\n|---|" + "---|" * len(all_ranks) + "---|")
     for mode in MODES:
         cells, name, sent = [], " ".join(mode), "-"
@@ -146,7 +146,9 @@ def main():
                 continue
             losses, rate, run = one
             name, sent = run["name"], f"{run['bytes']:.2f}"
-            cells.append(f"{statistics.mean(losses):.4f} ({max(losses) - min(losses):.4f}) {100 * (statistics.mean(losses) / statistics.mean(base[0]) - 1):+.2f} %, {rate}")
+            change = 100 * (statistics.mean(losses) / statistics.mean(base[0]) - 1)
+            by_seed = [100 * (loss / its_base - 1) for loss, its_base in zip(losses, base[0])]
+            cells.append(f"{statistics.mean(losses):.4f} ({max(losses) - min(losses):.4f}) {change:+.2f} % ({min(by_seed):+.2f} to {max(by_seed):+.2f}), {rate}")
         print(f"| {name} | " + " | ".join(cells) + f" | {sent} |")
 
 
