@@ -6,15 +6,18 @@ from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 prints one JSON object. 
   ddp           gradients of the last micro-batch of a step are reduced, in fp32, all others under no_sync
   zero          the same, with ZeroRedundancyOptimizer, which broadcasts the parameters
   as_released   the baseline of ACCO's released code: zero, but without no_sync, so that every micro-batch is reduced
-  bf16          ddp, gradients in bfloat16 (bf16_compress_hook)
+  bf16          ddp, gradients in bfloat16, summed in bfloat16 too (bf16_compress_hook; PyTorch 2: before, the hook asks for CUDA)
   powersgd      ddp, gradients as matrices of rank --matrix-rank (powerSGD_hook, error feedback; the first 10 steps in full)
   post_local    post-local SGD: every rank by itself, the mean of all models every --local-steps (PostLocalSGDOptimizer; the first tenth as ddp)
 
-"bytes" are what a rank sends of a parameter in a step, in units of (N-1)/N, by formula, in full operation."""
+"bytes" are what a rank sends of a parameter in a step, in units of (N-1)/N, by formula, in full operation; "bytes_of_all" the mean over this training, with the steps at its beginning that powersgd
+and post_local send in full, and the mean of all models that post_local ends with. "bytes_measured" is what the latter should be: the mean over the ranks of what their interface (GLOO_SOCKET_IFNAME)
+has sent, headers included; null where that is the loopback, which all ranks of a machine share."""
 import argparse
 import json
 import math
 import os
+import sys
 import time
 
 import torch
@@ -43,6 +46,14 @@ parser.add_argument("--warmup", type=float, default=1000)
 parser.add_argument("--clip", type=float, default=1.0)
 parser.add_argument("--seed", type=int, default=1)
 a = parser.parse_args()
+for name in ("matrix_rank", "local_steps", "layers", "width", "heads", "context", "validations", "samples", "batch", "micro_batches"):
+    if getattr(a, name) < 1:
+        parser.error(f"--{name.replace('_', '-')} {getattr(a, name)}: expected a number above 0")
+if a.width % a.heads:
+    parser.error(f"--heads {a.heads}: it must divide --width {a.width}")
+missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+if a.mode != "single" and missing:
+    parser.error(f"--mode {a.mode}: not in the environment: {', '.join(missing)}; set them for every process, or use torchrun")
 
 NAMES = {"single": "PyTorch, one rank", "ddp": "PyTorch DDP", "zero": "PyTorch DDP + ZeRO", "as_released": "PyTorch DDP + ZeRO, as released", "bf16": "PyTorch DDP, bf16",
          "powersgd": f"PyTorch DDP, PowerSGD rank {a.matrix_rank}", "post_local": f"PyTorch post-local SGD, H = {a.local_steps}"}
@@ -51,7 +62,12 @@ torch.set_num_threads(1)
 torch.set_flush_denormal(True)  # as toy_gpt
 torch.manual_seed(a.seed)
 rank, ranks = (0, 1) if a.mode == "single" else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-text = Text(a.data)
+try:
+    text = Text(a.data)
+except OSError as e:
+    parser.error(f"--data: {e}")
+if min(len(text.training), len(text.validation)) < a.context + 2:
+    parser.error(f"--data {a.data}: too short for --context {a.context}: its {len(text.training)} bytes to learn and {len(text.validation)} to validate must be {a.context + 2} each")
 plain = GPT()
 plain.initialise()
 model = plain
@@ -69,6 +85,8 @@ total_steps = math.ceil(a.samples / (a.batch * a.micro_batches * ranks))
 if a.mode == "bf16":
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+    if int(torch.__version__.split(".")[0]) < 2:
+        sys.exit(f"--mode bf16: PyTorch {torch.__version__} refuses bf16_compress_hook without CUDA and NCCL: take PyTorch 2")
     model.register_comm_hook(None, default_hooks.bf16_compress_hook)
 elif a.mode == "powersgd":
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
@@ -79,8 +97,8 @@ elif a.mode == "post_local":
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
     from torch.distributed.optim import PostLocalSGDOptimizer
 
-    alone, _ = dist.new_subgroups(group_size=1)
-    begin = total_steps // 10
+    alone = [dist.new_group([k]) for k in range(ranks)][rank]  # new_subgroups asks for CUDA in PyTorch 1.13
+    begin = total_steps // 10  # steps as ddp
     model.register_comm_hook(post_localSGD_hook.PostLocalSGDState(None, alone, begin), post_localSGD_hook.post_localSGD_hook)
     optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=a.local_steps, warmup_steps=begin))
 
@@ -94,6 +112,24 @@ def bytes_sent():
             numbers += few if p.dim() > 1 and 2 * few < p.numel() else p.numel()
         return 8 * numbers / sum(p.numel() for p in plain.parameters())
     return {"single": 0, "ddp": 8, "zero": 12, "as_released": 8 * a.micro_batches + 4, "bf16": 4, "post_local": 8 / a.local_steps}[a.mode]
+
+
+def bytes_of_all():
+    if a.mode == "powersgd":
+        full = min(10, total_steps)
+        return (8 * full + (total_steps - full) * bytes_sent()) / total_steps
+    if a.mode == "post_local":
+        means = -(-(total_steps - begin) // a.local_steps) + 1
+        return 8 * (begin + means) / total_steps
+    return bytes_sent()
+
+
+def interface_sent():
+    """Bytes that this process's network interface has sent since it is there, or None where ranks share the loopback."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    with open("/proc/net/dev") as lines:
+        sent = {line.split(":")[0].strip(): int(line.split(":")[1].split()[8]) for line in lines if ":" in line}
+    return None if name == "lo" or ranks == 1 else sent.get(name)
 
 
 def factor(samples):  # acco::warmup_cosine
@@ -117,6 +153,7 @@ samples, number, steps, paused, points = 0, 0, 0, 0.0, []
 next_validation = a.samples / a.validations
 if ranks > 1:
     dist.barrier()
+sent_before = interface_sent()
 start = time.perf_counter()
 while steps < total_steps:
     for group in optimizer.param_groups:
@@ -146,12 +183,22 @@ if a.mode == "post_local":  # what all have come to
         dist.all_reduce(p.data)
         p.data /= ranks
 seconds = time.perf_counter() - start - paused
+parameters, bytes_measured = sum(p.numel() for p in plain.parameters()), None
+if sent_before is not None:
+    dist.barrier()  # all has left
+    sent = torch.tensor([interface_sent() - sent_before], dtype=torch.float64)
+    dist.all_reduce(sent)
+    bytes_measured = sent.item() / (ranks - 1) / parameters / steps
 loss = validate()
 points.append([samples, seconds, loss])
 if rank == 0:
-    print(json.dumps(dict(schedule=NAMES[a.mode], ranks=ranks, steps=steps, bytes=bytes_sent(),
+    print(json.dumps(dict(schedule=NAMES[a.mode], ranks=ranks, steps=steps, bytes=bytes_sent(), bytes_of_all=bytes_of_all(), bytes_measured=bytes_measured, torch=torch.__version__,
                           samples=samples, seconds=seconds, samples_per_second=samples / seconds, validation_loss=loss, validation=points,
-                          parameters=sum(p.numel() for p in plain.parameters()))))
-if ranks > 1:  # newer versions abort where the other process has gone while they end
-    dist.barrier()
-    dist.destroy_process_group()
+                          parameters=parameters)))
+sys.stdout.flush()
+if ranks > 1:
+    try:
+        dist.barrier()  # rank 0 has the store that all others ask
+    except RuntimeError:
+        pass  # another one has gone already, and all work is done
+    os._exit(0)  # without destructors: those of PyTorch 2.13 abort now and then ("terminate called without an active exception")
