@@ -14,7 +14,8 @@
 
 namespace toy_gpt {
 
-/// The schedules, and how their rounds travel: choose.hpp makes each of them, up to here; toy_gpt_family the others, too.
+/// The schedules, and how their rounds travel. choose.hpp makes them, but those of `decorated` and `local_methods`, which are
+/// toy_gpt_family's.
 inline constexpr std::string_view labels[] = {"synchronous",
                                               "delayed",
                                               "two_phase",
