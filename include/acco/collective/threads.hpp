@@ -20,6 +20,7 @@
 #include "acco/collective/redistribution.hpp"
 #include "acco/collective/split.hpp"
 #include "acco/error.hpp"
+#include "acco/function_view.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -146,46 +147,8 @@ class threads_backend {
   /// of all others with an error that names it; `run` rethrows the exception that came first and was not such a consequence.
   template <class Function>
   static void run(int ranks, Function&& function) {
-    const std::vector<threads_backend> handles = world(ranks);
-    std::mutex mutex;
-    std::exception_ptr cause, consequence;
-    const auto trains = [&](threads_backend const& handle) {
-      const auto record = [&](std::exception_ptr& where, char const* what) {
-        const std::lock_guard lock(mutex);
-        if (!where) where = std::current_exception();
-        handle.world_->fail(handle.rank_, what);
-      };
-      try {
-        function(handle);
-        handle.world_->leave(handle.rank_);
-      } catch (peer_error const& e) {
-        record(consequence, e.what());
-      } catch (std::exception const& e) {
-        record(cause, e.what());
-      } catch (...) {
-        record(cause, "an exception that is not a std::exception");
-      }
-    };
-    {
-      std::vector<std::jthread> threads;
-      threads.reserve(handles.size());
-      try {
-        for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
-      } catch (std::exception const& e) {  // no thread, or no memory: those that were started are not to wait for the others
-        const auto first = static_cast<int>(threads.size());
-        const std::lock_guard lock(mutex);
-        try {
-          throw usage_error({.rank = first, .round = -1, .phase = "start-up"},
-                            text("its thread cannot be started: ", std::string_view(e.what())),
-                            text("Use fewer ranks: this system has no room for ", ranks, " threads"));
-        } catch (usage_error const& failed) {
-          if (!cause) cause = std::current_exception();
-          for (int rank = first; rank < ranks; ++rank) handles.front().world_->fail(rank, failed.what());
-        }
-      }
-    }
-    if (cause) std::rethrow_exception(cause);
-    if (consequence) std::rethrow_exception(consequence);
+    const auto calls = [&function](threads_backend const& handle) { function(handle); };
+    run_each(ranks, calls);
   }
 
   /// The handles of a new world, for programs that start their threads themselves.
@@ -291,6 +254,50 @@ class threads_backend {
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return point_->sent(rank_); }
 
  private:
+  /// Compiled once: of a function it knows only how to call it.
+  static void run_each(int ranks, function_view<void(threads_backend const&)> function) {
+    const std::vector<threads_backend> handles = world(ranks);
+    std::mutex mutex;
+    std::exception_ptr cause, consequence;
+    const auto trains = [&](threads_backend const& handle) {
+      const auto record = [&](std::exception_ptr& where, char const* what) {
+        const std::lock_guard lock(mutex);
+        if (!where) where = std::current_exception();
+        handle.world_->fail(handle.rank_, what);
+      };
+      try {
+        function(handle);
+        handle.world_->leave(handle.rank_);
+      } catch (peer_error const& e) {
+        record(consequence, e.what());
+      } catch (std::exception const& e) {
+        record(cause, e.what());
+      } catch (...) {
+        record(cause, "an exception that is not a std::exception");
+      }
+    };
+    {
+      std::vector<std::jthread> threads;
+      threads.reserve(handles.size());
+      try {
+        for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
+      } catch (std::exception const& e) {  // no thread, or no memory: those that were started are not to wait for the others
+        const auto first = static_cast<int>(threads.size());
+        const std::lock_guard lock(mutex);
+        try {
+          throw usage_error({.rank = first, .round = -1, .phase = "start-up"},
+                            text("its thread cannot be started: ", std::string_view(e.what())),
+                            text("Use fewer ranks: this system has no room for ", ranks, " threads"));
+        } catch (usage_error const& failed) {
+          if (!cause) cause = std::current_exception();
+          for (int rank = first; rank < ranks; ++rank) handles.front().world_->fail(rank, failed.what());
+        }
+      }
+    }
+    if (cause) std::rethrow_exception(cause);
+    if (consequence) std::rethrow_exception(consequence);
+  }
+
   threads_backend(std::shared_ptr<threads_world> all, int rank)
       : world_(std::move(all)), point_(world_->open(rank)), rank_(rank) {}
 
