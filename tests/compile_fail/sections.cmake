@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles FILE once with all of its sections, each in braces of its own, and reads which line of FILE led to each error: each section gets
-# its sentence, and each error is of a section. With ONLY, every error is one of the library's sentences.
+# its sentence, and each error is of a section. With ONLY, every error is one of the library's sentences. FLAGS are
+# the compiler's.
 get_filename_component(file_name ${FILE} NAME)
 set(defines -DALL)
 set(sections)
@@ -34,7 +35,7 @@ if(COMPILER_ID STREQUAL "GNU")
 else()
   set(flags -ferror-limit=0 -ftemplate-backtrace-limit=0 -fno-caret-diagnostics)
 endif()
-execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${flags} -I${INCLUDE} ${defines} ${FILE} OUTPUT_VARIABLE out ERROR_VARIABLE out)
+execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${flags} ${FLAGS} -I${INCLUDE} ${defines} ${FILE} OUTPUT_VARIABLE out ERROR_VARIABLE out)
 read_lines("${out}" lines)
 
 # The lines that led to an error: g++ names them before it, clang in the notes that follow, and both name them once for errors that they led to alike.
