@@ -36,11 +36,11 @@ void poison(T& gradient, std::uint64_t bits) {
 template <class T>
 constexpr std::uint64_t strange[3] = {};
 template <>
-constexpr std::uint64_t strange<double>[3] = {not_a_number, 0xffff'ffff'ffff'ffff, 0xfff0'0000'0000'0000};
+[[maybe_unused]] constexpr std::uint64_t strange<double>[3] = {not_a_number, 0xffff'ffff'ffff'ffff, 0xfff0'0000'0000'0000};
 template <>
 constexpr std::uint64_t strange<float>[3] = {0x7fc0'0000, 0xffff'ffff, 0xff80'0000};
 template <>
-constexpr std::uint64_t strange<acco::bfloat16>[3] = {0x7fc0, 0xffff, 0xff80};
+[[maybe_unused]] constexpr std::uint64_t strange<acco::bfloat16>[3] = {0x7fc0, 0xffff, 0xff80};
 template <>
 constexpr std::uint64_t strange<acco::half>[3] = {0x7e00, 0xffff, 0xfc00};
 
