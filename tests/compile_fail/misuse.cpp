@@ -52,6 +52,12 @@ struct decorated_twice {
 };
 struct final_rule final : acco::sgd {};
 struct nothing {};
+struct odd_block {
+  static constexpr char const* name = "odd";
+  static constexpr std::size_t block_size = 100, block_bytes = 100;
+  static void encode(float const*, std::byte*) {}
+  static void decode(std::byte const*, float*) {}
+};
 
 struct only_rank {
   int rank() const { return 0; }
@@ -70,6 +76,14 @@ struct no_scatter : only_rank {
   void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
 };
 
+struct no_broadcast : only_rank {
+  template <class T>
+  void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
+  template <class G, class S>
+  void reduce_scatter(acco::host_queue&, acco::partial<G const>, acco::sharded<S>) {}
+  template <class T>
+  void all_gather(acco::host_queue&, acco::sharded<T const>, acco::replicated<T>) {}
+};
 struct complete : no_gather {
   template <class T>
   void all_gather(acco::host_queue&, acco::sharded<T const>, acco::replicated<T>) {}
@@ -88,136 +102,201 @@ using training = acco::optimizer<Schedule, Rule, Storage, Backend>;
 void use() {
   training<> fine{{}, {}, {}, {}, 1};
 #if defined(RULE_WITHOUT_SLOT_COUNT)  // expect: the update rule lacks `static constexpr std::size_t slot_count`
-  training<acco::synchronous<>, no_slots> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<>, no_slots> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(RULE_WITHOUT_PREPARE)  // expect: the update rule lacks `prepare(update_step, update_group) const` returning trivially
-                                   // copyable constants
-  training<acco::synchronous<>, no_prepare> wrong{{}, {}, {}, {}, 1};
+  {
+    // copyable constants
+    training<acco::synchronous<>, no_prepare> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(RULE_WITHOUT_APPLY)  // expect: the update rule lacks `static void apply(
-  training<acco::synchronous<>, no_apply> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<>, no_apply> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(SCHEDULE_WITHOUT_PLAN)  // expect: the schedule lacks `round_plan plan(std::size_t round) const`
-  training<no_plan> wrong{{}, {}, {}, {}, 1};
+  {
+    training<no_plan> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(SCHEDULE_WITHOUT_PACE)  // expect: the schedule lacks a data member `pace`
-  training<no_pace> wrong{{}, {}, {}, {}, 1};
+  {
+    training<no_pace> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(SCHEDULE_WITHOUT_PERIOD)  // expect: the schedule's rounds do not repeat
-  training<never_repeats> wrong{{}, {}, {}, {}, 1};
+  {
+    training<never_repeats> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(SCHEDULE_THAT_NEVER_COMMITS)  // expect: no round of the schedule's period commits
-  training<never_commits> wrong{{}, {}, {}, {}, 1};
+  {
+    training<never_commits> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(TRAIT_WITHOUT_MEMBER)  // expect: the backend's traits declare `passes`, and it lacks `all_to_all(
-  training<acco::synchronous<>, acco::sgd, layout_of_one, trait_without_member> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<>, acco::sgd, layout_of_one, trait_without_member> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(MEMBER_WITHOUT_TRAIT)  // expect: and its traits do not declare `tells_departures`
-  training<acco::synchronous<>, acco::sgd, layout_of_one, member_without_trait> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<>, acco::sgd, layout_of_one, member_without_trait> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(BACKEND_WITHOUT_RANK)  // expect: the backend lacks `rank() const` and `size() const` returning int
-  training<acco::synchronous<>, acco::sgd, layout_of_one, nothing> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<>, acco::sgd, layout_of_one, nothing> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(BACKEND_WITHOUT_ALL_REDUCE)  // expect: the backend lacks `all_reduce(queue, partial<double const>,
-                                         // replicated<double>)`
-  training<acco::synchronous<>, acco::sgd, layout_of_one, only_rank> wrong{{}, {}, {}, {}, 1};
+  {
+    // replicated<double>)`
+    training<acco::synchronous<>, acco::sgd, layout_of_one, only_rank> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(BACKEND_WITHOUT_REDUCE_SCATTER)  // expect: the backend lacks `reduce_scatter(queue, partial<Gradient const>,
-                                             // sharded<Sum>)`
-  training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+  {
+    // sharded<Sum>)`
+    training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(BACKEND_WITHOUT_ALL_GATHER)  // expect: the backend lacks `all_gather(queue, sharded<Parameter const>,
-                                         // replicated<Parameter>)`
-  training<acco::synchronous<>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  {
+    // replicated<Parameter>)`
+    training<acco::synchronous<>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(BACKEND_WITHOUT_BROADCAST)  // expect: the backend lacks `broadcast(queue, replicated<T>, int root)`
-  training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<>, acco::sgd, layout_of_one, no_broadcast> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(ENCODED_GRADIENTS_WITHOUT_ALL_TO_ALL)  // expect: gradients are to travel encoded: the backend lacks `all_to_all
-  training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(AUTO_PACE_WITHOUT_PARTS)  // expect: auto_pace splits the steps of schedules with two rounds: use it with two_phase
-  training<acco::delayed<acco::auto_pace>> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::delayed<acco::auto_pace>> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(SCHEDULE_THAT_SHOWS_NOTHING)  // expect: the schedule lacks a data member `predictor`
-  training<shows_nothing> wrong{{}, {}, {}, {}, 1};
+  {
+    training<shows_nothing> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(PREDICTOR_WITHOUT_SHOW)  // expect: delayed's predictor lacks `slot_count`, `prepare(update_step) const` or `static
-                                     // Real show(
-  [[maybe_unused]] acco::delayed wrong{.predictor = nothing{}};
+  {
+    // Real show(
+    [[maybe_unused]] acco::delayed wrong{.predictor = nothing{}};
+  }
 #endif
 #if defined(COMPENSATION_WITHOUT_CORRECT)  // expect: delayed's compensation lacks `slot_count`, `prepare(update_step) const` or
-                                           // `static Real correct(
-  [[maybe_unused]] acco::delayed wrong{.compensation = nothing{}};
+  {
+    // `static Real correct(
+    [[maybe_unused]] acco::delayed wrong{.compensation = nothing{}};
+  }
 #endif
 #if defined(COMPENSATION_OF_PREDICTIONS)  // expect: a compensation corrects gradients of committed parameters
-  [[maybe_unused]] acco::delayed wrong{.predictor = acco::extrapolation{}, .compensation = acco::delay_compensation{}};
+  {
+    [[maybe_unused]] acco::delayed wrong{.predictor = acco::extrapolation{}, .compensation = acco::delay_compensation{}};
+  }
 #endif
 #if defined(ESTIMATE_THAT_IS_NOT_KEPT)  // expect: takes its own rank's gradients (own_slice, own_corrected) and does not keep
-                                        // them
-  training<forgets_its_estimate> wrong{{}, {}, {}, {}, 1};
+  {
+    // them
+    training<forgets_its_estimate> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(TWO_DECORATIONS)  // expect: give the schedule one of the two
-  training<decorated_twice> wrong{{}, {}, {}, {}, 1};
+  {
+    training<decorated_twice> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(PREDICTOR_OF_A_FINAL_RULE)  // expect: the rule must not be final
-  training<acco::delayed<acco::fixed_pace, acco::full, acco::extrapolation>, final_rule> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::delayed<acco::fixed_pace, acco::full, acco::extrapolation>, final_rule> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
-  training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(COMMIT_CORRECTED_BY_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
-  training<acco::synchronous<acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::synchronous<acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(CORRECTED_ESTIMATES_OF_A_FINAL_RULE)  // expect: the rule must not be final
-  training<acco::two_phase<acco::fixed_pace, acco::own_corrected>, final_rule> wrong{{}, {}, {}, {}, 1};
+  {
+    training<acco::two_phase<acco::fixed_pace, acco::own_corrected>, final_rule> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 1024
-  struct odd_block {
-    static constexpr char const* name = "odd";
-    static constexpr std::size_t block_size = 100, block_bytes = 100;
-    static void encode(float const*, std::byte*) {}
-    static void decode(std::byte const*, float*) {}
-  };
-  training<acco::synchronous<odd_block>> wrong{{}, {}, {}, {}, 1};
+  {
+    (void)acco::encoded_size<odd_block>(1);
+    training<acco::synchronous<odd_block>> wrong{{}, {}, {}, {}, 1};
+  }
 #endif
 #if defined(STORAGE_OF_INTEGERS)  // expect: host_storage's Parameter must be float, double, acco::bfloat16 or acco::half
-  acco::host_storage<int> wrong;
+  {
+    acco::host_storage<int> wrong;
+  }
 #endif
 #if defined(STORAGE_WITH_NARROW_MASTER)  // expect: host_storage's Master must be float or double: a 16-bit master loses small
-                                         // updates
-  acco::host_storage<float, float, acco::bfloat16> wrong;
+  {
+    // updates
+    acco::host_storage<float, float, acco::bfloat16> wrong;
+  }
 #endif
 #if defined(PARTIAL_GRADIENT_TO_RULE)  // expect: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it
-                                       // sharded
-  float gradient[1] = {};
-  const acco::region_update decided;
-  const acco::parameter_layout one(1);
-  acco::sharded_state<layout_of_one, acco::sgd> state({}, one, acco::update_regions(one, acco::norm_detail::total),
-                                                      acco::partition(1, 1), 0, false);
-  state.begin(acco::partial<float const>(gradient), &decided);
+  {
+    // sharded
+    float gradient[1] = {};
+    const acco::region_update decided;
+    const acco::parameter_layout one(1);
+    acco::sharded_state<layout_of_one, acco::sgd> state({}, one, acco::update_regions(one, acco::norm_detail::total),
+                                                        acco::partition(1, 1), 0, false);
+    state.begin(acco::partial<float const>(gradient), &decided);
+  }
 #endif
 #if defined(TASK_THAT_OWNS)  // expect: a task captures pointers, views and numbers only
-  acco::host_queue queue;
-  queue.enqueue([owned = std::vector<int>(1)] {});
+  {
+    acco::host_queue queue;
+    queue.enqueue([owned = std::vector<int>(1)] {});
+  }
 #endif
 #if defined(MICRO_BATCH_THAT_RETURNS_A_LOSS)  // expect: acco: a micro-batch of step() returns acco::micro_batch_sums{.weight =
-                                              // samples
-  acco::any_optimizer<float> handle;
-  handle.step([](auto, auto) { return 0.5F; });
+  {
+    // samples
+    acco::any_optimizer<float> handle;
+    handle.step([](auto, auto) { return 0.5F; });
+  }
 #endif
 #if defined(MICRO_BATCH_THAT_RETURNS_NOTHING)  // expect: acco: a micro-batch of step() returns acco::micro_batch_sums{.weight =
-                                               // samples
-  acco::any_optimizer<float> handle;
-  handle.step([] {});
+  {
+    // samples
+    acco::any_optimizer<float> handle;
+    handle.step([] {});
+  }
 #endif
 #if defined(MICRO_BATCH_OF_POINTERS)  // expect: acco: step() calls micro_batch(std::span<Parameter const> parameters,
-                                      // std::span<Gradient>
-  acco::any_optimizer<float> handle;
-  handle.step([](float const*, float*) { return 1; });
+  {
+    // std::span<Gradient>
+    acco::any_optimizer<float> handle;
+    handle.step([](float const*, float*) { return 1; });
+  }
 #endif
 #if defined(DISTRIBUTIONS_DO_NOT_CONVERT)  // expect: conver
-  float data[1] = {};
-  acco::sharded<float> wrong = acco::partial<float>(data);
+  {
+    float data[1] = {};
+    acco::sharded<float> wrong = acco::partial<float>(data);
+  }
 #endif
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles trainer.cpp without flags and with OTHER_FLAGS, and compares the functions that both bring for the linker to choose from: of the library's
+# Compiles trainer.cpp, with DEFINE, without flags and with OTHER_FLAGS, and compares the functions that both bring for the linker to choose from: of the library's
 # own, only those of the plain types that pass between files may be among them. Then links both into one program and runs it.
 cmake_minimum_required(VERSION 3.25)
 
@@ -32,7 +32,7 @@ foreach(unit IN ITEMS no other)
   if(unit STREQUAL "other")
     set(flags ${other})
   endif()
-  execute_process(COMMAND ${COMPILER} -std=c++20 -O1 ${flags} -DFLAGS=with_${unit}_flags -I${INCLUDE} -c ${SOURCES}/trainer.cpp -o ${WORK}/${unit}.o
+  execute_process(COMMAND ${COMPILER} -std=c++20 -O1 ${DEFINE} ${flags} -DFLAGS=with_${unit}_flags -I${INCLUDE} -c ${SOURCES}/trainer.cpp -o ${WORK}/${unit}.o
                   COMMAND_ERROR_IS_FATAL ANY)
   execute_process(COMMAND ${NM} -C ${WORK}/${unit}.o OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE ";" "," symbols "${symbols}")
@@ -75,7 +75,7 @@ if(shared)
   message(SEND_ERROR "${count} functions are shared by files compiled with and without ${OTHER_FLAGS}:\n  ${lines}")
 endif()
 
-execute_process(COMMAND ${COMPILER} -std=c++20 -O1 -I${INCLUDE} ${SOURCES}/main.cpp ${WORK}/other.o ${WORK}/no.o -pthread -o ${WORK}/program COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${COMPILER} -std=c++20 -O1 ${DEFINE} -I${INCLUDE} ${SOURCES}/main.cpp ${WORK}/other.o ${WORK}/no.o -pthread -o ${WORK}/program COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${WORK}/program RESULT_VARIABLE code OUTPUT_VARIABLE printed)
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "the program of both files ended with ${code}:\n${printed}")
