@@ -132,12 +132,10 @@ class search {
     }
     return "";
   }
-  /// The same without one sync. What it would have made durable is lost, and everything else has arrived: after each later
-  /// operation that changes names, until another sync covers the same.
-  std::string without(std::size_t sync) {
+  /// The same without one sync, before which the disk is as it says. What it would have made durable is lost, and everything else
+  /// has arrived: after each later operation that changes names, until another sync covers the same.
+  std::string without(std::size_t sync, simulated::disk disk) {
     auto const& all = of_.trace.operations;
-    simulated::disk disk(of_.folder.path());
-    for (std::size_t k = 0; k < sync; ++k) disk.play(all[k]);
     const simulated::disk::spot lost = disk.covered(all[sync]);
     const auto fates = [&](std::size_t node, int rank, std::size_t index) {
       return node == lost.node && rank == lost.rank && index < lost.changes ? fate::lost : fate::arrived;
@@ -278,8 +276,12 @@ TEST_CASE("every sync is needed: without it, a state is found in which a checkpo
     auto const& all = of.trace.operations;
     simulated::disk disk(of.folder.path());
     for (std::size_t k = 0; k < all.size(); ++k) {
+      if (all[k].what != operation::kind::sync) {
+        disk.play(all[k]);
+        continue;
+      }
+      const simulated::disk before = disk;
       const bool needed = disk.play(all[k]);
-      if (all[k].what != operation::kind::sync) continue;
       std::string name = all[k].path.substr(of.folder.path().size());
       if (const std::size_t from = name.find(".saving-"); from != std::string::npos) {
         const std::size_t to = std::min(name.find('/', from), name.size());
@@ -293,7 +295,7 @@ TEST_CASE("every sync is needed: without it, a state is found in which a checkpo
       ++syncs;
       names.insert(name);
       search in(of);
-      const std::string found = in.without(k);
+      const std::string found = in.without(k, before);
       states += in.distinct;
       CHECK_MESSAGE(!found.empty(), "the sync of ", name, " by rank ", all[k].rank, " can be left out: operation ", k,
                     " of seed ", of.s.seed);

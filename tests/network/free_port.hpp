@@ -5,6 +5,7 @@
 // project takes the port.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <stdexcept>
 
@@ -28,7 +29,7 @@ inline bool hold_port(std::uint16_t port) {
 }
 /// Below the range from which systems give ports away by themselves (32768 and above): old connections are not in the way.
 inline std::uint16_t free_port() {
-  static auto next = static_cast<std::uint32_t>(getpid()) * 61U;  // where the search begins
+  static std::atomic<std::uint32_t> next = static_cast<std::uint32_t>(getpid()) * 61U;  // where the search begins
   for (int tries = 0; tries < 10000; ++tries) {
     const auto port = static_cast<std::uint16_t>(10000 + next++ % 10000);
     if (hold_port(port)) return port;

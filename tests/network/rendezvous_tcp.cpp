@@ -63,7 +63,7 @@ TEST_CASE("parts: each rank gets what everybody brought for it") {
 TEST_CASE("ranks that do not come are named, and all who came are told so at once") {
   const auto port = free_port();
   const auto results =
-      all_ranks({{0, 4}, {2, 4}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 2 : enough()})(me); });
+      all_ranks({{0, 4}, {2, 4}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 2.0 : enough()})(me); });
   for (auto const& each : results) {
     CHECK(each.type == "deadline");
     CHECK(contains(each.error, ": rank 1, 3 did not come to 127.0.0.1:" + std::to_string(port) + " within 2 s"));
@@ -71,7 +71,7 @@ TEST_CASE("ranks that do not come are named, and all who came are told so at onc
   }
   CHECK(contains(results[1].error, "acco: rank 2, start-up: "));
   const auto impatient =
-      all_ranks({{0, 3}, {2, 3}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 5 : 2})(me); });
+      all_ranks({{0, 3}, {2, 3}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 5.0 : 2.0})(me); });
   CHECK(contains(impatient[1].error, "waited for other ranks longer than 2 s. Look at rank 0's output"));
   CHECK(contains(impatient[0].error, "rank 1, 2 did not come"));
 }

@@ -145,30 +145,32 @@ TEST_CASE(
 
 TEST_CASE("a word that somebody changed on its way is believed by nobody") {
   using frames::frame;
-  for (frame changed : {frame::hello, frame::welcome, frame::join, frame::assembled, frame::bring, frame::answer}) {
+  const auto changes = [](frame changed, bool secret) {
     CAPTURE(static_cast<int>(changed));
-    for (bool secret : {false, true}) {
-      const auto port = free_port();
-      man_in_the_middle between(port, [changed](frame kind, std::string& body) {
-        if (kind == changed && body.empty()) return body.push_back('x');
-        if (kind == changed) body.back() = static_cast<char>(body.back() ^ 1);
-      });
-      const auto results = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
-        tcp_options chosen{.deadline = me.rank == 0 ? 6.0 : 3.0};
-        if (secret) chosen.secret = ours;
-        return tcp(me.rank == 0 ? port : between.port, chosen)(me);
-      });
-      const bool deceived =
-          results[0].got == contributions{"I am 0", "I am 0"} || results[1].got == contributions{"I am 0", "I am 0"};
-      if (secret) {
-        CHECK(!deceived);
-        CHECK(results[1].error != "");
-        if (changed == frame::bring) CHECK(contains(results[0].error, "what rank 1 brought was changed on its way"));
-        if (changed == frame::answer) CHECK(contains(results[1].error, "what rank 0 said was changed on its way"));
-      } else if (changed == frame::bring || changed == frame::answer) {
-        CHECK(deceived);  // that is what the secret is for
-      }
+    const auto port = free_port();
+    man_in_the_middle between(port, [changed](frame kind, std::string& body) {
+      if (kind == changed && body.empty()) return body.push_back('x');
+      if (kind == changed) body.back() = static_cast<char>(body.back() ^ 1);
+    });
+    const auto results = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
+      tcp_options chosen{.deadline = me.rank == 0 ? 6.0 : 3.0};
+      if (secret) chosen.secret = ours;
+      return tcp(me.rank == 0 ? port : between.port, chosen)(me);
+    });
+    const bool deceived =
+        results[0].got == contributions{"I am 0", "I am 0"} || results[1].got == contributions{"I am 0", "I am 0"};
+    if (secret) {
+      CHECK(!deceived);
+      CHECK(results[1].error != "");
+      if (changed == frame::bring) CHECK(contains(results[0].error, "what rank 1 brought was changed on its way"));
+      if (changed == frame::answer) CHECK(contains(results[1].error, "what rank 0 said was changed on its way"));
+    } else if (changed == frame::bring || changed == frame::answer) {
+      CHECK(deceived);  // that is what the secret is for
     }
+  };
+  std::vector<std::jthread> all;  // most of them wait for their deadlines
+  for (frame changed : {frame::hello, frame::welcome, frame::join, frame::assembled, frame::bring, frame::answer}) {
+    for (bool secret : {false, true}) all.emplace_back(changes, changed, secret);
   }
 }
 
@@ -182,7 +184,7 @@ TEST_CASE("a refusal without proof is not believed, and is passed on as what som
   CHECK(contains(results[1].error, "that it knows this run's secret; it says: rank 0 at 127.0.0.1:"));
   CHECK(contains(results[1].error, "is of run 'new', and this process is of run 'old'"));
   const auto same = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
-    return tcp(port, {.deadline = me.rank == 0 ? 4 : enough(), .run = me.rank == 0 ? "new" : "old", .secret = ours})(me);
+    return tcp(port, {.deadline = me.rank == 0 ? 4.0 : enough(), .run = me.rank == 0 ? "new" : "old", .secret = ours})(me);
   });
   CHECK(same[1].type == "mismatch");
 }
