@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two ranks as processes print what two ranks as threads print: every loss, to the last digit shown. cmake -DPROGRAM=<program> "-DFLAGS=<flags of processes>"
-# [-DLAUNCHER=<mpiexec>] -P same_over_processes.cmake; without a launcher by the environment of Gloo. The last flag is the one that asks for processes.
+# [-DLAUNCHER=<mpiexec>] -P same_over_processes.cmake; without a launcher by the environment of Gloo, whose MASTER_PORT is this script's own. The last flag is the one that asks for processes.
 cmake_minimum_required(VERSION 3.25)
 separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
 if(LAUNCHER)
   execute_process(COMMAND ${LAUNCHER} -n 2 ${PROGRAM} ${FLAGS} RESULTS_VARIABLE codes OUTPUT_VARIABLE of_processes ERROR_VARIABLE err)
   set(expected 0)
 else()
-  string(RANDOM LENGTH 3 ALPHABET 123456789 port)
-  set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=24${port})
+  set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1)
   execute_process(COMMAND ${rank} RANK=1 ${PROGRAM} ${FLAGS} COMMAND ${rank} RANK=0 ${PROGRAM} ${FLAGS}
                   RESULTS_VARIABLE codes OUTPUT_VARIABLE of_processes ERROR_VARIABLE err)
   set(expected "0;0")

@@ -138,8 +138,7 @@ function(same_as_threads file)
   endif()
 endfunction()
 if(gloo IN_LIST FOUND)
-  string(RANDOM LENGTH 3 ALPHABET 123456789 port)
-  set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=27${port})
+  set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=3 MASTER_ADDR=127.0.0.1)
   set(program ${TOY_GPT}_gloo ${small} --quiet --deadline 60 --log ${WORK}/gloo.jsonl)
   execute_process(COMMAND ${rank} RANK=2 ${program} COMMAND ${rank} RANK=1 ${program} COMMAND ${rank} RANK=0 ${program}
                   RESULTS_VARIABLE codes OUTPUT_VARIABLE out ERROR_VARIABLE err)
@@ -229,23 +228,20 @@ if(NOT code EQUAL 130 OR NOT out MATCHES "delayed .*baseline.*stopped after" OR 
   message(FATAL_ERROR "an interrupted comparison ended with ${code}:\n${out}\n${err}")
 endif()
 if(gloo IN_LIST FOUND)
-  string(RANDOM LENGTH 3 ALPHABET 123456789 port)
   set(rank ${CMAKE_COMMAND} -E env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1)
   set(program ${TOY_GPT}_gloo ${endless})
   foreach(who IN ITEMS "all ranks" "rank 1")
     file(REMOVE ${WORK}/stopped.jsonl)
-    set(here ${rank} MASTER_PORT=28${port})
     set(stop_rank_0 ${stop} INT)
     if(who STREQUAL "rank 1")
-      set(here ${rank} MASTER_PORT=29${port})
       set(stop_rank_0)
     endif()
-    execute_process(COMMAND ${here} RANK=1 ${stop} INT ${program} COMMAND ${here} RANK=0 ${stop_rank_0} ${program}
+    execute_process(COMMAND ${rank} RANK=1 ${stop} INT ${program} COMMAND ${rank} RANK=0 ${stop_rank_0} ${program}
                     RESULTS_VARIABLE codes OUTPUT_VARIABLE out ERROR_VARIABLE err)
     check_stopped("SIGINT for ${who} over Gloo" "${codes}" 130)
   endforeach()
   # Alone, waiting for a rank that never comes: it says that it was heard, and the second signal ends it.
-  execute_process(COMMAND ${rank} MASTER_PORT=26${port} RANK=0 sh -c "\"$@\" & sleep 1; kill -INT $!; sleep 1; kill -INT $!; wait $!" sh ${program}
+  execute_process(COMMAND ${rank} RANK=0 sh -c "\"$@\" & sleep 1; kill -INT $!; sleep 1; kill -INT $!; wait $!" sh ${program}
                   RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 30)
   if(NOT code EQUAL 130 OR NOT err MATCHES "once more ends at once")
     message(FATAL_ERROR "a rank that waits alone ended with ${code} after two signals:\n${out}\n${err}")

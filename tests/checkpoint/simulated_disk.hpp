@@ -9,6 +9,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,7 +29,10 @@
 #include <fcntl.h>
 
 #include <acco/checkpoint/disk.hpp>
+#include <acco/checkpoint/folder.hpp>
 #include <acco/checkpoint/sums.hpp>
+
+#include "support/patience.hpp"
 
 namespace simulated {
 
@@ -42,18 +47,74 @@ struct operation {
   bool creates = false;
 };
 
-/// All that ranks have done, in the order in which they did it.
+/// All that ranks have done, in the order in which they did it. The order is drawn from a seed: a call is made when every rank
+/// that has calls to make has come to its next one, and the generator has chosen this one. Which ranks have calls to make follows
+/// from what was done: rank 0 makes the folder of a save, then all ranks write until each has named its part, then rank 0 ends.
 class trace {
  public:
-  std::mutex mutex;
+  trace(int ranks, std::uint64_t seed)
+      : random_(seed), writes_(static_cast<std::size_t>(ranks)), waits_(static_cast<std::size_t>(ranks)) {
+    writes_[0] = true;
+  }
   std::vector<operation> operations;
   std::size_t handles = 0;
 
+  /// A rank's turn to make a call. Nobody else makes one while this lives.
+  class turn {
+   public:
+    turn(trace& in, int rank) : in_(in), rank_(static_cast<std::size_t>(rank)) {
+      std::unique_lock lock(in_.mutex_);
+      in_.waits_[rank_] = true;
+      in_.choose();
+      if (!in_.changed_.wait_for(lock, std::chrono::duration<double>(60 * patience()), [&] { return in_.chosen_ == rank_; }))
+        throw std::runtime_error("the calls of a save do not come in the order that the trace expects");
+      in_.waits_[rank_] = false;
+    }
+    turn(turn const&) = delete;
+    turn& operator=(turn const&) = delete;
+    ~turn() {
+      const std::lock_guard lock(in_.mutex_);
+      in_.chosen_ = nobody;
+      in_.choose();
+    }
+
+   private:
+    trace& in_;
+    std::size_t rank_;
+  };
+  /// Who has calls to make after a rename.
+  void renamed(int rank, std::string const& to) {
+    const std::string name = std::filesystem::path(to).filename().string();
+    const std::lock_guard lock(mutex_);
+    if (name.starts_with(acco::checkpoints::saving_prefix)) writes_.assign(writes_.size(), true);
+    if (!name.starts_with("part-")) return;
+    writes_[static_cast<std::size_t>(rank)] = false;
+    if (std::find(writes_.begin(), writes_.end(), true) == writes_.end()) writes_[0] = true;
+  }
   /// A checkpoint was reported as durable.
   void reported(std::string const& path) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(mutex_);
     operations.push_back({.what = operation::kind::reported, .rank = 0, .path = path, .to = "", .data = {}});
   }
+
+ private:
+  static constexpr std::size_t nobody = ~std::size_t{0};
+  void choose() {
+    std::vector<std::size_t> ready;
+    for (std::size_t rank = 0; rank < writes_.size(); ++rank) {
+      if (writes_[rank] && !waits_[rank]) return;
+      if (writes_[rank]) ready.push_back(rank);
+    }
+    if (chosen_ != nobody || ready.empty()) return;
+    chosen_ = ready[random_() % ready.size()];
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937_64 random_;
+  std::vector<bool> writes_, waits_;  // by rank: has calls to make; has come to its next one
+  std::size_t chosen_ = nobody;
 };
 
 /// The real calls of one rank, recorded.
@@ -61,13 +122,13 @@ class recording_calls final : public acco::checkpoints::system_calls {
  public:
   recording_calls(trace& to, int rank) : trace_(to), rank_(rank) {}
   int mkdir(std::string const& path) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const int result = system_calls::mkdir(path);
     if (result == 0) add({.what = operation::kind::make_folder, .rank = rank_, .path = path, .to = "", .data = {}});
     return result;
   }
   int open(std::string const& path, int flags) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const int file = system_calls::open(path, flags);
     if (file < 0) return file;
     open_[file] = {trace_.handles++, path};
@@ -81,13 +142,13 @@ class recording_calls final : public acco::checkpoints::system_calls {
     return file;
   }
   int fallocate(int file, std::uint64_t at, std::uint64_t bytes) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const int result = system_calls::fallocate(file, at, bytes);
     if (result == 0) add(operation::kind::grow, file, at, bytes);
     return result;
   }
   ssize_t pwrite(int file, std::span<std::byte const> bytes, std::uint64_t at) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const ssize_t written = system_calls::pwrite(file, bytes, at);
     if (written <= 0) return written;
     add(operation::kind::write, file, at, static_cast<std::uint64_t>(written));
@@ -95,29 +156,30 @@ class recording_calls final : public acco::checkpoints::system_calls {
     return written;
   }
   int fsync(int file) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     add(operation::kind::sync, file, 0, 0);  // that the real disk syncs, too, would only take time
     return 0;
   }
-  int close(int file) override {
-    const std::lock_guard lock(trace_.mutex);
+  int close(int file) override {  // changes nothing on the disk
     open_.erase(file);
     return system_calls::close(file);
   }
   int rename(std::string const& from, std::string const& to) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const int result = system_calls::rename(from, to);
-    if (result == 0) add({.what = operation::kind::rename, .rank = rank_, .path = from, .to = to, .data = {}});
+    if (result != 0) return result;
+    add({.what = operation::kind::rename, .rank = rank_, .path = from, .to = to, .data = {}});
+    trace_.renamed(rank_, to);
     return result;
   }
   int unlink(std::string const& path) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const int result = system_calls::unlink(path);
     if (result == 0) add({.what = operation::kind::remove, .rank = rank_, .path = path, .to = "", .data = {}});
     return result;
   }
   int rmdir(std::string const& path) override {
-    const std::lock_guard lock(trace_.mutex);
+    const trace::turn mine(trace_, rank_);
     const int result = system_calls::rmdir(path);
     if (result == 0) add({.what = operation::kind::remove, .rank = rank_, .path = path, .to = "", .data = {}});
     return result;
@@ -247,6 +309,14 @@ class disk {
     int rank;
     std::size_t changes;
   };
+  /// What a sync that is played next makes durable.
+  [[nodiscard]] spot covered(operation const& sync) const {
+    const std::size_t of = handles_.at(sync.handle);
+    node const& one = nodes_[of];
+    if (one.folder) return {of, -1, one.changes.size()};
+    const auto mine = [&](piece const& p) { return p.rank == sync.rank; };
+    return {of, sync.rank, static_cast<std::size_t>(std::count_if(one.pending.begin(), one.pending.end(), mine))};
+  }
   [[nodiscard]] std::vector<spot> pending() const {
     std::vector<spot> found;
     for (std::size_t k = 0; k < nodes_.size(); ++k) {

@@ -25,6 +25,7 @@
 
 #include "checkpoint/calls.hpp"
 #include "checkpoint/scratch.hpp"
+#include "support/patience.hpp"
 #include "support/problem.hpp"
 #include "support/thorough.hpp"
 
@@ -39,9 +40,12 @@ std::vector<std::string> train(
     int ranks, std::string const& run, int saves, std::size_t keep = 2, std::function<void()> const& first_saved = [] {}) {
   std::vector<std::string> problems;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer t{
-        acco::two_phase{.pace = acco::fixed_pace{1}},           acco::adamw{}, acco::host_storage<float>{}, world, layout(),
-        acco::options{.deadline = 60, .keep_checkpoints = keep}};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                      acco::adamw{},
+                      acco::host_storage<float>{},
+                      world,
+                      layout(),
+                      acco::options{.deadline = 60 * patience(), .keep_checkpoints = keep}};
     t.initialize(problem::converted<float>(problem::initial(layout().size())));
     for (int k = 0; k < saves; ++k) {
       t.save(run);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which clock the figures of a round are of, where the trainer enqueues and the host runs ahead. Times are compared with sleeps
-// of the stand-in's streams, so only the stand-in can run this.
+// of the stand-in's streams, so only the stand-in can run this. What is bounded from above is bounded by what the wrong clock
+// would show, and a busy machine has a tenth of a second and more until there.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -83,24 +84,24 @@ std::pair<double, double> range(std::vector<round_report> const& reports, Member
 }  // namespace
 
 TEST_CASE("the host runs ahead of a stream: a hidden round exposes nothing, and the computation is the stream's") {
-  const run all = train<20, 1>(acco::delayed{.pace = acco::fixed_pace{.first = 2}}, 20);
+  const run all = train<100, 1>(acco::delayed{.pace = acco::fixed_pace{.first = 2}}, 20);
   REQUIRE(all.reports.size() == 9);
-  CHECK(range(all.reports, &round_report::compute_seconds).first >= 0.038);  // what the host needs to enqueue it: nothing
-  CHECK(range(all.reports, &round_report::exposed_seconds).first < 0.01);    // a busy machine may delay some of them
-  CHECK(all.ahead > 0);                                                      // nobody waited for the stream
+  CHECK(range(all.reports, &round_report::compute_seconds).first >= 0.19);  // what the host needs to enqueue it: nothing
+  CHECK(range(all.reports, &round_report::exposed_seconds).first < 0.19);   // a busy machine may delay some of them
+  CHECK(all.ahead > 0);                                                     // nobody waited for the stream
   double end = 0;
   for (round_report const& each : all.reports) {
-    CHECK(each.computing.begin >= end - 0.03);  // one after the other, on the clock of the trace
+    CHECK(each.computing.begin >= end - 0.15);  // one after the other, on the clock of the trace
     CHECK(each.computing.end <= each.communicating.begin + 1e-3);
     end = each.computing.end;
   }
 }
 
 TEST_CASE("a round longer than the computation exposes the difference") {
-  const run all = train<10, 40>(acco::delayed{}, 10);
+  const run all = train<120, 250>(acco::delayed{}, 10);
   const auto exposed = range(all.reports, &round_report::exposed_seconds);  // a busy machine may delay some of them
-  CHECK(exposed.first < 0.039);
-  CHECK(exposed.second >= 0.02);
+  CHECK(exposed.first < 0.249);
+  CHECK(exposed.second >= 0.06);
 }
 
 TEST_CASE("a schedule that waits exposes its rounds") {
@@ -116,7 +117,7 @@ namespace {
 struct slow_to_clear : worlds::managed_storage<float> {
   template <class T>
   static void clear(acco::cuda_queue& queue, T* to, std::size_t count) {
-    busy<30>(queue.computation());
+    busy<200>(queue.computation());
     worlds::managed_storage<float>::clear(queue, to, count);
   }
 };
@@ -135,7 +136,7 @@ TEST_CASE("a round begins when its gradients are there, not when the next accumu
       least = std::min(least, report->communicating.begin - report->computing.end);
   }
   training.finish();
-  CHECK(least < 0.02);
+  CHECK(least < 0.19);
 }
 
 TEST_CASE("a question in the middle of a part: the stream that waits for the answer does not compute") {
@@ -143,7 +144,7 @@ TEST_CASE("a question in the middle of a part: the stream that waits for the ans
   worlds::managed_storage<float> storage;
   storage.computation = stream.get();
   acco::optimizer training{acco::delayed{.pace = acco::fixed_pace{2}}, acco::adamw{}, storage,
-                           acco::decorated_backend<acco::solo_backend, long_way<120>>(acco::solo_backend{}, {}), 1000};
+                           acco::decorated_backend<acco::solo_backend, long_way<500>>(acco::solo_backend{}, {}), 1000};
   training.initialize(std::vector<float>(1000, 1.0F));
   for (int m = 0; m < 8; ++m) {
     busy<5>(stream.get());
@@ -151,23 +152,23 @@ TEST_CASE("a question in the middle of a part: the stream that waits for the ans
     training.accumulated(1);
   }
   training.finish();
-  CHECK(training.totals().compute_seconds < 0.2);
-  CHECK(training.totals().exposed_seconds > 0.25);
+  CHECK(training.totals().compute_seconds < 1);
+  CHECK(training.totals().exposed_seconds > 1);
 }
 
 TEST_CASE("elastic_pace goes on as long as the stream, not the host, is before the end of the round") {
-  const run all = train<20, 70>(acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 64}}, 40);
+  const run all = train<20, 150>(acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 64}}, 40);
   REQUIRE(all.reports.size() >= 3);
   std::size_t most = 0;
   for (std::size_t k = 1; k < all.reports.size(); ++k) most = std::max(most, all.reports[k].micro_batches);
-  CHECK(most < 12);
-  CHECK(most >= 3);  // as many as fit in 70 ms, and the one that the stream was at
+  CHECK(most < 30);
+  CHECK(most >= 3);  // as many as fit in 150 ms, and the one that the stream was at; not all
 }
 
 TEST_CASE("auto_pace is told how long the stream computes") {
-  const run all = train<10, 40>(acco::two_phase{.pace = acco::auto_pace{.micro_batches = 8}}, 80);
-  CHECK(all.reports.back().first >= 3);  // a commit and an estimate of 40 ms, behind 8 times 10
-  CHECK(all.reports.back().first <= 5);
+  const run all = train<25, 100>(acco::two_phase{.pace = acco::auto_pace{.micro_batches = 8}}, 80);
+  CHECK(all.reports.back().first >= 2);  // a commit and an estimate of 100 ms, behind 8 times 25
+  CHECK(all.reports.back().first <= 6);
 }
 
 TEST_CASE("while the trainer's stream computes, nobody is late") {
@@ -177,11 +178,11 @@ TEST_CASE("while the trainer's stream computes, nobody is late") {
                                           *static_cast<double*>(to) = std::max(*static_cast<double*>(to), waited);
                                         },
                                         &longest});
-  busy<400>(stream.get());
+  busy<1000>(stream.get());
   queue.after_computation();
   queue.wait();
   CHECK(longest >= 0);
-  CHECK(longest < 0.2);
+  CHECK(longest < 0.9);
   longest = -1;
   queue.issue([](cudaStream_t own) { busy<300>(own); });  // now somebody else is
   queue.wait();

@@ -15,6 +15,8 @@
 
 #include <acco/acco.hpp>
 
+#include "support/patience.hpp"
+
 namespace {
 
 constexpr std::size_t count = 4;
@@ -235,7 +237,7 @@ TEST_CASE("no finish, and a save on one rank only") {
     add(training);
     std::vector<float> weights(count);
     if (world.rank() == 0) training.gather_committed(weights);  // collective
-    std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+    std::this_thread::sleep_for(std::chrono::seconds(3));
     training.finish();
   });
   CHECK(contains(what[0], "rank 1 did not come to "));
@@ -260,7 +262,8 @@ TEST_CASE("an evaluation on one rank: the others go on for a part, or until at_m
           training.sum_over_ranks(number);
           if (world.rank() == 0) {
             const int least = elastic ? 8 : 1;  // what the round in flight still lets pass, and all of at_most but the last
-            for (int k = 0; k < 5000 && ended < least; ++k) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            for (int k = 0; k < 60000 * patience() && ended < least; ++k)
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
             CHECK(ended >= least);
             CHECK(ended <= (elastic ? 15 : 2));
@@ -281,7 +284,7 @@ TEST_CASE("an evaluation longer than the deadline ends the training, on the othe
     for (int k = 0; k < 40; ++k) {
       add(training);
       training.accumulated(batch);
-      if (k == 7 && world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+      if (k == 7 && world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(3));
     }
     training.finish();
   });
@@ -295,7 +298,7 @@ TEST_CASE("the deadline runs while the waiting rank's own thread computes") {
   const auto what = thrown([](acco::threads_backend const& world) {
     auto training = make(world, {.deadline = 1});
     training.initialize(std::vector<float>(count, 0.0F));
-    const auto late = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2000)); };
+    const auto late = [] { std::this_thread::sleep_for(std::chrono::seconds(3)); };
     for (int k = 0; k < 8; ++k) {
       add(training);
       if (k == 1 && world.rank() == 0) late();  // before it brings its part

@@ -171,13 +171,13 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
       std::atomic<int> named = 0;
       letters::run(ranks, 8192, [&](letters::backend const& world, letters::office&) {
         acco::host_queue queue;
-        queue.deadline = 1;
+        queue.deadline = 2;
         std::vector<float> whole(100 * static_cast<std::size_t>(ranks)), own(100);
         operations[0](world, queue, whole, own);  // all know each other
         queue.wait();
         // Those who wait for the missing rank itself come last: the others' deadlines pass first.
         const int after = (world.rank() - late + ranks) % ranks * 300 / ranks;
-        std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 2500 : after));
+        std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 5000 : after));
         if (world.rank() == late) return world.abandon("it woke up");
         try {
           operations[k](world, queue, whole, own);

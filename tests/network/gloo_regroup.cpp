@@ -16,6 +16,7 @@
 #include <acco/outer.hpp>
 
 #include "network/gloo_world.hpp"
+#include "support/patience.hpp"
 
 namespace {
 
@@ -55,7 +56,7 @@ std::vector<float> come_and_go(std::vector<workers> const& parts, int ranks_a_gr
     if (training) {
       training.regroup(mine);
     } else {
-      training = made(mine, ranks_a_group, 20);
+      training = made(mine, ranks_a_group, 60 * patience());
       part == 0 ? training.initialize(std::vector<float>(count, 1.0F)) : training.join();
     }
     train(training, person);
@@ -92,7 +93,7 @@ TEST_CASE("workers come and go over Gloo as over threads, in every bit") {
       found[static_cast<std::size_t>(thread.rank())] =
           come_and_go(parts, ranks_a_group, thread.rank(), [&](std::size_t part, int rank, int ranks) {
             const std::string run = std::to_string(ranks_a_group) + " ranks, part " + std::to_string(part);
-            return acco::gloo_backend::from_files({rank, ranks}, meeting.directory, run, {.deadline = 20});
+            return acco::gloo_backend::from_files({rank, ranks}, meeting.directory, run, {.deadline = 60 * patience()});
           });
     });
     std::vector<std::vector<acco::threads_backend>> worlds;
@@ -115,13 +116,14 @@ TEST_CASE("over Gloo, a worker that dies beside a change is named, and who waits
     const int person = thread.rank();
     try {
       const auto join = [&](int rank) {
-        return acco::gloo_backend::from_files({rank, 2}, meeting.directory, "second", {.deadline = 20});
+        return acco::gloo_backend::from_files({rank, 2}, meeting.directory, "second", {.deadline = 60 * patience()});
       };
       if (person == 2) {
-        made(join(1), 1, 60).join();
+        made(join(1), 1, 60 * patience()).join();
         return;
       }
-      auto training = made(acco::gloo_backend::from_files({person, 2}, meeting.directory, "first", {.deadline = 20}), 1, 60);
+      auto training = made(acco::gloo_backend::from_files({person, 2}, meeting.directory, "first", {.deadline = 60 * patience()}),
+                           1, 60 * patience());
       training.initialize(std::vector<float>(count, 1.0F));
       train(training, person);
       if (person == 1) throw std::runtime_error("out of memory");

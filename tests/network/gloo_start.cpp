@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <acco/clock.hpp>
 #include <acco/network/gloo.hpp>
 #include <acco/storage/host_queue.hpp>
 
@@ -71,7 +72,7 @@ std::string sum(std::function<acco::gloo_backend()> const& start) {
 work from_environment(rank_of me, std::string const& address, std::uint16_t port) {
   return [=] {
     environment(me, address, port);
-    return sum([] { return acco::gloo_backend::from_environment({.deadline = 100}); });
+    return sum([] { return acco::gloo_backend::from_environment({.deadline = 2 * enough()}); });
   };
 }
 std::string joined_words(std::vector<std::string> const& all) {
@@ -101,13 +102,24 @@ TEST_CASE("a run's name that differs: rank 0 does not take the other for its own
     return [=] {
       environment({number, 2}, "127.0.0.1", port);
       setenv("SLURM_JOB_ID", run, 1);
-      return sum([] { return acco::gloo_backend::from_environment({.deadline = 100}); });
+      return sum([] { return acco::gloo_backend::from_environment({.deadline = 2 * enough()}); });
     };
   };
-  const auto words = together({rank(0, "8"), rank(1, "7"), [&] {
-                                 usleep(500000);
+  int refused[2];
+  REQUIRE(pipe(refused) == 0);
+  const auto words = together({rank(0, "8"),
+                               [&] {
+                                 std::string said = rank(1, "7")();
+                                 (void)!write(refused[1], "x", 1);
+                                 return said;
+                               },
+                               [&] {
+                                 char word = 0;
+                                 (void)!read(refused[0], &word, 1);
                                  return rank(1, "8")();
                                }});
+  close(refused[0]);
+  close(refused[1]);
   CHECK(words[0] == "3");
   CHECK(contains(words[1], "is of run '8', and this process is of run '7'"));
   CHECK(words[2] == "3");
@@ -128,13 +140,14 @@ TEST_CASE("a rank that ends while the others connect with it: they are told with
   const auto rank = [port](int number) {
     return [=]() -> std::string {
       const rank_of me{number, 5};
+      const double from = acco::steady_seconds();
       const outcome result = told([&] {
-        acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = 60});
+        acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = enough()});
         quits then{meeting, number == 2};
         (void)acco::gloo_start::connected(me, "127.0.0.1", {.deadline = 3}, then);
         return contributions{"connected"};
       });
-      return (result.seconds < 9 ? "in time: " : "late: ") + result.error;
+      return (acco::steady_seconds() - from < 2 * enough() ? "in time: " : "late: ") + result.error;
     };
   };
   const auto words = together({rank(0), rank(1), rank(2), rank(3), rank(4)});
@@ -157,7 +170,7 @@ TEST_CASE("hosts that call themselves by a loopback address: ranks are told anot
       (std::filesystem::temp_directory_path() / ("acco_gloo_start_" + std::to_string(getpid()))).string();
   const auto from_files = [directory](rank_of rank) {
     unsetenv("GLOO_SOCKET_IFNAME");
-    return sum([&] { return acco::gloo_backend::from_files(rank, directory, "r", {.deadline = 100}); });
+    return sum([&] { return acco::gloo_backend::from_files(rank, directory, "r", {.deadline = 2 * enough()}); });
   };
   const auto on_each = [from_files](int first) {
     return [=] {

@@ -109,7 +109,7 @@ int main(int count, char** words) {
     const acco::mpi_backend world(MPI_COMM_WORLD, {});
     acco::host_queue queue;
     queue.place.rank = rank;
-    queue.deadline = 20;
+    queue.deadline = 60;
     std::vector<double> mine(rank == 0 ? 10 : 20), all(mine.size());
     std::string said = "nothing";
     try {

@@ -34,7 +34,7 @@ TEST_CASE("through files: everybody meets; files of an earlier run of the same n
     const auto meet = [&](rank_of me) {
       // The others come much later than one of them: it sees only what the run before left behind, and must not believe it.
       std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == run ? 0 : 150));
-      return acco::rendezvous::through_files(me, directory.path, "job", std::to_string(10 * run + me.rank), 20);
+      return acco::rendezvous::through_files(me, directory.path, "job", std::to_string(10 * run + me.rank), enough());
     };
     const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, meet);
     for (auto const& each : results) {
@@ -61,7 +61,7 @@ TEST_CASE("through files: a killed run's complete set of files leads nobody astr
   }).join();
   REQUIRE(fs::exists(directory.path / "job.member.2"));
   const auto results = all_ranks(
-      {{0, 3}, {1, 3}}, [&](rank_of me) { return acco::rendezvous::through_files(me, directory.path, "job", "fresh", 0.8); });
+      {{0, 3}, {1, 3}}, [&](rank_of me) { return acco::rendezvous::through_files(me, directory.path, "job", "fresh", 2); });
   CHECK(contains(results[0].error, "rank 2 did not join in"));
   CHECK(results[1].got.empty());
   CHECK(contains(results[1].error, "rank 0 did not gather all ranks"));

@@ -13,11 +13,11 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
-#include <acco/clock.hpp>
 #include <acco/network/launch_environment.hpp>
 #include <acco/network/rendezvous_tcp.hpp>
 
 #include "network/free_port.hpp"
+#include "support/patience.hpp"
 
 namespace start_up {
 
@@ -25,6 +25,9 @@ using acco::rank_of;
 using acco::rendezvous::contributions;
 using acco::rendezvous::tcp_options;
 namespace frames = acco::rendezvous::detail;
+
+/// Seconds for what comes, however busy the machine is.
+inline double enough() { return 60 * patience(); }
 
 inline bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
@@ -34,12 +37,10 @@ struct outcome {
   std::string error{};
   std::string type{};  // of the error
   int peer = -2;
-  double seconds = 0;
 };
 template <class Work>
 outcome told(Work&& work) {
   outcome result;
-  const double from = acco::steady_seconds();
   const auto keep = [&](char const* type, acco::error const& e) {
     result.error = e.what();
     result.type = type;
@@ -56,7 +57,6 @@ outcome told(Work&& work) {
   } catch (acco::deadline_error const& e) {
     keep("deadline", e);
   }
-  result.seconds = acco::steady_seconds() - from;
   return result;
 }
 inline std::vector<outcome> all_ranks(std::vector<rank_of> const& ranks, std::function<contributions(rank_of)> const& meet) {
@@ -86,7 +86,7 @@ struct listener {
 
 /// A raw connection to rank 0, which may still have to begin to listen.
 inline acco::net::socket_handle dial(std::uint16_t port, char const* host = "127.0.0.1") {
-  const auto until = acco::net::after(20);
+  const auto until = acco::net::after(enough());
   for (;;) {
     acco::net::opened found = acco::net::dial(local(port, host), until);
     if (found.code == 0) return std::move(found.socket);
@@ -113,8 +113,8 @@ inline std::string hello(std::string const& run, int rank, int size) {
   return frame_of(frames::frame::hello, body.append(frames::nonce_size, 'n'));
 }
 /// Reads one frame; false when the connection ended first.
-inline bool hear(frames::channel& from, double seconds = 20) {
-  const auto until = acco::net::after(seconds);
+inline bool hear(frames::channel& from) {
+  const auto until = acco::net::after(enough());
   while (acco::net::clock::now() < until) {
     switch (from.receive(1U << 20U)) {
       case frames::channel::arrival::whole_frame: return true;

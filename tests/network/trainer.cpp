@@ -12,6 +12,8 @@
 
 #include <acco/acco.hpp>
 
+#include "support/patience.hpp"
+
 #ifdef ACCO_OVER_MPI
 #include <acco/network/mpi.hpp>
 using network = acco::mpi_transport;
@@ -112,7 +114,7 @@ int main(int count, char** words) {
   (void)count;
   (void)words;
   try {
-    auto context = acco::gloo_backend::context_from_environment({.deadline = number("DEADLINE", 3)});
+    auto context = acco::gloo_backend::context_from_environment({.deadline = 60 * patience()});
     choose(acco::exchange_backend<mortal>(
         std::make_shared<acco::exchange<mortal>>(piece, piece, std::make_shared<acco::connections<mortal>>(std::move(context)))));
   } catch (std::exception const& e) {
