@@ -18,7 +18,8 @@ namespace {
 /// bytes per parameter by design.md's formula: full-size buffers + (sharded numbers) / N
 template <class Storage, class Schedule>
 void check(Schedule schedule, int ranks, double full, double sharded, acco::options options = {}) {
-  constexpr std::size_t count = 24000;  // divisible by the numbers of ranks used here; a quarter of it is more than what is rounded up
+  constexpr std::size_t count =
+      24000;  // divisible by the numbers of ranks used here; a byte of each is more than what is rounded
   if (options.check_habits == acco::habit_checks::in_debug_builds) options.check_habits = acco::habit_checks::off;
   CAPTURE(ranks);
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
