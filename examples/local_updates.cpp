@@ -11,7 +11,7 @@
 
 int main() {
   acco::threads_backend::run(4, [](acco::threads_backend const& world) {
-    const std::size_t parameter_count = 10000;
+    const std::size_t parameter_count = 1000;
     const auto train = [&](char const* name, auto const& method) {
       acco::optimizer training{method, acco::sgd{.learning_rate = 0.05}, acco::host_storage<float>{}, world, parameter_count};
       training.initialize(std::vector<float>(parameter_count, 0.0F));

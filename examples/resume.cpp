@@ -16,14 +16,14 @@ int main(int count, char** words) {
   const std::string run = count > 1 ? words[1] : "run";
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was told before it is killed stays
   acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
-    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{}, world, 30'000};
+    acco::optimizer training{acco::two_phase{}, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{}, world, 10'000};
     std::uint64_t next = 0;  // micro-batch of this rank
     if (acco::has_checkpoints(run)) {
       auto const found = training.restore(run);
       next = found.position<std::uint64_t>();
       if (world.rank() == 0) std::printf("going on behind step %llu\n", static_cast<unsigned long long>(found.step));
     } else {
-      training.initialize(std::vector<float>(30'000, 0.0F));
+      training.initialize(std::vector<float>(10'000, 0.0F));
     }
     while (training.samples() < 10'000) {
       double loss = 0;

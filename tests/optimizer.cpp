@@ -2,7 +2,6 @@
 // What the trainer's interface promises, beyond the equality with the reference that tests/schedule/ shows.
 #include <atomic>
 #include <cmath>
-#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -18,17 +17,6 @@ namespace {
 
 using acco::fixed_pace;
 using conformance::add_parameters_as_gradients;
-
-/// Plain gradient descent without a slot.
-struct stateless {
-  [[maybe_unused]] static constexpr std::size_t slot_count = 0;
-  struct constants {};
-  [[nodiscard]] constants prepare(acco::update_step const&, acco::update_group const&) const { return {}; }
-  template <class Real>
-  static void apply(Real& p, Real g, std::array<Real, 0>&, constants const&) {
-    p = p - g;
-  }
-};
 
 }  // namespace
 
@@ -225,34 +213,4 @@ TEST_CASE("frozen tensors: no state, no traffic, no change, wherever they lie") 
       CHECK(committed[i] == training.parameters()[i]);
     }
   });
-}
-
-TEST_CASE("above 2^31 bytes: two billion parameter bytes are trained to the last element") {
-  std::ifstream info("/proc/meminfo");
-  std::string word;
-  double available = 0;
-  while (info >> word) {
-    if (word == "MemAvailable:") info >> available;
-  }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ACCO_SANITIZED)
-  MESSAGE("skipped under a sanitizer: it needs 13 GiB");
-  (void)available;
-#else
-  if (available < 16e6) {
-    MESSAGE("skipped: needs 16 GB of free memory, here are " << available / 1e6);
-    return;
-  }
-  constexpr std::size_t count = (std::size_t{1} << 30U) + 77;  // 2^31 + 154 bytes of bfloat16
-  acco::optimizer training{acco::synchronous{}, stateless{}, acco::host_storage<acco::bfloat16>{}, acco::solo_backend{}, count};
-  {
-    const std::vector<acco::bfloat16> start(count, acco::bfloat16(2.0F));
-    training.initialize(start);
-  }
-  for (const std::size_t i : {std::size_t{0}, count / 2, count - 1}) training.gradients()[i] = acco::bfloat16(1.0F);
-  const auto report = training.accumulated(1);
-  CHECK(report->gradient_norm == doctest::Approx(std::sqrt(3.0)));
-  for (const std::size_t i : {std::size_t{0}, count / 2, count - 1}) CHECK(static_cast<float>(training.parameters()[i]) == 1.0F);
-  for (const std::size_t i : {std::size_t{1}, count / 2 - 1, count - 2})
-    CHECK(static_cast<float>(training.parameters()[i]) == 2.0F);
-#endif
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that are not what was written are refused, by name; an older whole checkpoint takes their place. What belongs to another
 // training is refused, too.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -60,13 +61,15 @@ TEST_CASE("every byte of a manifest counts") {
   const std::string whole = content(path);
   CHECK_NOTHROW((void)acco::checkpoints::read_manifest(whole));
   for (std::size_t k = 0; k < whole.size(); ++k) {
-    for (const int bit : {0, 3, 7}) {
+    constexpr std::array bits{0, 3, 7};
+    for (std::size_t which = 0; which < bits.size(); ++which) {
+      if (!thorough() && which != k % bits.size()) continue;
       std::string other = whole;
-      other[k] = static_cast<char>(other[k] ^ (1 << bit));
+      other[k] = static_cast<char>(other[k] ^ (1 << bits[which]));
       REQUIRE_THROWS_AS((void)acco::checkpoints::read_manifest(other), std::runtime_error);
     }
   }
-  for (std::size_t size = 0; size < whole.size(); ++size)
+  for (std::size_t size = 0; size < whole.size(); size += thorough() ? 1 : 7)
     REQUIRE_THROWS_AS((void)acco::checkpoints::read_manifest(whole.substr(0, size)), std::runtime_error);
   REQUIRE_THROWS_AS((void)acco::checkpoints::read_manifest(whole + " "), std::runtime_error);
   REQUIRE_THROWS_AS((void)acco::checkpoints::read_manifest(whole + whole), std::runtime_error);

@@ -89,7 +89,7 @@ class failing_calls final : public acco::checkpoints::system_calls {
 
 acco::parameter_layout layout() {
   acco::parameter_layout layout;
-  return layout.add("a", {7001}).add("still", {40}, layout.add_group({.frozen = true})).add("b", {3, 31});
+  return layout.add("a", {thorough() ? 7001U : 2501U}).add("still", {40}, layout.add_group({.frozen = true})).add("b", {3, 31});
 }
 std::size_t whole_ones(std::string const& run) {
   std::size_t found = 0;
@@ -176,6 +176,7 @@ TEST_CASE("every call of a save fails once: the training goes on, and nothing is
         REQUIRE(m < 1000000);
         (void)problem::add_sample(problem::sample_id(world.rank(), m, 0), t.parameters(), t.gradients());
         if (auto const report = t.accumulated(1); report && report->saved != nullptr) return report->saved->problem;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // files are written meanwhile
       }
     };
     const auto together = [&] {  // a round later all ranks have come to this place

@@ -20,6 +20,7 @@
 
 #include "checkpoint/scratch.hpp"
 #include "support/problem.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 using json = nlohmann::ordered_json;
@@ -123,7 +124,9 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
     const std::string top = at.to_string();
     const bool free_text = top == "/library" || top.starts_with("/construction/");
     const bool file_name = top.starts_with("/files/") && at.back() == "name";
-    for (json const& each : others) {
+    for (std::size_t k = 0; k < others.size(); ++k) {
+      if (!thorough() && (k + values) % 4 != 0) continue;  // each of these with a quarter of the values
+      json const& each = others[k];
       CAPTURE(each.dump());
       const bool same_kind =
           each.type() == value.type() || (each.is_array() && value.is_array()) || (each.is_object() && value.is_object());
@@ -144,7 +147,7 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
     }
   });
   CHECK(values > 100);
-  CHECK(tried > 1000);
+  CHECK(tried > (thorough() ? 1000U : 250U));
 }
 
 TEST_CASE("values of a manifest that are out of their range") {

@@ -25,7 +25,7 @@ struct elements {
   static acco::parameter_layout layout() {
     acco::parameter_layout layout;
     const auto still = layout.add_group({.frozen = true});
-    layout.add("wte", {1000, 33}).add("still", {7, 9}, still).add("h", {300, 211}).add("empty", {0, 5}).add("last", {});
+    layout.add("wte", {330, 33}).add("still", {7, 9}, still).add("h", {100, 211}).add("empty", {0, 5}).add("last", {});
     return layout;
   }
   static acco::adamw rule() { return {}; }
@@ -35,8 +35,8 @@ struct matrices {
   static acco::parameter_layout layout() {
     acco::parameter_layout layout;
     const auto still = layout.add_group({.frozen = true}), others = layout.add_group({.rule = 1});
-    layout.add("wte", {1000, 33}, others).add("still", {7, 9}, still).add("a", {90, 111}).add("norm", {500}, others);
-    layout.add("b", {111, 90}).add("c", {70, 300}).add("empty", {0, 5}).add("d", {100, 100}).add("last", {}, others);
+    layout.add("wte", {330, 33}, others).add("still", {7, 9}, still).add("a", {30, 37}).add("norm", {500}, others);
+    layout.add("b", {37, 30}).add("c", {23, 100}).add("empty", {0, 5}).add("d", {33, 33}).add("last", {}, others);
     return layout;
   }
   static acco::rules<acco::muon, acco::adamw> rule() { return acco::rules{acco::muon{}, acco::adamw{}}; }

@@ -16,6 +16,7 @@
 #include <acco/outer.hpp>
 
 #include "support/float_wire.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -77,8 +78,9 @@ using vector = std::vector<double>;
 /// Whether the error has grown over many rounds, in which a root of 1.002 shows.
 template <class Level>
 bool diverges(int workers, Level const& level, double b) {
-  auto const x = iterates(workers, level, {b}, 1000);
-  if (x.size() < 1000) return true;  // out of all bounds
+  const std::size_t rounds = thorough() ? 1000 : 500;
+  auto const x = iterates(workers, level, {b}, rounds);
+  if (x.size() < rounds) return true;  // out of all bounds
   double first = 0, last = 0;
   for (std::size_t r = 0; r < 100; ++r) {
     first = std::max(first, std::abs(x[r + 200][0]));
@@ -132,7 +134,7 @@ std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micr
 /// and 1.
 template <class Level>
 std::vector<std::vector<double>> anchors(int workers, Level const& level, double apart, int rounds) {
-  constexpr std::size_t count = 300;
+  const std::size_t count = thorough() ? 300 : 140;
   std::vector<std::vector<double>> found;
   acco::mock_backend::run(workers, [&](acco::mock_backend const& world) {
     acco::optimizer training{level,
@@ -149,7 +151,7 @@ std::vector<std::vector<double>> anchors(int workers, Level const& level, double
       auto const g = training.gradients();
       for (std::size_t i = 0; i < count; ++i) {
         const double want = apart * world.rank() + std::sin(static_cast<double>(i) * (1 + world.rank() * (apart == 0 ? 0 : 1)));
-        g[i] += (0.3 + 0.7 * static_cast<double>(i) / count) * (at[i] - want);
+        g[i] += (0.3 + 0.7 * static_cast<double>(i) / static_cast<double>(count)) * (at[i] - want);
       }
       (void)training.accumulated(1);
       if (t % steps != 0) continue;

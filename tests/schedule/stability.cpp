@@ -109,13 +109,14 @@ TEST_CASE("the library's iterates grow and shrink by the largest root") {
 TEST_CASE("3 % below the limit it converges, 3 % beyond it diverges") {
   every_form([&](auto const& schedule, std::size_t rounds, auto const& matrix) {
     for (const double b : betas) {
-      if (!thorough() && (b != 0.9 || rounds == 1)) continue;
+      if (!thorough() && b != 0.8) continue;
       CAPTURE(b);
       const double most = spectrum::limit(matrix, b);
-      const auto below =
-          parabolas::after_commits(parabolas::train(schedule, b, {0.97 * most}, (thorough() ? 12000 : 5000) * rounds));
-      const auto beyond =
-          parabolas::after_commits(parabolas::train(schedule, b, {1.03 * most}, (thorough() ? 12000 : 5000) * rounds));
+      const auto at = [&](double k) {  // many ranks sum what one has: a tenth of the time
+        return parabolas::after_commits(
+            parabolas::train(schedule, b, {k}, (thorough() ? 12000 : 3000) * rounds, thorough() ? 2 : 1));
+      };
+      const auto below = at(0.97 * most), beyond = at(1.03 * most);
       const auto size = [](std::vector<double> const& x, std::size_t end) {
         double largest = 0;
         for (std::size_t t = end - 20; t < end; ++t) largest = std::max(largest, std::abs(x[t]));
