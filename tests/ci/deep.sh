@@ -53,6 +53,7 @@ says '^asan .* passed'
 says '^bare .* skipped +the bare machine \(it needs root\)$'
 says '^fuzz .* skipped +every test of this part skipped itself$'
 says '^clang .* FAILED'
+says "^1 passed, 2 skipped, 2 FAILED, [0-9]+ s$"
 ends 0 asan bare
 ends 0 --list
 says '^tsan +FAILED +[0-9]+ s +20'
