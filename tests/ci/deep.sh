@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # deep.sh SOURCE: .ci/deep in a checkout of its own, over stand-ins for the programs that its parts call.
 set -euo pipefail
+command -v git > /dev/null || { echo "skipped: git is not installed" && exit; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{clone/.ci,clone/tests/fuzz,bin}

@@ -48,7 +48,7 @@ MUTANTS = [
     ("kept gradients are added where they should be replaced", WORKS, "return plan_.gradients != carried::fresh; }",
      "return plan_.gradients == carried::fresh; }"),
     ("a skipped update leaves its gradients behind", WORKS,
-     "Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());", ""),
+     "Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());", "{}"),
     ("the second rate of commit_and_predict is the first", WORKS, "position_.samples + n.step_weight,", "position_.samples,"),
     ("the second rate of commit_and_predict counts no step", WORKS, "position_.steps + (n.apply ? 1 : 0)", "position_.steps"),
     ("the rule is told one update less", WORKS, "state_.prepare({position.steps + 1, position.rate, position.late});",
@@ -131,6 +131,10 @@ def build(folder, include, compiler):
                           input=text, capture_output=True, text=True)
 
 
+def first_error(text):
+    return next((line for line in text.splitlines() if "error" in line), text[-300:])
+
+
 def stale(mutant):
     """Why the mutant cannot be made; empty: it can."""
     where, old = mutant[1:3]
@@ -153,7 +157,7 @@ def fate(index, mutant, arguments):
         (pathlib.Path(include) / "acco" / mutant[1]).write_text(mutated(mutant))
         built = build(folder, include, arguments.compiler)
         if built.returncode != 0:
-            return index, "stale", "does not compile: " + built.stderr[-300:]
+            return index, "stale", "does not compile: " + first_error(built.stderr)
         for run in ([f"--seeds={arguments.seeds}", f"--from={arguments.start}"], [f"--list={HERE}/regressions.txt"]):
             command = [f"{folder}/simulation", *[word for each in run for word in each.split("=")]]
             try:
@@ -184,7 +188,7 @@ class Tree:
         try:
             built = subprocess.run(["cmake", "--build", self.build, "--parallel", self.jobs, "--target", *FAST_PROGRAMS], capture_output=True, text=True)
             if built.returncode != 0:
-                return "stale", "does not compile: " + built.stdout[-300:]
+                return "stale", "does not compile: " + first_error(built.stdout)
             done = subprocess.run(fast_tests(self.build), capture_output=True, text=True)
         finally:
             header.write_text((ROOT / "include/acco" / mutant[1]).read_text())  # newer than what was built of the mutant
