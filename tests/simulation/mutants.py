@@ -164,6 +164,9 @@ def fate(index, mutant, arguments):
                 done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.limit)
             except subprocess.TimeoutExpired:
                 return index, "died", "did not end in time"
+            hangs = re.search(r"seed (\d+) hangs", done.stdout)
+            if hangs:  # or the machine was too busy: once more
+                done = subprocess.run([f"{folder}/simulation", "--from", hangs[1], "--seeds", "1"], capture_output=True, text=True)
             if done.returncode != 0:
                 words = (done.stdout + done.stderr).strip().splitlines()
                 return index, "died", next((line for line in words if line.startswith("seed")), words[-1] if words else f"exit {done.returncode}")
