@@ -3,12 +3,17 @@
 """Breaks the engine on purpose, one place at a time, and counts how many of the mutants the simulation finds.
 
   tests/simulation/mutants.py [--seeds 3000] [--jobs 2] [--only WORDS]
+  tests/simulation/mutants.py --fast [--enough 40]
 
 A mutant dies when a seed, or one of regressions.txt, fails, or when it does not end in time. Fails where more than two survive that are
-not known to change nothing."""
+not known to change nothing.
+
+With --fast: does `ctest -L fast` notice enough of them? First the simulation alone, with few seeds. Of its survivors each gets a build
+of the programs of `fast`, and `ctest -L fast`, until enough have died. Fails where fewer die."""
 import argparse
 import concurrent.futures
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +21,14 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+
+FAST_SEEDS = 500  # of the simulation, in what carries the label `fast`
+FAST_PROGRAMS = ["acco_tests", "acco_simulation"]  # all programs of the label
+
+
+def fast_tests(folder):
+    return ["ctest", "--test-dir", folder, "-L", "^fast$", "--output-on-failure", "--no-tests=error", "--stop-on-failure"]
+
 
 WORKS, ENGINE, DECISION = "round/works.hpp", "round/engine.hpp", "round/decision.hpp"
 MEMBERSHIP, ACCUMULATOR, STATE = "round/membership.hpp", "round/gradient_accumulator.hpp", "round/sharded_state.hpp"
@@ -35,7 +48,7 @@ MUTANTS = [
     ("kept gradients are added where they should be replaced", WORKS, "return plan_.gradients != carried::fresh; }",
      "return plan_.gradients == carried::fresh; }"),
     ("a skipped update leaves its gradients behind", WORKS,
-     "Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());", ""),
+     "Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());", "{}"),
     ("the second rate of commit_and_predict is the first", WORKS, "position_.samples + n.step_weight,", "position_.samples,"),
     ("the second rate of commit_and_predict counts no step", WORKS, "position_.steps + (n.apply ? 1 : 0)", "position_.steps"),
     ("the rule is told one update less", WORKS, "state_.prepare({position.steps + 1, position.rate, position.late});",
@@ -111,53 +124,143 @@ MUTANTS = [
 
 
 def build(folder, include, compiler):
-    sources = [str(p) for p in sorted(HERE.glob("*.cpp"))]
-    return subprocess.run([compiler, "-std=c++20", "-O1", f"-I{include}", f"-I{HERE.parent}", "-pthread", *sources, "-o", f"{folder}/simulation"],
-                          capture_output=True, text=True)
+    """The simulation, as one file: every engine is compiled once."""
+    text = "".join(f'#include "{path}"\n' for path in sorted(HERE.glob("*.cpp")))
+    level = "-O0" if "clang" in compiler else "-O1"
+    return subprocess.run([compiler, "-std=c++20", level, f"-I{include}", f"-I{HERE.parent}", "-pthread", "-x", "c++", "-", "-o", f"{folder}/simulation"],
+                          input=text, capture_output=True, text=True)
+
+
+def first_error(text):
+    return next((line for line in text.splitlines() if "error" in line), text[-300:])
+
+
+def stale(mutant):
+    """Why the mutant cannot be made; empty: it can."""
+    where, old = mutant[1:3]
+    times = (ROOT / "include/acco" / where).read_text().count(old)
+    return "" if times == 1 else f"'{old}' stands {times} times in acco/{where}"
+
+
+def mutated(mutant):
+    where, old, new = mutant[1:4]
+    return (ROOT / "include/acco" / where).read_text().replace(old, new)
 
 
 def fate(index, mutant, arguments):
-    name, where, old, new = mutant[:4]
+    """Of the simulation."""
+    if stale(mutant):
+        return index, "stale", stale(mutant)
     with tempfile.TemporaryDirectory() as folder:
         include = f"{folder}/include"
         shutil.copytree(ROOT / "include", include)
-        header = pathlib.Path(include) / "acco" / where
-        text = header.read_text()
-        if text.count(old) != 1:
-            return index, "stale", f"'{old}' stands {text.count(old)} times in acco/{where}"
-        header.write_text(text.replace(old, new))
+        (pathlib.Path(include) / "acco" / mutant[1]).write_text(mutated(mutant))
         built = build(folder, include, arguments.compiler)
         if built.returncode != 0:
-            return index, "stale", "does not compile: " + built.stderr[-300:]
+            return index, "stale", "does not compile: " + first_error(built.stderr)
         for run in ([f"--seeds={arguments.seeds}", f"--from={arguments.start}"], [f"--list={HERE}/regressions.txt"]):
             command = [f"{folder}/simulation", *[word for each in run for word in each.split("=")]]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.limit)
             except subprocess.TimeoutExpired:
                 return index, "died", "did not end in time"
+            hangs = re.search(r"seed (\d+) hangs", done.stdout)
+            if hangs:  # or the machine was too busy: once more
+                done = subprocess.run([f"{folder}/simulation", "--from", hangs[1], "--seeds", "1"], capture_output=True, text=True)
             if done.returncode != 0:
                 words = (done.stdout + done.stderr).strip().splitlines()
                 return index, "died", next((line for line in words if line.startswith("seed")), words[-1] if words else f"exit {done.returncode}")
         return index, "survived", ""
 
 
+class Tree:
+    """A copy of this checkout, built as the test command builds it: one mutant at a time gets the tests of `fast`."""
+
+    def __init__(self, folder, jobs):
+        self.source, self.build, self.jobs = pathlib.Path(folder) / "source", f"{folder}/build", str(jobs)
+        files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+                               check=True).stdout.split("\0")
+        for name in filter(lambda each: each and (ROOT / each).exists(), files):
+            (self.source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, self.source / name)
+        subprocess.run(["cmake", "--preset", "test", "-B", self.build], cwd=self.source, check=True, stdout=subprocess.DEVNULL)
+
+    def fate(self, mutant):
+        header = self.source / "include/acco" / mutant[1]
+        header.write_text(mutated(mutant))
+        try:
+            built = subprocess.run(["cmake", "--build", self.build, "--parallel", self.jobs, "--target", *FAST_PROGRAMS], capture_output=True, text=True)
+            if built.returncode != 0:
+                return "stale", "does not compile: " + first_error(built.stdout)
+            done = subprocess.run(fast_tests(self.build), capture_output=True, text=True)
+        finally:
+            header.write_text((ROOT / "include/acco" / mutant[1]).read_text())  # newer than what was built of the mutant
+        if done.returncode == 0:
+            return "survived", ""
+        dead = re.search(r"\d+ - (\S+) \((?!Skipped|Disabled|Not Run)", done.stdout)
+        return ("died", dead[1]) if dead else ("stale", "no test failed, and ctest did: " + (done.stdout + done.stderr)[-300:])
+
+    def sound(self):
+        """Without a mutant everything passes: whatever dies, dies of its mutant."""
+        subprocess.run(["cmake", "--build", self.build, "--parallel", self.jobs, "--target", *FAST_PROGRAMS], check=True, stdout=subprocess.DEVNULL)
+        return subprocess.run(fast_tests(self.build), stdout=subprocess.DEVNULL).returncode == 0
+
+
+def told(what, mutant, why):
+    print(f"{what:8}  {mutant[1]:30} {mutant[0]}{': ' + why[:150] if why else ''}", flush=True)
+
+
+def fast(chosen, arguments):
+    """Whether the label `fast` kills enough of the mutants."""
+    fates, survivors = [], []
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for index, what, why in pool.map(lambda each: fate(*each, arguments), chosen):
+            told(what, MUTANTS[index], why)
+            if what == "survived":
+                survivors.append(index)
+            else:
+                fates.append(what)
+    by_simulation = fates.count("died")
+    print(f"{by_simulation} died of the simulation's {arguments.seeds} seeds; {len(survivors)} survived them", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = None
+        while survivors and fates.count("died") < arguments.enough:
+            if not tree:
+                tree = Tree(folder, arguments.jobs)
+                if not tree.sound():
+                    print("the tests of `fast` fail without a mutant")
+                    return 1
+            mutant = MUTANTS[survivors.pop(0)]
+            what, why = tree.fate(mutant)
+            fates.append(what)
+            told(what, mutant, why)
+    print(f"{fates.count('died')} of {len(chosen)} died, {by_simulation} of the simulation; {fates.count('survived')} survived, "
+          f"{fates.count('stale')} stale, {len(survivors)} not tried further; {arguments.enough} are enough")
+    return 0 if fates.count("died") >= arguments.enough and "stale" not in fates else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3000)
+    parser.add_argument("--seeds", type=int, help=f"3000, or {FAST_SEEDS} with --fast")
     parser.add_argument("--start", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="seconds for each run")
-    parser.add_argument("--compiler", default="c++")
+    parser.add_argument("--compiler", default="clang++-19" if shutil.which("clang++-19") else "c++")
     parser.add_argument("--fresh", action="store_true", help="build nothing: is each mutant's line still there, once?")
     parser.add_argument("--only", default="", help="mutants whose description contains this")
+    parser.add_argument("--fast", action="store_true", help="are enough of them noticed by ctest -L fast?")
+    parser.add_argument("--enough", type=int, default=40, help="for --fast")
     arguments = parser.parse_args()
+    arguments.seeds = arguments.seeds or (FAST_SEEDS if arguments.fast else 3000)
     if arguments.fresh:
-        stale = [m for m in MUTANTS if (ROOT / "include/acco" / m[1]).read_text().count(m[2]) != 1]
-        for name, where, old, *_ in stale:
-            print(f"stale: '{name}': '{old}' does not stand once in acco/{where}")
-        print(f"{len(MUTANTS)} mutants: {len(stale)} stale")
-        return 1 if stale or not MUTANTS else 0
+        old = [m for m in MUTANTS if stale(m)]
+        for mutant in old:
+            print(f"stale: '{mutant[0]}': {stale(mutant)}")
+        print(f"{len(MUTANTS)} mutants: {len(old)} stale")
+        return 1 if old or not MUTANTS else 0
     chosen = [(k, m) for k, m in enumerate(MUTANTS) if arguments.only in m[0]]
+    if arguments.fast:
+        return fast(chosen, arguments)
     counts = {"died": 0, "survived": 0, "stale": 0, "equal": 0}
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for index, what, why in pool.map(lambda each: fate(*each, arguments), chosen):
@@ -165,7 +268,7 @@ def main():
             if what == "survived" and len(mutant) > 4:
                 what, why = "equal", mutant[4]
             counts[what] += 1
-            print(f"{what:8}  {mutant[1]:30} {mutant[0]}{': ' + why[:150] if why else ''}", flush=True)
+            told(what, mutant, why)
     print(f"{counts['died']} of {len(chosen) - counts['equal']} died, {counts['survived']} survived, {counts['stale']} stale; "
           f"{counts['equal']} more change nothing")
     return 1 if counts["stale"] or counts["survived"] > 2 else 0
