@@ -96,7 +96,7 @@ struct trainer {
 
   static acco::cuda_storage<float> on(cudaStream_t stream, acco::cuda_memory_resource* memory) {
     static acco::cuda_managed_memory managed;
-    return {.memory = memory != nullptr ? memory : &managed, .computation = stream};
+    return {.computation = stream, .memory = memory != nullptr ? memory : &managed};
   }
   explicit trainer(acco::nccl_backend const& world, double deadline = 20, acco::cuda_memory_resource* memory = nullptr,
                    Schedule schedule = {})

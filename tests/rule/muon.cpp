@@ -306,7 +306,7 @@ TEST_CASE("a matrix whose gradient is left out, or whose step is skipped, stays 
     std::vector<float> result;
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
       acco::parameter_layout layout;
-      layout.add("silent", {9, 9}, layout.add_group({.leave_without_gradient = true, .rule = rule}))
+      layout.add("silent", {9, 9}, layout.add_group({.rule = rule, .leave_without_gradient = true}))
           .add("a", {20, 20}, layout.add_group({.rule = rule}));
       acco::optimizer training{schedule, either, acco::host_storage<float>{},
                                world,    layout, acco::options{.loss_scale = acco::loss_scaling{.initial = 8}}};
