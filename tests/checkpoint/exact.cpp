@@ -58,16 +58,13 @@ struct choice {
   }
 };
 
-template <class Storage, class Schedule, class Rule>
-void compare(choice const& c, Schedule const& schedule, Rule const& rule, bool scales = false) {
-  using P = typename Storage::parameter_type;
+/// However its optimizers are made: compiled once for each pair of element types.
+template <class P, class G>
+void compare_made(choice const& c, acco::function_view<acco::any_optimizer<P, G>(acco::threads_backend const&)> make) {
   const scratch folder;
   const acco::parameter_layout layout = c.layout();
   const auto ranks = static_cast<std::size_t>(c.ranks());
   training::plan plan{.micro_batches = 40 + c.below(50, 20), .restart_at = 0, .infinite_at = 6 + c.below(30, 21), .run = ""};
-  const auto make = [&](acco::threads_backend const& world) {
-    return acco::optimizer{schedule, rule, Storage{}, world, layout, c.options(scales)};
-  };
   const auto start = problem::converted<P>(problem::initial(layout.size()));
 
   std::vector<history> whole(ranks), saving(ranks), resumed(ranks);
@@ -126,6 +123,15 @@ void compare(choice const& c, Schedule const& schedule, Rule const& rule, bool s
   }
 }
 
+template <class Storage, class Schedule, class Rule>
+void compare(choice const& c, Schedule const& schedule, Rule const& rule, bool scales = false) {
+  using made = acco::any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
+  compare_made<typename Storage::parameter_type, typename Storage::gradient_type>(
+      c, [&](acco::threads_backend const& world) -> made {
+        return acco::optimizer{schedule, rule, Storage{}, world, c.layout(), c.options(scales)};
+      });
+}
+
 template <class Storage, class Rule>
 void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
   const acco::fixed_pace pace{2 + static_cast<unsigned>(c.below(4, 30))};
@@ -138,18 +144,20 @@ void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
       return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}}, rule, scales);
     if (which == 10) return compare<Storage>(c, acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace}, rule, scales);
   }
+  if constexpr (std::is_same_v<Storage, acco::host_storage<float>> || everything) {  // blocks have scales of fp32 in any
+    if (which == 4) return compare<Storage>(c, acco::two_phase{.estimate = acco::block_int4{}, .pace = pace}, rule, scales);
+    if (which == 5)
+      return compare<Storage>(c, acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}, .pace = pace},
+                              rule, scales);
+    if (which == 6)
+      return compare<Storage>(c, acco::synchronous{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}, .pace = pace},
+                              rule, scales);
+  }
   switch (which) {
     case 0: return compare<Storage>(c, acco::synchronous{.pace = pace}, rule, scales);
     case 1: return compare<Storage>(c, acco::delayed{.pace = pace}, rule, scales);
     case 2: return compare<Storage>(c, acco::weight_prediction{.pace = pace}, rule, scales);
     case 3: return compare<Storage>(c, acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = pace}, rule, scales);
-    case 4: return compare<Storage>(c, acco::two_phase{.estimate = acco::block_int4{}, .pace = pace}, rule, scales);
-    case 5:
-      return compare<Storage>(c, acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}, .pace = pace},
-                              rule, scales);
-    case 6:
-      return compare<Storage>(c, acco::synchronous{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}, .pace = pace},
-                              rule, scales);
     case 9: return compare<Storage>(c, acco::two_phase{.estimate = acco::own_slice{}, .pace = pace}, rule, scales);
     default: return compare<Storage>(c, acco::two_phase{.pace = pace}, rule, scales);
   }

@@ -18,6 +18,7 @@
 
 #include "checkpoint/scratch.hpp"
 #include "support/problem.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 acco::parameter_layout layout_of() {
@@ -137,7 +138,8 @@ TEST_CASE("masters go in and out without losing a bit") {
   goes_around<acco::host_storage<float>, double>(3, 0);
   goes_around<acco::host_storage<float, float, double>, double>(2, 256);
   goes_around<acco::host_storage<double>, float>(2, 0);
-  goes_around<acco::host_storage<acco::half>, float>(3, 64);
+  goes_around<acco::host_storage<acco::bfloat16>, float>(3, 64);
+  if constexpr (everything) goes_around<acco::host_storage<acco::half>, float>(3, 64);  // rounds as bfloat16 does, elsewhere
 }
 
 TEST_CASE("what does not fit is named") {

@@ -76,7 +76,7 @@ void trainer_suite() {
   SUBCASE("mean loss and learning-rate factor in the report are those of all ranks") {
     World::run(3, [](auto world) {
       acco::optimizer training{acco::synchronous{},
-                               acco::sgd{},
+                               acco::adamw{},
                                typename worlds::storage_of<World>::template type<float>{},
                                world,
                                4,
@@ -100,7 +100,7 @@ void trainer_suite() {
   SUBCASE("elastic pace: a fast rank goes on while the network is busy, within its bounds, and every sample counts") {
     World::run(2, [](auto world) {
       auto slow_link = [&] {
-        if constexpr (worlds::on_host<World>) {
+        if constexpr (std::is_same_v<World, worlds::threads>) {
           return acco::rate_limited(world, {.bytes_per_second = 1e12, .latency = 2e-3});
         } else {
           return world;  // the slow rank is slow enough

@@ -4,6 +4,7 @@
 // would show, and a busy machine has a tenth of a second and more until there.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,19 +19,20 @@ namespace {
 
 using acco::round_report;
 
-template <int Milliseconds>
-void busy(cudaStream_t stream) {
-  const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(Milliseconds)); };
-  acco::check_cuda(cudaLaunchHostFunc(stream, sleep, nullptr), "cudaLaunchHostFunc");
+void busy(cudaStream_t stream, std::intptr_t milliseconds) {
+  const auto sleep = [](void* so_many) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<std::intptr_t>(so_many)));
+  };
+  acco::check_cuda(cudaLaunchHostFunc(stream, sleep, reinterpret_cast<void*>(milliseconds)), "cudaLaunchHostFunc");
 }
 
 /// Every large collective takes so long on the stream of its queue.
-template <int Milliseconds>
 struct long_way {
+  int milliseconds;
   template <class Queue, class Backend>
   void before(Queue& queue, Backend const&, acco::collective_call call) const {
     if (call.operation != acco::collective::reduce_scatter) return;
-    queue.issue([](cudaStream_t stream) { busy<Milliseconds>(stream); });
+    queue.issue([so_many = milliseconds](cudaStream_t stream) { busy(stream, so_many); });
   }
   template <class Queue, class Backend>
   void after(Queue&, Backend const&, acco::collective_call) const {}
@@ -42,21 +44,21 @@ struct run {
   int ahead = 0;  // boundaries that the host left before the stream had come there
 };
 
-/// `micro_batches` of so many milliseconds, enqueued without waiting; messages take `Communication`.
-template <int Computation, int Communication, class Schedule>
-run train(Schedule schedule, int micro_batches) {
+/// `micro_batches` of so many milliseconds, enqueued without waiting; messages take `communication`.
+template <class Schedule>
+run train(int computation, int communication, Schedule schedule, int micro_batches) {
   run result;
   acco::cuda_stream stream;
   worlds::managed_storage<float> storage;
   storage.computation = stream.get();
   acco::optimizer training{schedule, acco::adamw{}, storage,
-                           acco::decorated_backend<acco::solo_backend, long_way<Communication>>(acco::solo_backend{}, {}), 1000};
+                           acco::decorated_backend<acco::solo_backend, long_way>(acco::solo_backend{}, {communication}), 1000};
   training.initialize(std::vector<float>(1000, 1.0F));
   acco::check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   const acco::cuda_event here;
   const double from = acco::steady_seconds();
   for (int m = 0; m < micro_batches; ++m) {
-    busy<Computation>(stream.get());
+    busy(stream.get(), computation);
     here.record(stream.get());
     const auto report = training.accumulated(1);
     if (!report) continue;
@@ -70,7 +72,7 @@ run train(Schedule schedule, int micro_batches) {
   // Every instant of the stream is computed or exposed, and counted once. (What finish() does at last belongs to no round.)
   CHECK(all.compute_seconds + all.exposed_seconds <= 1.02 * result.wall);
   CHECK(all.compute_seconds + all.exposed_seconds >= 0.5 * result.wall);
-  CHECK(all.compute_seconds >= 0.98e-3 * Computation * micro_batches);
+  CHECK(all.compute_seconds >= 0.98e-3 * computation * micro_batches);
   return result;
 }
 
@@ -84,7 +86,7 @@ std::pair<double, double> range(std::vector<round_report> const& reports, Member
 }  // namespace
 
 TEST_CASE("the host runs ahead of a stream: a hidden round exposes nothing, and the computation is the stream's") {
-  const run all = train<100, 1>(acco::delayed{.pace = acco::fixed_pace{.first = 2}}, 20);
+  const run all = train(100, 1, acco::delayed{.pace = acco::fixed_pace{.first = 2}}, 20);
   REQUIRE(all.reports.size() == 9);
   CHECK(range(all.reports, &round_report::compute_seconds).first >= 0.19);  // what the host needs to enqueue it: nothing
   CHECK(range(all.reports, &round_report::exposed_seconds).first < 0.19);   // a busy machine may delay some of them
@@ -98,14 +100,14 @@ TEST_CASE("the host runs ahead of a stream: a hidden round exposes nothing, and 
 }
 
 TEST_CASE("a round longer than the computation exposes the difference") {
-  const run all = train<120, 250>(acco::delayed{}, 10);
+  const run all = train(120, 250, acco::delayed{}, 10);
   const auto exposed = range(all.reports, &round_report::exposed_seconds);  // a busy machine may delay some of them
   CHECK(exposed.first < 0.249);
   CHECK(exposed.second >= 0.06);
 }
 
 TEST_CASE("a schedule that waits exposes its rounds") {
-  const run all = train<10, 20>(acco::synchronous{}, 8);
+  const run all = train(10, 20, acco::synchronous{}, 8);
   for (round_report const& each : all.reports) {
     CHECK(each.exposed_seconds >= 0.019);
     CHECK(each.compute_seconds >= 0.0095);
@@ -117,7 +119,7 @@ namespace {
 struct slow_to_clear : worlds::managed_storage<float> {
   template <class T>
   static void clear(acco::cuda_queue& queue, T* to, std::size_t count) {
-    busy<200>(queue.computation());
+    busy(queue.computation(), 200);
     worlds::managed_storage<float>::clear(queue, to, count);
   }
 };
@@ -131,7 +133,7 @@ TEST_CASE("a round begins when its gradients are there, not when the next accumu
   training.initialize(std::vector<float>(1000, 1.0F));
   double least = 1;
   for (int m = 0; m < 8; ++m) {
-    busy<5>(stream.get());
+    busy(stream.get(), 5);
     if (const auto report = training.accumulated(1); report)
       least = std::min(least, report->communicating.begin - report->computing.end);
   }
@@ -144,10 +146,10 @@ TEST_CASE("a question in the middle of a part: the stream that waits for the ans
   worlds::managed_storage<float> storage;
   storage.computation = stream.get();
   acco::optimizer training{acco::delayed{.pace = acco::fixed_pace{2}}, acco::adamw{}, storage,
-                           acco::decorated_backend<acco::solo_backend, long_way<500>>(acco::solo_backend{}, {}), 1000};
+                           acco::decorated_backend<acco::solo_backend, long_way>(acco::solo_backend{}, {500}), 1000};
   training.initialize(std::vector<float>(1000, 1.0F));
   for (int m = 0; m < 8; ++m) {
-    busy<5>(stream.get());
+    busy(stream.get(), 5);
     if (m % 2 == 1) (void)training.state_digest();  // waits for the round in flight, behind which the stream has nothing to do
     training.accumulated(1);
   }
@@ -157,7 +159,7 @@ TEST_CASE("a question in the middle of a part: the stream that waits for the ans
 }
 
 TEST_CASE("elastic_pace goes on as long as the stream, not the host, is before the end of the round") {
-  const run all = train<20, 150>(acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 64}}, 40);
+  const run all = train(20, 150, acco::delayed{.pace = acco::elastic_pace{.at_least = 1, .at_most = 64}}, 40);
   REQUIRE(all.reports.size() >= 3);
   std::size_t most = 0;
   for (std::size_t k = 1; k < all.reports.size(); ++k) most = std::max(most, all.reports[k].micro_batches);
@@ -166,7 +168,7 @@ TEST_CASE("elastic_pace goes on as long as the stream, not the host, is before t
 }
 
 TEST_CASE("auto_pace is told how long the stream computes") {
-  const run all = train<25, 100>(acco::two_phase{.pace = acco::auto_pace{.micro_batches = 8}}, 80);
+  const run all = train(25, 100, acco::two_phase{.pace = acco::auto_pace{.micro_batches = 8}}, 80);
   CHECK(all.reports.back().first >= 2);  // a commit and an estimate of 100 ms, behind 8 times 25
   CHECK(all.reports.back().first <= 6);
 }
@@ -178,13 +180,13 @@ TEST_CASE("while the trainer's stream computes, nobody is late") {
                                           *static_cast<double*>(to) = std::max(*static_cast<double*>(to), waited);
                                         },
                                         &longest});
-  busy<1000>(stream.get());
+  busy(stream.get(), 1000);
   queue.after_computation();
   queue.wait();
   CHECK(longest >= 0);
   CHECK(longest < 0.9);
   longest = -1;
-  queue.issue([](cudaStream_t own) { busy<300>(own); });  // now somebody else is
+  queue.issue([](cudaStream_t own) { busy(own, 300); });  // now somebody else is
   queue.wait();
   CHECK(longest >= 0.2);
 }

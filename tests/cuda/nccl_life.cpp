@@ -92,13 +92,11 @@ void busy(cudaStream_t stream, int milliseconds) {
 template <class Schedule = acco::delayed<>>
 struct trainer {
   acco::cuda_stream stream;
-  acco::optimizer<Schedule, acco::adamw, worlds::managed_storage<float>, acco::nccl_backend> training;
+  acco::optimizer<Schedule, acco::adamw, acco::cuda_storage<float>, acco::nccl_backend> training;
 
-  static worlds::managed_storage<float> on(cudaStream_t stream, acco::cuda_memory_resource* memory) {
-    worlds::managed_storage<float> storage;
-    storage.computation = stream;
-    if (memory != nullptr) storage.memory = memory;
-    return storage;
+  static acco::cuda_storage<float> on(cudaStream_t stream, acco::cuda_memory_resource* memory) {
+    static acco::cuda_managed_memory managed;
+    return {.computation = stream, .memory = memory != nullptr ? memory : &managed};
   }
   explicit trainer(acco::nccl_backend const& world, double deadline = 20, acco::cuda_memory_resource* memory = nullptr,
                    Schedule schedule = {})
@@ -614,17 +612,17 @@ TEST_CASE("debug and traced over NCCL: the same bits; a missing rank; beside ano
     const std::uint64_t plain = train(world, 20, 4, 10);
     CHECK(train(acco::debug(acco::traced(world, trace)), 3, 4, 3500) == plain);  // longer than the deadline: nobody is late
     CHECK(trace.size() > 20);
-    CHECK_THROWS_AS((void)train(acco::debug(world), 1, world.rank() == 0 ? 3 : 1, 10), acco::error);
+    CHECK_THROWS_AS((void)train(acco::debug(acco::traced(world, trace)), 1, world.rank() == 0 ? 3 : 1, 10), acco::error);
 
     trainer<> one(world);
     one.step();
-    CHECK(train(acco::debug(world), 20, 4, 10) == plain);
+    CHECK(train(acco::debug(acco::traced(world, trace)), 20, 4, 10) == plain);
     one.training.finish();
   });
 }
 
 TEST_CASE_TEMPLATE("sums that NCCL leaves in 16 bits: as those of threads over device memory, with buckets and regions", T,
-                   acco::bfloat16, acco::half) {
+                   acco::bfloat16 AND_IN_DEEP(acco::half)) {
   const clean_books books;
   acco::parameter_layout layout;
   layout.add("weight", {61, 67}).add("bias", {67}).add("head", {5003});
@@ -682,6 +680,7 @@ TEST_CASE("a micro-batch longer than the deadline makes nobody late, with acco::
       CHECK(two.steps() == 2);
     };
     both(world);
-    both(acco::debug(world));
+    acco::trace trace;
+    both(acco::debug(acco::traced(world, trace)));
   });
 }

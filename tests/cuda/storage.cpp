@@ -210,8 +210,11 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
     }
   };
   with(float{});
-  with(acco::bfloat16{});
-  with(double{});
+  if constexpr (std::is_same_v<Encoding, acco::block_int4<>> || everything)  // another type is read in the same way for all
+  {
+    with(acco::bfloat16{});
+    with(double{});
+  }
 }
 
 TEST_CASE("encoded parameters between any number of frozen tensors: as on the host") {

@@ -23,13 +23,17 @@ TEST_CASE("estimates that remember the others' gradients") {
   conformance::compare<conformance::exact<this_world>, this_world>(kind, make, rule, conformance::mixed_layout(), s, 1e-12,
                                                                    {.bucket_elements = 200});
   s.micro_batches[0] = 0;
-  conformance::compare<worlds::managed_storage<acco::bfloat16>, this_world>(kind, make, rule, acco::parameter_layout(5003), s,
-                                                                            3e-2);
+  conformance::compare<conformance::exact<this_world>, this_world>(kind, make, rule, acco::parameter_layout(5003), s);
+  if constexpr (everything)
+    conformance::compare<worlds::managed_storage<acco::bfloat16>, this_world>(kind, make, rule, acco::parameter_layout(5003), s,
+                                                                              3e-2);
 }
+// Each kind of parameters, gradients and masters once.
 TEST_CASE_TEMPLATE("every combination of element types gives what the host gives, and the same bits in every run", Types,
                    std::tuple<float, float, float>, std::tuple<acco::bfloat16, acco::bfloat16, float>,
-                   std::tuple<acco::bfloat16, float, float>, std::tuple<acco::half, acco::half, float>,
-                   std::tuple<acco::half, float, double>, std::tuple<float, acco::bfloat16, float>) {
+                   std::tuple<acco::half, float, double>,
+                   std::tuple<float, acco::bfloat16, float> AND_IN_DEEP(std::tuple<acco::bfloat16, float, float>,
+                                                                        std::tuple<acco::half, acco::half, float>)) {
   using P = std::tuple_element_t<0, Types>;
   using G = std::tuple_element_t<1, Types>;
   using M = std::tuple_element_t<2, Types>;

@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
+#include <acco/function_view.hpp>
 #include <acco/outer.hpp>
 
 #include "support/float_wire.hpp"
@@ -20,21 +21,18 @@
 
 namespace {
 
+/// What trains, whatever it was made of: what is done with it is compiled once.
+using mocked = acco::function_view<acco::any_optimizer<double>(acco::mock_backend const&)>;
+using threaded = acco::function_view<acco::any_optimizer<float>(acco::threads_backend const&)>;
+
 /// The worker's parameters at the start of each round, where all workers have the same quadratics of these curvatures around 0;
 /// local steps are SGD at rate 1. All workers stand where worker 0 stands.
-template <class Level>
-std::vector<std::vector<double>> iterates(int workers, Level const& level, std::vector<double> const& curvatures,
-                                          std::size_t rounds, double initial = 1) {
+std::vector<std::vector<double>> iterates(int workers, unsigned steps, mocked make, std::vector<double> const& curvatures,
+                                          std::size_t rounds, double initial) {
   std::vector<std::vector<double>> found;
   acco::mock_backend::run(workers, [&](acco::mock_backend const& world) {
-    acco::optimizer training{level,
-                             acco::sgd{.learning_rate = 1},
-                             acco::host_storage<double>{},
-                             world,
-                             curvatures.size(),
-                             acco::options{.check_habits = acco::habit_checks::off}};  // gradients may vanish here
+    auto training = make(world);
     training.initialize(std::vector<double>(curvatures.size(), initial));
-    const unsigned steps = level.recurrence().steps;
     for (std::size_t r = 0; r < rounds * steps && std::abs(training.parameters()[0]) < 1e60; ++r) {
       auto const at = training.parameters();
       if (world.rank() == 0 && r % steps == 0) found.emplace_back(at.begin(), at.end());
@@ -45,6 +43,20 @@ std::vector<std::vector<double>> iterates(int workers, Level const& level, std::
     training.finish();
   });
   return found;
+}
+
+template <class Level>
+std::vector<std::vector<double>> iterates(int workers, Level const& level, std::vector<double> const& curvatures,
+                                          std::size_t rounds, double initial = 1) {
+  const auto make = [&](acco::mock_backend const& world) -> acco::any_optimizer<double> {
+    return acco::optimizer{level,
+                           acco::sgd{.learning_rate = 1},
+                           acco::host_storage<double>{},
+                           world,
+                           curvatures.size(),
+                           acco::options{.check_habits = acco::habit_checks::off}};  // gradients may vanish here
+  };
+  return iterates(workers, level.recurrence().steps, make, curvatures, rounds, initial);
 }
 
 const std::vector<double> curvatures{0.01, 0.05, 0.1, 0.2, 0.3, 0.45};
@@ -108,13 +120,11 @@ acco::local_updates<acco::synchronous<>, Rule> late(Rule rule, acco::meanwhile w
 }
 
 /// The parameters after each micro-batch and at the end, of rank 0.
-template <class Schedule>
-std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micro_batches, double rate = 0.125,
-                           bool alike = false) {
+std::vector<float> trained_by(int ranks, threaded make, std::size_t micro_batches, bool alike) {
   constexpr std::size_t count = 70;
   std::vector<float> found;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer training{schedule, acco::sgd{.learning_rate = rate}, acco::host_storage<float>{}, world, count};
+    auto training = make(world);
     training.initialize(std::vector<float>(count, 1.0F));
     for (std::size_t t = 0; t < micro_batches; ++t) {
       auto const at = training.parameters();
@@ -130,21 +140,23 @@ std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micr
   return found;
 }
 
+template <class Schedule>
+std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micro_batches, double rate = 0.125,
+                           bool alike = false) {
+  const auto make = [&](acco::threads_backend const& world) -> acco::any_optimizer<float> {
+    return acco::optimizer{schedule, acco::sgd{.learning_rate = rate}, acco::host_storage<float>{}, world, std::size_t{70}};
+  };
+  return trained_by(ranks, make, micro_batches, alike);
+}
+
 /// All anchors that gather_committed gives at the end of a round, where worker m wants apart * m, of curvatures between 0.05
 /// and 1.
-template <class Level>
-std::vector<std::vector<double>> anchors(int workers, Level const& level, double apart, int rounds) {
+std::vector<std::vector<double>> anchors(int workers, unsigned steps, mocked make, double apart, int rounds) {
   const std::size_t count = thorough() ? 300 : 140;
   std::vector<std::vector<double>> found;
   acco::mock_backend::run(workers, [&](acco::mock_backend const& world) {
-    acco::optimizer training{level,
-                             acco::sgd{.learning_rate = 0.5},
-                             acco::host_storage<double>{},
-                             world,
-                             count,
-                             acco::options{.check_habits = acco::habit_checks::off}};
+    auto training = make(world);
     training.initialize(std::vector<double>(count, 3.0));
-    const unsigned steps = level.recurrence().steps;
     std::vector<double> now(count);
     for (unsigned t = 1; t <= static_cast<unsigned>(rounds) * steps; ++t) {
       auto const at = training.parameters();
@@ -161,6 +173,18 @@ std::vector<std::vector<double>> anchors(int workers, Level const& level, double
     training.finish();
   });
   return found;
+}
+template <class Level>
+std::vector<std::vector<double>> anchors(int workers, Level const& level, double apart, int rounds) {
+  const auto make = [&](acco::mock_backend const& world) -> acco::any_optimizer<double> {
+    return acco::optimizer{level,
+                           acco::sgd{.learning_rate = 0.5},
+                           acco::host_storage<double>{},
+                           world,
+                           std::size_t{300},
+                           acco::options{.check_habits = acco::habit_checks::off}};
+  };
+  return anchors(workers, level.recurrence().steps, make, apart, rounds);
 }
 double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
   double most = 0;
@@ -242,16 +266,10 @@ TEST_CASE("every so many exchanges the anchor travels in full, beside changes th
 namespace {
 
 /// As `trained`, all parameters of rank 0, where the first `still` micro-batches have no gradient and are not told of.
-template <class Level>
-std::vector<std::vector<float>> after(int ranks, Level const& level, std::size_t count, unsigned still, unsigned micro_batches) {
+std::vector<std::vector<float>> after(int ranks, threaded make, std::size_t count, unsigned still, unsigned micro_batches) {
   std::vector<std::vector<float>> found;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer training{level,
-                             acco::sgd{.learning_rate = 0.1},
-                             acco::host_storage<float>{},
-                             world,
-                             count,
-                             acco::options{.check_habits = acco::habit_checks::off}};
+    auto training = make(world);
     training.initialize(std::vector<float>(count, 1.0F));
     const auto keep = [&] {
       if (world.rank() == 0) found.emplace_back(training.parameters().begin(), training.parameters().end());
@@ -273,9 +291,18 @@ std::vector<std::vector<float>> after(int ranks, Level const& level, std::size_t
 template <class Level>
 void check_fragments(int ranks, Level whole, unsigned fragments, std::size_t count) {
   const unsigned steps = whole.steps, micro_batches = 3 * steps + steps / 2;
-  Level cut = whole;
-  cut.fragments = fragments;
-  auto const found = after(ranks, cut, count, 0, micro_batches);
+  Level level = whole;
+  const auto make = [&](acco::threads_backend const& world) -> acco::any_optimizer<float> {
+    return acco::optimizer{level,
+                           acco::sgd{.learning_rate = 0.1},
+                           acco::host_storage<float>{},
+                           world,
+                           count,
+                           acco::options{.check_habits = acco::habit_checks::off}};
+  };
+  level.fragments = fragments;
+  auto const found = after(ranks, make, count, 0, micro_batches);
+  level.fragments = whole.fragments;
   const acco::partition shares(count, whole.ranks_a_group,
                                acco::host_storage<float>::usual_share * static_cast<std::size_t>(whole.ranks_a_group));
   CAPTURE(count);
@@ -284,7 +311,7 @@ void check_fragments(int ranks, Level whole, unsigned fragments, std::size_t cou
   CAPTURE(whole.delay);
   std::size_t compared = 0;
   for (unsigned p = 0; p < fragments; ++p) {
-    auto const wanted = after(ranks, whole, count, steps - (p + 1) * steps / fragments, micro_batches);
+    auto const wanted = after(ranks, make, count, steps - (p + 1) * steps / fragments, micro_batches);
     REQUIRE(wanted.size() == found.size());
     const std::size_t begin = shares.slice_size() * p / fragments, end = shares.slice_size() * (p + 1) / fragments;
     for (int r = 0; r < whole.ranks_a_group; ++r) {

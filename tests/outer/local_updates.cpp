@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
+#include <acco/function_view.hpp>
 #include <acco/outer.hpp>
 
 #include "recurrence.hpp"
@@ -88,19 +89,13 @@ struct path {
   std::uint64_t steps = 0;
 };
 
-template <class Level>
-path trained(setting const& c, Level const& level) {
+path trained_as(setting const& c, acco::function_view<acco::any_optimizer<double>(acco::mock_backend const&)> make) {
   const problem p{c.seed};
   const int ranks = static_cast<int>(c.s.workers) * c.ranks_a_group;
   path found;
   found.shown.assign(c.micro_batches, std::vector<std::vector<double>>(static_cast<std::size_t>(ranks)));
   acco::mock_world(ranks, {.delay = acco::complete_at_random{.seed = c.seed}}).run([&](acco::mock_backend const& world) {
-    acco::optimizer training{level,
-                             acco::sgd{.learning_rate = c.s.inner_rate, .momentum = c.s.inner_momentum},
-                             acco::host_storage<double>{},
-                             world,
-                             layout_of(c),
-                             acco::options{.bucket_elements = bucket_elements(c)}};
+    auto training = make(world);
     training.initialize(std::vector<double>(c.size, world.rank() == 0 ? 1.0 : 7.0));
     for (std::size_t t = 0; t < c.micro_batches; ++t) {
       auto const at = training.parameters();
@@ -118,6 +113,18 @@ path trained(setting const& c, Level const& level) {
     found.steps = training.steps();
   });
   return found;
+}
+
+template <class Level>
+path trained(setting const& c, Level const& level) {
+  return trained_as(c, [&](acco::mock_backend const& world) -> acco::any_optimizer<double> {
+    return acco::optimizer{level,
+                           acco::sgd{.learning_rate = c.s.inner_rate, .momentum = c.s.inner_momentum},
+                           acco::host_storage<double>{},
+                           world,
+                           layout_of(c),
+                           acco::options{.bucket_elements = bucket_elements(c)}};
+  });
 }
 
 path expected(setting const& c) {

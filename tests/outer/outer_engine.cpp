@@ -275,7 +275,7 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
   acco::threads_backend::run(4, [](acco::threads_backend const& world) {
     constexpr std::size_t large = 4096 * 4;
     const auto memory_of = [&](auto const& level) {
-      return acco::optimizer{level, acco::adamw{}, acco::host_storage<float>{}, world, large}.memory();
+      return acco::optimizer{level, acco::sgd{}, acco::host_storage<float>{}, world, large}.memory();
     };
     const std::size_t slice = large / 2 * sizeof(float);  // of a worker of two
     const auto near = [](std::size_t found, double wanted) {
@@ -296,7 +296,7 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
          static_cast<double>(slice) * (2 + 3 * 0.5) + encoded);
     CHECK(memory_of(acco::synchronous{}).outer == 0);
 
-    acco::optimizer training{acco::diloco{.ranks_a_group = 2, .steps = 2}, acco::adamw{}, acco::host_storage<float>{}, world,
+    acco::optimizer training{acco::diloco{.ranks_a_group = 2, .steps = 2}, acco::sgd{}, acco::host_storage<float>{}, world,
                              large};
     training.initialize(std::vector<float>(large, 1.0F));
     for (int step = 0; step < 2; ++step) {

@@ -33,8 +33,9 @@ constexpr auto fully_coded =
 
 }  // namespace
 
+// Every mix of types, and every world, once: with everything encoded.
 TEST_CASE("two_phase: an encoded estimate trains like an exact one") {
-  conformance::schedule_suite(
+  conformance::schedule_suite<worlds::threads, false>(
       reference::algorithm::two_phase,
       [](unsigned first, unsigned second) { return acco::two_phase{.estimate = float_wire{}, .pace = pace(first, second)}; },
       rounding);
@@ -68,19 +69,19 @@ TEST_CASE("two_phase: every other choice of what is encoded") {
   check(parameters, parameters);
 }
 TEST_CASE("synchronous, encoded") {
-  conformance::schedule_suite(
+  conformance::schedule_suite<worlds::threads, false>(
       reference::algorithm::synchronous,
       [](unsigned first, unsigned second) { return acco::synchronous{.commit = float_wire{}, .pace = pace(first, second)}; },
       rounding);
 }
 TEST_CASE("delayed, encoded") {
-  conformance::schedule_suite(
+  conformance::schedule_suite<worlds::threads, false>(
       reference::algorithm::delayed,
       [](unsigned first, unsigned second) { return acco::delayed{.commit = float_wire{}, .pace = pace(first, second)}; },
       rounding);
 }
 TEST_CASE("weight_prediction, encoded") {
-  conformance::schedule_suite(
+  conformance::schedule_suite<worlds::threads, false>(
       reference::algorithm::weight_prediction,
       [](unsigned first, unsigned second) {
         return acco::weight_prediction{.commit = float_wire{}, .pace = pace(first, second)};
@@ -89,7 +90,7 @@ TEST_CASE("weight_prediction, encoded") {
 }
 
 TEST_CASE_TEMPLATE("coarse numbers: all ranks hold the same bits after every round, in every world; finish() shows the masters",
-                   World, worlds::threads, worlds::mock_late, worlds::mock_random, worlds::decorated) {
+                   World, worlds::threads, worlds::mock_late, worlds::mock_random AND_IN_DEEP(worlds::decorated)) {
   constexpr std::size_t count = 3001;
   for (const double clip : {0.0, 1.0}) {
     std::vector<std::vector<std::uint64_t>> seen(3);

@@ -102,7 +102,8 @@ TEST_CASE("own_corrected over backends that do not add, late ones, in other type
   conformance::compare<storage, worlds::mock_late>(kind, corrected, rule, conformance::mixed_layout(), s, 1e-12, buckets);
   conformance::compare<storage>(kind, corrected, rule, conformance::mixed_layout(false), s, 1e-12, {.stable_addresses = true});
   using acco::bfloat16;
-  conformance::compare<acco::host_storage<float, bfloat16>>(kind, corrected, rule, conformance::mixed_layout(), s, 3e-2);
+  if constexpr (everything)  // the next has both roundings
+    conformance::compare<acco::host_storage<float, bfloat16>>(kind, corrected, rule, conformance::mixed_layout(), s, 3e-2);
   conformance::compare<acco::host_storage<bfloat16, float, double>>(kind, corrected, rule, conformance::mixed_layout(), s, 3e-2);
 }
 TEST_CASE("on one rank it is own_slice, bit by bit, and costs a slot") {

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
+#include <acco/function_view.hpp>
 
 #include "support/every_schedule.hpp"
 
@@ -15,13 +16,13 @@ namespace {
 constexpr std::size_t first_size = 5000, second_size = 130;  // more than a block
 
 /// Two tensors, the second in `group`; the gradients of each depend on nothing but itself. Returns all parameters.
-template <class Schedule, class Rule>
-std::vector<double> trained(Schedule schedule, Rule rule, acco::update_group const& group, acco::options const& chosen = {}) {
+using maker = acco::function_view<acco::any_optimizer<double>(acco::threads_backend const&, acco::parameter_layout const&)>;
+std::vector<double> trained_by(maker make, acco::update_group const& group) {
   std::vector<double> found(first_size + second_size);
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     acco::parameter_layout layout;
     layout.add("first", {first_size}).add("second", {second_size}, layout.add_group(group));
-    acco::optimizer training{schedule, rule, acco::host_storage<double>{}, world, layout, chosen};
+    auto training = make(world, layout);
     training.initialize(std::vector<double>(found.size(), 1.0));
     for (int step = 0; step < 8; ++step) {
       training.step([&](auto p, auto g) {
@@ -34,6 +35,13 @@ std::vector<double> trained(Schedule schedule, Rule rule, acco::update_group con
     if (world.rank() == 0) found.assign(training.parameters().begin(), training.parameters().end());
   });
   return found;
+}
+template <class Schedule, class Rule>
+std::vector<double> trained(Schedule schedule, Rule rule, acco::update_group const& group, acco::options const& chosen = {}) {
+  const auto make = [&](acco::threads_backend const& world, acco::parameter_layout const& layout) -> acco::any_optimizer<double> {
+    return acco::optimizer{schedule, rule, acco::host_storage<double>{}, world, layout, chosen};
+  };
+  return trained_by(make, group);
 }
 std::vector<double> part(std::vector<double> const& of, bool second) {
   const auto middle = of.begin() + static_cast<std::ptrdiff_t>(first_size);
@@ -115,8 +123,8 @@ TEST_CASE("ranks whose rules differ in one of them find that at initialize") {
                                  [](acco::threads_backend const& world) {
                                    const acco::rules mine{acco::adamw{}, acco::sgd{.learning_rate = 0.1 + world.rank()}};
                                    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, mine,
-                                                            acco::host_storage<float>{}, world, 10};
-                                   training.initialize(std::vector<float>(10, 1.0F));
+                                                            acco::host_storage<double>{}, world, 10};
+                                   training.initialize(std::vector<double>(10, 1.0));
                                  }),
       doctest::Contains("'rule.1.learning_rate = 0.1', rank 1 has 'rule.1.learning_rate = 1.1'"), acco::mismatch_error);
 }

@@ -18,8 +18,8 @@ using of_one = acco::any_optimizer<double>;
 template <class Schedule>
 of_one one_parameter(Schedule schedule, double rate, acco::options options = {}) {
   options.check_habits = acco::habit_checks::off;
-  return acco::optimizer{schedule, acco::sgd{.learning_rate = rate}, acco::host_storage<double>{}, acco::solo_backend{}, 1,
-                         options};
+  return acco::optimizer{
+      schedule, acco::sgd{.learning_rate = rate}, acco::host_storage<double>{}, acco::threads_backend::world(1)[0], 1, options};
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ TEST_CASE("an update that is left out has moved nothing") {
     acco::optimizer t{acco::delayed{.compensation = acco::delay_compensation{.strength = 1}},
                       acco::sgd{.learning_rate = 1.0},
                       acco::host_storage<double>{},
-                      acco::solo_backend{},
+                      acco::threads_backend::world(1)[0],
                       layout,
                       acco::options{.check_habits = acco::habit_checks::off}};
     t.initialize(std::vector{0.0, 0.0});
@@ -118,8 +118,8 @@ TEST_CASE("an update that is left out has moved nothing") {
 }
 TEST_CASE("a compensation's numbers are checked") {
   const auto make = [](auto compensation) {
-    acco::optimizer{acco::delayed{.compensation = compensation}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{},
-                    4};
+    acco::optimizer{acco::delayed{.compensation = compensation}, acco::adamw{}, acco::host_storage<double>{},
+                    acco::threads_backend::world(1)[0], 4};
   };
   CHECK_THROWS_WITH_AS(make(acco::delay_compensation{.strength = -1}), doctest::Contains("delay_compensation::strength is -1"),
                        acco::usage_error);

@@ -9,3 +9,12 @@ inline bool thorough() {
   static bool const asked = std::getenv("ACCO_THOROUGH") != nullptr;
   return asked;
 }
+
+/// Whether cases are repeated over types and worlds that say nothing of their own about what is under test (.ci/deep).
+#ifdef ACCO_TEST_ALL
+inline constexpr bool everything = true;
+#define AND_IN_DEEP(...) , __VA_ARGS__  // at the end of a list of types
+#else
+inline constexpr bool everything = false;
+#define AND_IN_DEEP(...)
+#endif

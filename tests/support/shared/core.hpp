@@ -33,6 +33,8 @@
 #include <acco/acco.hpp>
 #include <acco/outer.hpp>
 
+#include "support/worlds.hpp"
+
 namespace shared {
 template <class Schedule, class Rule, class Storage, class Backend>
 void make(Schedule const& schedule, Rule const& rule, Storage const& storage, Backend const& backend) {
@@ -100,7 +102,9 @@ inline void core() {
                                                         delayed<pace, full, extrapolation>, local_updates<synchronous<>, sgd>>();
 
   engine<adamw, host_storage<float>, slow>::with<synchronous<>>();
-  engine<adamw, host_storage<float>, checked>::with<two_phase<>>();
+  engine<adamw, host_storage<float>, checked>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>>();
+  engine<adamw, host_storage<double>, worlds::plain_backend>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>,
+                                                                   two_phase<pace, own_slice>>();
   engine<sgd, host_storage<float>, slow>::with<synchronous<>>();
 }
 }  // namespace shared
