@@ -149,10 +149,12 @@ std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micr
   return trained_by(ranks, make, micro_batches, alike);
 }
 
+std::size_t elements() { return thorough() ? 300 : 140; }
+
 /// All anchors that gather_committed gives at the end of a round, where worker m wants apart * m, of curvatures between 0.05
 /// and 1.
 std::vector<std::vector<double>> anchors(int workers, unsigned steps, mocked make, double apart, int rounds) {
-  const std::size_t count = thorough() ? 300 : 140;
+  const std::size_t count = elements();
   std::vector<std::vector<double>> found;
   acco::mock_backend::run(workers, [&](acco::mock_backend const& world) {
     auto training = make(world);
@@ -181,7 +183,7 @@ std::vector<std::vector<double>> anchors(int workers, Level const& level, double
                            acco::sgd{.learning_rate = 0.5},
                            acco::host_storage<double>{},
                            world,
-                           std::size_t{300},
+                           elements(),
                            acco::options{.check_habits = acco::habit_checks::off}};
   };
   return anchors(workers, level.recurrence().steps, make, apart, rounds);
