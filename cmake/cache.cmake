@@ -7,7 +7,7 @@ endif()
 find_program(ACCO_CCACHE ccache)
 mark_as_advanced(ACCO_CCACHE)
 if(ACCO_CCACHE)
-  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1 CCACHE_PCH_EXTSUM=1
       CCACHE_SLOPPINESS=pch_defines,time_macros ${ACCO_CCACHE})
   foreach(language IN ITEMS C CXX CUDA)
     set(CMAKE_${language}_COMPILER_LAUNCHER ${launcher})
