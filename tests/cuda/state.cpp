@@ -15,11 +15,10 @@
 
 #include "cuda/cuda_world.hpp"
 #include "cuda/stream_trainer.hpp"
-#include "support/thorough.hpp"
 
 namespace {
 using stream_trainer::micro_batch;
-acco::parameter_layout layout_of() { return stream_trainer::layout_of(thorough() ? 9000 : 2500); }
+acco::parameter_layout layout_of() { return stream_trainer::layout_of(9000); }
 template <class T, class Schedule>
 auto make(acco::threads_backend const& world, acco::cuda_stream const& stream, Schedule const& schedule,
           acco::options const& chosen) {
@@ -41,7 +40,7 @@ TEST_CASE_TEMPLATE("kernels digest what the host digests; a training that goes b
                                .snapshot_every = 2,
                                .compare_every = 1,
                                .digest_every = 1,
-                               .bucket_elements = thorough() ? 4096U : 1280U});
+                               .bucket_elements = 4096});
       training.initialize(std::vector<T>(layout_of().size(), T(0.5F)));
       std::map<std::uint64_t, std::uint64_t> digests;
       std::size_t compared = 0;
