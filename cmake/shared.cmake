@@ -12,14 +12,10 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "acco: ACCO_TEST_SHARE needs clang; this is ${CMAKE_CXX_COMPILER_ID}. Set -DACCO_TEST_SHARE=OFF.")
 endif()
 
-# share(NAME [OF HEADER] [BEHIND OTHER] [INCLUDES FOLDER ...]): tests/support/shared/NAME.hpp, or HEADER, which sees what
-# OTHER has; see use_shared.
+# share(NAME [BEHIND OTHER] [INCLUDES FOLDER ...]): tests/support/shared/NAME.hpp, which sees what OTHER has; see use_shared.
 function(share name)
-  cmake_parse_arguments(its "" "OF;BEHIND" "INCLUDES" ${ARGN})
-  if(NOT its_OF)
-    set(its_OF ${name}.hpp)
-  endif()
-  set(header ${PROJECT_SOURCE_DIR}/tests/support/shared/${its_OF})
+  cmake_parse_arguments(its "" "BEHIND" "INCLUDES" ${ARGN})
+  set(header ${PROJECT_SOURCE_DIR}/tests/support/shared/${name}.hpp)
   set(made ${PROJECT_BINARY_DIR}/shared/${name})
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/shared)
   add_library(acco_shared_${name} OBJECT EXCLUDE_FROM_ALL ${header}) # never built: it has the flags
@@ -77,10 +73,7 @@ endfunction()
 
 share(core)
 share(cases BEHIND core)
-set(in_front core)
 if(ACCO_HAS_checkpoint)
-  share(checkpoint BEHIND core)
-  set(in_front checkpoint)
+  share(checkpoint BEHIND cases)
 endif()
-share(cases_of_checkpoints OF cases.hpp BEHIND ${in_front})
-share(device BEHIND cases_of_checkpoints INCLUDES ${PROJECT_SOURCE_DIR}/tests/cuda/emulated)
+share(device BEHIND cases INCLUDES ${PROJECT_SOURCE_DIR}/tests/cuda/emulated)

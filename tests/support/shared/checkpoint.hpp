@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behind core.hpp: what programs with checkpoints share (cmake/shared.cmake).
+// Behind cases.hpp: what tests of checkpoints share (cmake/shared.cmake).
 #pragma once
 
 #include <nlohmann/json.hpp>
