@@ -43,12 +43,12 @@ TEST_CASE("extrapolation: gradients at the committed parameters and their last c
   }
 }
 TEST_CASE("velocity: at a running mean of the changes") {
-  conformance::short_suite<everything>(
-      reference::algorithm::velocity,
-      [](unsigned first, unsigned second) {
-        return acco::delayed{.pace = pace(first, second), .predictor = acco::velocity{.ahead = 1.5, .decay = 0.4}};
-      },
-      {.micro_batches = {}, .ahead = 1.5, .decay = 0.4});
+  conformance::short_suite<everything>(reference::algorithm::velocity,
+                                       [](unsigned first, unsigned second) {
+                                         return acco::delayed{.pace = pace(first, second),
+                                                              .predictor = acco::velocity{.ahead = 1.5, .decay = 0.4}};
+                                       },
+                                       {.micro_batches = {}, .ahead = 1.5, .decay = 0.4});
 }
 TEST_CASE("a predictor of the trainer's own") {
   conformance::short_suite<false>(
