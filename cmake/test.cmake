@@ -54,7 +54,7 @@ run(${CMAKE_COMMAND} --build ${build} --parallel ${cores} ${clean})
 include(${CMAKE_CURRENT_LIST_DIR}/slowest.cmake)
 slowest_objects(${build})
 get_filename_component(bin ${CMAKE_COMMAND} DIRECTORY)
-math(EXPR jobs "${cores} + 2") # some tests wait most of the time
+math(EXPR jobs "${cores} + 4") # some tests wait most of the time
 set(times --output-junit ${build}/tests.xml)
 if(acco_builds STREQUAL "${acco_root}/build")
   run(${bin}/ctest --preset ${PRESET} --parallel ${jobs} ${times})

@@ -256,7 +256,7 @@ TEST_CASE("in every state after a crash the old checkpoint or the new one is fou
       recording of({.ranks = ranks, .keep = keep, .seed = static_cast<std::uint64_t>(ranks) * 10 + keep});
       REQUIRE(of.whole.size() == 4);
       search in(of);
-      const std::size_t wanted = thorough() ? 1400 : 24;
+      const std::size_t wanted = thorough() ? 1400 : 12;
       std::string problem;
       while (in.distinct < wanted && problem.empty()) problem = in.states(wanted);
       CHECK_MESSAGE(problem.empty(), ranks, " ranks, ", keep, " kept: ", problem);
