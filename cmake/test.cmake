@@ -18,19 +18,23 @@ set(quick)
 if(PRESET STREQUAL "test" AND NOT chosen_compiler)
   set(quick clang-19=clang++-19 mold=mold)
 endif()
-demand(REQUIRED ${compiler_package} ninja-build=ninja|make
+set(required)
+set(optional)
+if(NOT PRESET MATCHES "^(test|sanitized)$") # what trains a model, or is about MPI
+  set(required libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp)
+  set(optional libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
+               libopenmpi-dev=/usr/lib/*/openmpi/include/mpi.h openmpi-bin=mpirun.openmpi libmpich-dev=/usr/include/*/mpich/mpi.h mpich=mpiexec.mpich
+               gnuplot-nox=gnuplot pkg-config=pkg-config iproute2=ip|/usr/sbin/ip|/sbin/ip)
+endif()
+demand(REQUIRED ${compiler_package} ninja-build=ninja|make ${required}
                 doctest-dev=/usr/include/doctest/doctest.h|/usr/local/include/doctest/doctest.h
-                libcli11-dev=/usr/include/CLI/CLI.hpp|/usr/local/include/CLI/CLI.hpp
                 nlohmann-json3-dev=/usr/include/nlohmann/json.hpp|/usr/local/include/nlohmann/json.hpp
-       OPTIONAL ${quick} ccache=ccache
-                libopenblas-dev=/usr/include/*/openblas*/openblas_config.h|/usr/include/openblas*/openblas_config.h|/usr/include/openblas_config.h|/usr/include/*/openblas_config.h
-                gnuplot-nox=gnuplot pkg-config=pkg-config
+       OPTIONAL ${quick} ccache=ccache ${optional}
                 libgloo-dev=/usr/include/gloo/context.h|/usr/local/include/gloo/context.h
                 libeigen3-dev=/usr/include/eigen3/Eigen/Core|/usr/local/include/eigen3/Eigen/Core
                 libxxhash-dev=/usr/include/xxhash.h|/usr/local/include/xxhash.h
                 libssl-dev=/usr/include/openssl/hmac.h|/usr/local/include/openssl/hmac.h
-                libopenmpi-dev=/usr/lib/*/openmpi/include/mpi.h openmpi-bin=mpirun.openmpi libmpich-dev=/usr/include/*/mpich/mpi.h mpich=mpiexec.mpich
-                iproute2=ip|/usr/sbin/ip|/sbin/ip python3=python3)
+                python3=python3)
 
 set(build ${acco_builds}/${PRESET})
 set(flags)
