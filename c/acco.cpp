@@ -20,6 +20,7 @@
 #include <acco/rule/adamw.hpp>
 #include <acco/rule/lion.hpp>
 #include <acco/rule/sgd.hpp>
+#include <acco/rule/signum.hpp>
 #include <acco/schedule/pace.hpp>
 #include <acco/version.hpp>
 
@@ -158,7 +159,8 @@ acco_rule usual_of() {
   rule.weight_decay = its.weight_decay;
   if constexpr (requires { its.beta1; }) rule.beta1 = its.beta1, rule.beta2 = its.beta2;
   if constexpr (requires { its.epsilon; }) rule.epsilon = its.epsilon;
-  if constexpr (requires { its.momentum; }) rule.momentum = its.momentum, rule.nesterov = its.nesterov ? 1 : 0;
+  if constexpr (requires { its.momentum; }) rule.momentum = its.momentum;
+  if constexpr (requires { its.nesterov; }) rule.nesterov = its.nesterov ? 1 : 0;
   return rule;
 }
 struct rule_kind {
@@ -166,11 +168,12 @@ struct rule_kind {
   acco_rule (*usual)();
   decltype(&make_adamw) make;
 };
-constexpr char const* rule_constants[] = {"ACCO_ADAMW", "ACCO_SGD", "ACCO_LION"};
+constexpr char const* rule_constants[] = {"ACCO_ADAMW", "ACCO_SGD", "ACCO_LION", "ACCO_SIGNUM"};
 constexpr rule_kind rule_kinds[] = {  // by acco_rule.kind
     {acco::adamw::name, usual_of<acco::adamw>, make_adamw},
     {acco::sgd::name, usual_of<acco::sgd>, make_sgd},
-    {acco::lion::name, usual_of<acco::lion>, make_lion}};
+    {acco::lion::name, usual_of<acco::lion>, make_lion},
+    {acco::signum::name, usual_of<acco::signum>, make_signum}};
 static_assert(std::size(rule_kinds) == std::size(rule_constants));
 
 acco_rule usual_rule(int kind) {

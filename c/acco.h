@@ -175,7 +175,7 @@ typedef struct acco_group {
   double weight_decay;         ///< these replace the rule's; ACCO_OF_RULE, exactly, is "do not"
   double beta1, beta2;         ///< adamw, lion
   double epsilon;              ///< adamw
-  double momentum;             ///< sgd
+  double momentum;             ///< sgd, signum
   double clip_norm;  ///< largest norm of the group's own mean gradient, instead of acco_options' for all; ACCO_OF_RULE: none
   int frozen;        ///< never updated: no state, no traffic; 0
   int leave_without_gradient;  ///< 1: a tensor whose gradient is zero on every rank is left alone in that step; 0
@@ -221,17 +221,17 @@ ACCO_API void acco_layout_destroy(acco_layout* layout);
 
 // ------------------------------------------------------------------------------------------------------------------- rule
 
-enum { ACCO_ADAMW = 0, ACCO_SGD = 1, ACCO_LION = 2 };
+enum { ACCO_ADAMW = 0, ACCO_SGD = 1, ACCO_LION = 2, ACCO_SIGNUM = 3 };
 /// An update rule. Members that its kind does not have are not read.
 typedef struct acco_rule {
   size_t struct_size;
   int kind;              ///< what acco_rule_init was given
-  double learning_rate;  ///< adamw 1e-3, sgd 1e-2, lion 1e-4
+  double learning_rate;  ///< adamw 1e-3, sgd 1e-2, lion and signum 1e-4
   double beta1;          ///< adamw, lion: 0.9
   double beta2;          ///< adamw 0.999, lion 0.99
   double epsilon;        ///< adamw: 1e-8
-  double momentum;       ///< sgd: 0
-  double weight_decay;   ///< adamw 0.01, sgd and lion 0
+  double momentum;       ///< sgd: 0, signum: 0.9
+  double weight_decay;   ///< adamw 0.01, others 0
   int nesterov;          ///< sgd: 0
   int classic_decay;     ///< sgd: 1 adds weight_decay * parameter to the gradient; 0, decoupled, shrinks the parameter beside the
                          ///< step
@@ -240,7 +240,7 @@ ACCO_API acco_status acco_init_rule(acco_rule* rule, size_t size, int kind);
 ACCO_API acco_status acco_init_rule_from_name(acco_rule* rule, size_t size, char const* name);
 /// The defaults of a kind.
 static inline acco_status acco_rule_init(acco_rule* rule, int kind) { return acco_init_rule(rule, sizeof *rule, kind); }
-/// The defaults of "adamw", "sgd" or "lion".
+/// The defaults of "adamw", "sgd", "lion" or "signum".
 static inline acco_status acco_rule_from_name(char const* name, acco_rule* rule) {
   return acco_init_rule_from_name(rule, sizeof *rule, name);
 }

@@ -26,6 +26,8 @@ acco::any_optimizer<float> make_sgd(acco_rule const& rule, acco_schedule const& 
                                     acco::parameter_layout const& layout, acco::options const& options);
 acco::any_optimizer<float> make_lion(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
                                      acco::parameter_layout const& layout, acco::options const& options);
+acco::any_optimizer<float> make_signum(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
+                                       acco::parameter_layout const& layout, acco::options const& options);
 
 // Worlds, one backend a file; those of MPI and Gloo only where the library is compiled with ACCO_C_MPI, ACCO_C_GLOO.
 std::shared_ptr<carrier> make_solo();

@@ -26,7 +26,9 @@ foreach(i RANGE ${CMAKE_ARGC})
   endif()
 endforeach()
 set(target toy_gpt)
-if("${flags}" MATCHES "[^-]elastic|extrapolation|velocity|compensation|own_corrected|local|fedavg|slowmo|diloco|co2|muon") # many engines more
+set(word "(^|;)--(schedule|rule|compare|estimate|commit)[=;]") # of a flag
+if("${flags}" MATCHES "${word}[^;]*(elastic|extrapolation|velocity|compensation|own_corrected|local_sgd|fedavg|slowmo|diloco|co2|muon|/)" OR
+   "${flags}" MATCHES "(^|;)--(estimate|commit)[=;](float32|bfloat16|gauss|rotated|ternary|top)" OR "${flags}" MATCHES "(^|;)--commit[=;]int") # many engines more
   set(target toy_gpt_family)
 endif()
 run(${CMAKE_COMMAND} --build ${build} --target ${target} --parallel ${cores} ${clean})

@@ -6,10 +6,10 @@ include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 if(NOT PRESET)
   set(PRESET test)
 endif()
-if(PRESET MATCHES "clang|asan") # name their compiler
+if(PRESET MATCHES "clang|san") # name their compiler
   set(compiler_package clang-19=clang++-19)
-  if(PRESET MATCHES "asan") # the libraries of the sanitizers, which clang-19 does not bring
-    list(APPEND compiler_package libclang-rt-19-dev=/usr/lib/llvm-19/lib/clang/*/lib/*/libclang_rt.asan*)
+  if(PRESET MATCHES "san") # the libraries of the sanitizers, which clang-19 does not bring
+    list(APPEND compiler_package libclang-rt-19-dev=/usr/lib/llvm-19/lib/clang/*/lib/*/libclang_rt.tsan*)
   endif()
   set(chosen_compiler)
 endif()

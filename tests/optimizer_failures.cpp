@@ -147,17 +147,20 @@ TEST_CASE("ranks that were constructed differently are found at initialize, and 
       acco::optimizer t{acco::delayed{}, acco::adamw{}, floats, world, std::size_t{world.rank() == 0 ? 10U : 11U}};
       start(t);
     });
-    CHECK(contains(what, "rank 0 has 'parameters = 10', rank 1 has 'parameters = 11'"));
+    CHECK(contains(what,
+                   "rank 0 has 'parameters = 10' (tensor 0, 'parameters' of 10 in group 0), "
+                   "rank 1 has 'parameters = 11' (tensor 0, 'parameters' of 11 in group 0)"));
   }
   SUBCASE("layout of the same size") {
     const auto what = differing([&](auto world) {
       acco::parameter_layout layout;
+      layout.add("same", {7});
       if (world.rank() == 0) layout.add("w", {2, 3});
       if (world.rank() == 1) layout.add("w", {3, 2});
       acco::optimizer t{acco::delayed{}, acco::adamw{}, floats, world, layout};
       start(t);
     });
-    CHECK(contains(what, "rank 0 has 'layout: extent = 2', rank 1 has 'layout: extent = 3'"));
+    CHECK(contains(what, "rank 0 has tensor 1, 'w' of 2 x 3 in group 0, rank 1 has tensor 1, 'w' of 3 x 2 in group 0"));
   }
   SUBCASE("types") {
     const auto what = differing([&](auto world) {
@@ -361,16 +364,31 @@ TEST_CASE("wrong span sizes, wrong order and senseless values are refused, and s
   CHECK(contains(message([&] { (void)training.state_digest(); }), "before initialize"));
   CHECK(contains(message([&] { training.initialize(std::vector<float>(99)); }),
                  "initialize got 99 parameters, the layout has 100"));
+  CHECK(contains(message([&] { training.initialize(std::vector<double>(99)); }),  // masters
+                 "initialize got 99 parameters, the layout has 100"));
   training.initialize(std::vector<float>(100));
   CHECK(contains(message([&] { training.initialize(std::vector<float>(100)); }), "twice"));
   CHECK(contains(message([&] { training.accumulated(-1); }), "weight of -1"));
   CHECK(contains(message([&] { training.accumulated(std::nan("")); }), "weight of nan"));
+  const auto minus_one = static_cast<double>(static_cast<std::size_t>(-1));  // of an unsigned count that wrapped
+  CHECK(contains(message([&] { training.accumulated(minus_one); }), "weight of 1.8446744073709552e+19"));
+  CHECK(contains(message([&] { training.accumulated(9007199254740994.0); }), "from 0 to 2^53"));
   std::vector<float> small(3);
   CHECK(contains(message([&] { training.gather_committed(small); }), "room for 3"));
   training.finish();  // none of this has hurt it
 
   CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {}, 0); }),
-                 "none of them is trainable"));
+                 "the layout has 0 parameters and none of them is trainable: tensor 0, 'parameters' of 0, has no elements"));
+  const auto of_layout = [&](acco::parameter_layout const& layout) {
+    return message(
+        [&] { acco::optimizer t{acco::delayed{}, acco::adamw{}, acco::host_storage<float>{}, acco::solo_backend{}, layout}; });
+  };
+  CHECK(contains(of_layout(acco::parameter_layout().add("embedding", {0, 8})),
+                 "none of them is trainable: tensor 0, 'embedding' of 0 x 8, has no elements. Give"));
+  acco::parameter_layout frozen;
+  frozen.add("w", {2, 3}, frozen.add_group({.frozen = true}));
+  CHECK(contains(of_layout(frozen), "6 parameters and none of them is trainable: tensor 0, 'w' of 2 x 3, is frozen. Give"));
+  CHECK(contains(of_layout({}), "the layout has 0 parameters and none of them is trainable. Give"));
   CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {.clip_norm = -1}); }),
                  "clip_norm"));
   CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {.deadline = 0}); }),
@@ -378,8 +396,14 @@ TEST_CASE("wrong span sizes, wrong order and senseless values are refused, and s
   CHECK(contains(
       message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{1}}, {.learning_rate = {}}); }),
       "learning_rate"));
-  CHECK(contains(message([&] { trainer(acco::solo_backend{}, acco::synchronous{.pace = acco::fixed_pace{0}}); }),
-                 "at least one micro-batch"));
+  const std::string nothing = message([&] { trainer(acco::solo_backend{}, acco::synchronous{.pace = acco::fixed_pace{0}}); });
+  CHECK(
+      contains(nothing, "the pace asks for 0 micro-batches a round. Give 1 or more: fixed_pace{.first = 1}, where second = 0 "));
+  CHECK(message([&] { trainer(acco::solo_backend{}, acco::two_phase{.pace = acco::fixed_pace{.first = 0, .second = 0}}); }) ==
+        nothing);
+  CHECK(contains(
+      message([&] { trainer(acco::solo_backend{}, acco::delayed{.pace = acco::elastic_pace{.at_least = 0, .at_most = 3}}); }),
+      "asks for 0 to 3 micro-batches a round. Give at_least = 1 or more"));
   CHECK(contains(
       message([&] { trainer(acco::solo_backend{}, acco::delayed{.pace = acco::elastic_pace{.at_least = 9, .at_most = 3}}); }),
       "9 to 3"));

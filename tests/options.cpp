@@ -107,6 +107,8 @@ TEST_CASE("the constructor checks the rule's hyperparameters") {
     refused(acco::adamw{.weight_decay = bad}, says("adamw::weight_decay").c_str());
     refused(acco::lion{.learning_rate = bad}, says("lion::learning_rate").c_str());
     refused(acco::lion{.weight_decay = bad}, says("lion::weight_decay").c_str());
+    refused(acco::signum{.learning_rate = bad}, says("signum::learning_rate").c_str());
+    refused(acco::signum{.weight_decay = bad}, says("signum::weight_decay").c_str());
     refused(acco::sgd{.learning_rate = bad}, says("sgd::learning_rate").c_str());
     refused(acco::sgd{.weight_decay = bad}, says("sgd::weight_decay").c_str());
   }
@@ -118,6 +120,7 @@ TEST_CASE("the constructor checks the rule's hyperparameters") {
     refused(acco::adamw{.beta2 = bad}, says("adamw::beta2").c_str());
     refused(acco::lion{.beta1 = bad}, says("lion::beta1").c_str());
     refused(acco::lion{.beta2 = bad}, says("lion::beta2").c_str());
+    refused(acco::signum{.momentum = bad}, says("signum::momentum").c_str());
     refused(acco::sgd{.momentum = bad}, says("sgd::momentum").c_str());
   }
   refused(acco::adamw{.epsilon = 0}, "adamw::epsilon is 0. Give a finite number above 0");

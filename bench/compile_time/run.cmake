@@ -25,17 +25,18 @@ endfunction()
 
 milliseconds(empty -O0 "")
 message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; targets: 200 for a core header, 800 for the umbrella")
-foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
+foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion rule/signum schedule/pace schedule/auto_pace schedule/advice
+                        encoding/encoding encoding/block_dct_top schedule/schedule
                         schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate layout/distribution
                         collective/redistribution collective/backend number/pack storage/elementwise storage/host_queue storage/host collective/threads
-                        any_optimizer optimizer acco)
+                        collective/mock/backend round/works round/engine any_optimizer optimizer acco)
   milliseconds(with -O0 "#include <acco/${header}.hpp>\n")
   math(EXPR added "${with} - ${empty}")
   message("${added}\tacco/${header}.hpp")
 endforeach()
 # Most of the umbrella is the standard library's: the same headers of it without acco.
 file(GLOB_RECURSE headers ${root}/include/acco/*.hpp)
-list(FILTER headers EXCLUDE REGEX "/(network|cuda)/|/(acco|collective|storage)/(mpi|gloo|nccl|cuda|threads_cuda)\\.hpp$")
+list(FILTER headers EXCLUDE REGEX "/(network|cuda|checkpoint|outer|game|projected|attach)/|/acco/(checkpoint|outer|game|galore|c)\\.hpp$|/(acco|collective|storage)/(mpi|gloo|nccl|cuda|threads_cuda)\\.hpp$")
 set(standard)
 foreach(header IN LISTS headers)
   file(STRINGS ${header} lines REGEX "^#include <[a-z_]+>")
@@ -63,6 +64,8 @@ int main() {
 set(tail "  });\n}\n")
 foreach(flags IN ITEMS -O0 -O2)
   milliseconds(one ${flags} "${head}${tail}")
+  milliseconds(quick_start ${flags} "#include \"${root}/examples/quick_start.cpp\"\n")
+  message("README.md's quick start, ${flags}\n${quick_start}\tthe whole file")
   message("a user's file with one optimizer, ${flags}\n${one}\tthe whole file")
   foreach(more IN ITEMS "another schedule|train<float>(acco::delayed{}, acco::adamw{}, world)" "another encoding|train<float>(acco::two_phase{.estimate = acco::block_int4{}}, acco::adamw{}, world)"
                         "another rule|train<float>(acco::two_phase{}, acco::sgd{}, world)" "other element types|train<acco::bfloat16>(acco::two_phase{}, acco::adamw{}, world)"

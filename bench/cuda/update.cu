@@ -138,6 +138,7 @@ void of_type(bench_of_kernels& all, std::size_t count, std::string const& only) 
   if (only.empty() || only == "sgd")
     measure<acco::sgd, update::commit, Parameter>(all, acco::sgd{.momentum = 0.9}, count, one_group);
   if (only.empty() || only == "lion") measure<acco::lion, update::commit, Parameter>(all, acco::lion{}, count, one_group);
+  if (only.empty() || only == "signum") measure<acco::signum, update::commit, Parameter>(all, acco::signum{}, count, one_group);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ computing thread a rank, runs every schedule, and prints step times beside their
   bench/network/run.py heterogeneous              one rank at half speed: elastic_pace against synchronous
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
   bench/network/run.py family [--ratios 1,4,16] [--schedules ...] [--repeat 3]     every schedule, over Gloo, on links that are as slow as the computation, and slower
+  bench/network/run.py front [--ratios 0.5,1,4,16,64] [--repeat 3]     the same of what is on the front of loss against bytes
   bench/network/run.py fair --data TEXT [--python PY]     what ACCO's published baseline sends, beside a baseline that sends what it must
   bench/network/run.py published                  what ACCO's published times say of a fair baseline: arithmetic, needs nothing
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
@@ -206,6 +207,9 @@ class Programs:
         result["wire"] = sent
         return result
 
+    def codes(self):
+        return json.loads(run(self.synthetic, "--codes"))
+
     def unit(self, hosts):
         """Arithmetic of a millisecond of the synthetic load, while all ranks compute: given to every run, so that all have the same work."""
         units = []
@@ -285,13 +289,16 @@ def overlap(a, programs):
         gnuplot(script + "unset multiplot\n", a.plot)
 
 
-BYTES = {"full": 4.0, "int8": 260 / 256, "int4": 132 / 256}  # of a number on the wire
+BYTES = {}  # of a number on the wire, by the code's name: Programs.codes
 
 
 def parts(schedule, n, parameters):
     """Bytes that a rank sends in the round that does not commit, and in the one that does."""
     name, _, wire = schedule.partition("+")
     once = parameters * (n - 1) / n
+    if "/" in wire:  # estimate;commit^feedback, as bench/front/run.py has them
+        estimate, commit = (once * sum(BYTES[each] for each in codes.split("/")) if codes else 0 for codes in wire.partition("^")[0].split(";"))
+        return estimate, commit
     commit = once * (BYTES["int8"] + BYTES["int4"] if wire == "coded" else 2 * BYTES["full"])
     if name != "two_phase":
         return 0, commit
@@ -492,6 +499,11 @@ WAIT_FOR_EXCHANGE = ("local_sgd", "slowmo", "diloco")
 LOCAL = WAIT_FOR_EXCHANGE + ("delayed_diloco", "eager_diloco", "streaming_diloco", "co2", "overlap_local_sgd")
 
 
+# What is on the left edge of the front of loss against bytes (bench/front/run.py).
+FRONT = ["synchronous", "synchronous+;gauss4/gauss4", "synchronous+;gauss4/gauss3", "synchronous+;gauss4/ternary", "synchronous+;dct16/sign^0.99", "two_phase", "two_phase+coded", "two_phase+own/gauss3;gauss4/gauss3",
+         "two_phase+own/gauss3;gauss4/ternary", "streaming_diloco", "streaming_diloco+int4"]
+
+
 class Member:
     """One of the family: its flags, its bytes by the formula, and the limit of its step. Steps of 8 micro-batches."""
 
@@ -507,6 +519,10 @@ class Member:
             self.flags = ["--local-steps", str(local_steps), "--exchange", wire or "full", "--fragments", str(self.fragments)]
         else:
             self.schedule, self.shown, self.flags = label, f"{self.split[0]} + {self.split[1]}" if self.method == "two_phase" else "", []
+            if "/" in wire:
+                codes, _, keep = wire.partition("^")
+                estimate, commit = codes.split(";")
+                self.schedule, self.flags = self.method, ["--commit", commit] + (["--estimate", estimate] if estimate else []) + (["--feedback", keep] if keep else [])
         self.flags += ["--micro-batches", str(self.split[0]), "--second", str(self.split[1])]
 
     def bytes(self, n, parameters):
@@ -532,12 +548,12 @@ class Member:
 def family(a, programs):
     """All schedules in turn on one link after the other. The slower the link, the shorter the computation, so that no step is long."""
     if a.hosts < 2:
-        sys.exit("family: --hosts is less than 2, and nothing is sent then")
+        sys.exit(f"{a.what}: --hosts is less than 2, and nothing is sent then")
     a.synthetic_micro, milliseconds, ratios = 8, a.milliseconds, [float(r) for r in a.ratios.split(",")]
-    labels = FAMILY if a.schedules is None else a.schedules.split(",")
-    unknown = [each for each in labels if each not in FAMILY]
+    labels = (FRONT if a.what == "front" else FAMILY) if a.schedules is None else a.schedules.split(",")
+    unknown = [each for each in labels if each not in FAMILY + FRONT]
     if unknown:
-        sys.exit(f"family: no schedule is called {', '.join(unknown)}; there are {', '.join(FAMILY)}")
+        sys.exit(f"{a.what}: no schedule is called {', '.join(unknown)}; there are {', '.join(FAMILY + FRONT)}")
     members = [Member(each, a.local_steps) for each in dict.fromkeys(["synchronous", *labels])]
     unit = a.parameters * (a.hosts - 1) / a.hosts
     print(f"{a.hosts} hosts, {CORES} cores, Gloo, {a.parameters} fp32 parameters, 8 micro-batches a step; medians of {a.repeat} runs, ratios within each. A step is one update of the rank; of local updates the mean "
@@ -713,19 +729,19 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "published", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "front", "fair", "published", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--backends", default="gloo,mpi")
     parser.add_argument("--loads", default="synthetic,toy_gpt")
     parser.add_argument("--piece", type=int, help="KiB; default: the backend's own")
-    parser.add_argument("--schedules", help="default: " + ",".join(SCHEDULES) + "; of family: all")
-    parser.add_argument("--ratios", help="default: 0.25,0.5,1,2; of family: 1,4,16")
+    parser.add_argument("--schedules", help="default: " + ",".join(SCHEDULES) + "; of family and front: all of theirs")
+    parser.add_argument("--ratios", help="default: 0.25,0.5,1,2; of family: 1,4,16; of front: 0.5,1,4,16,64")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--layers", type=int, default=96, help="of the deep model, for layouts")
-    parser.add_argument("--milliseconds", type=float, help="of arithmetic in a micro-batch, default: 120; of family, at a ratio of 1, and of fair: 24")
-    parser.add_argument("--steps", type=int, help="default: 24; of family and fair: 6")
+    parser.add_argument("--milliseconds", type=float, help="of arithmetic in a micro-batch, default: 120; of family and front, at a ratio of 1, and of fair: 24")
+    parser.add_argument("--steps", type=int, help="default: 24; of family, front and fair: 6")
     parser.add_argument("--local-steps", type=int, default=8, help="of local updates, from one exchange to the next")
     parser.add_argument("--accumulate", default="2,4", help="micro-batches of a step of the published baseline, for fair")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each configuration; the median is printed")
@@ -735,12 +751,12 @@ def main():
     parser.add_argument("--python", default="/usr/bin/python3", help="a Python that has torch, for peers and fair")
     parser.add_argument("--plot", help="SVG file to draw (needs gnuplot)")
     a = parser.parse_args()
-    short = a.what in ("family", "fair")
+    short = a.what in ("family", "front", "fair")
     a.milliseconds, a.steps = a.milliseconds or (24 if short else 120), a.steps or (6 if short else 24)
     a.samples = a.samples or (2560 if a.what == "fair" else 9600)
-    if a.what != "family":
+    if a.what not in ("family", "front"):
         a.schedules = a.schedules or ",".join(SCHEDULES)
-    a.ratios = a.ratios or ("1,4,16" if a.what == "family" else "0.25,0.5,1,2")
+    a.ratios = a.ratios or ("1,4,16" if a.what == "family" else "0.5,1,4,16,64" if a.what == "front" else "0.25,0.5,1,2")
     if a.what == "fair" and not a.data:
         parser.error("fair trains on a text: --data FILE")
     a.toy_flags, a.toy_batch, a.toy_micro, a.synthetic_micro, a.split = ["--batch", "16"], 16, 4, 2, None
@@ -752,8 +768,9 @@ def main():
         reason = why_not()
         if reason:
             sys.exit(reason)
+        BYTES.update(programs.codes())
     began = time.time()
-    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "published": published, "check": check}[a.what](a, programs)
+    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "front": family, "fair": fair, "published": published, "check": check}[a.what](a, programs)
     if a.what not in ("check", "published"):
         print(f"({time.time() - began:.0f} s)")
 

@@ -172,6 +172,7 @@ acco::any_optimizer<float> make(settings const& s, World const& world) {
   if constexpr (std::is_same_v<World, acco::gloo_backend> || std::is_same_v<World, acco::solo_backend>) {
     if (where_made(s.schedule) == made::locally) return make_local(s, world);
     if (where_made(s.schedule) == made::decorated) return make_decorated(s, world);
+    if (!s.commit.empty()) return make_in_codes(s, world);
   }
 #endif
   return make_everywhere(s, world);
@@ -187,6 +188,11 @@ std::string not_made(settings const& s) {
   const made where = where_made(s.schedule);
   if (where != made::everywhere && (!family_is_here || s.backend == "mpi" || s.traced))
     return "--schedule " + s.schedule + " is made by bench_network_synthetic, over --backend gloo or solo, without --traced";
+  if (!s.commit.empty() && (!family_is_here || where != made::everywhere || s.backend == "mpi" || s.traced))
+    return "--commit is for synchronous, delayed and two_phase of bench_network_synthetic, over --backend gloo or solo, without "
+           "--traced";
+  if (s.estimate.empty() != (s.commit.empty() || s.schedule != "two_phase")) return "--estimate goes with --commit of two_phase";
+  if (s.feedback != 0 && s.commit.empty()) return "--feedback is for --commit";
   if (s.every_micro_batch && s.schedule != "synchronous" && s.schedule != "synchronous+coded")
     return "--every-micro-batch is for --schedule synchronous and synchronous+coded, and that is " + s.schedule;
   if (s.exchange != "full" && where != made::locally) return "--exchange is for local updates, and --schedule is " + s.schedule;
@@ -241,10 +247,20 @@ int main(int count, char** words) {
   app.add_option("--exchange", s.exchange, "How the exchanges of local updates travel")
       ->check(CLI::IsMember({"full", "int8", "int4"}));
   app.add_option("--fragments", s.fragments, "Of streaming_diloco; they divide --local-steps");
+  app.add_option("--commit", s.commit, "GRADIENTS/PARAMETERS: the codes of commits (--codes prints their names)");
+  app.add_option("--estimate", s.estimate, "The same of two_phase's estimates; own/PARAMETERS: gradients do not travel");
+  app.add_option("--feedback", s.feedback, "Of --commit: what is kept of what codes have lost")->check(CLI::Range(0.0, 1.0));
+#if defined(SYNTHETIC_FAMILY)
+  bool codes = false;
+  app.add_flag("--codes", codes, "Prints the codes' names, and the bytes that a number takes by each");
+#endif
   app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
   app.add_option("--steps", s.steps);
   app.add_option("--clip", s.clip);
   CLI11_PARSE(app, count, words);
+#if defined(SYNTHETIC_FAMILY)
+  if (codes) return print_codes(), 0;
+#endif
   if (const std::string why = not_made(s); !why.empty()) return std::cerr << why << '\n', 1;
   if (s.backend == "solo") {
     try {

@@ -30,6 +30,8 @@ struct settings {
   int slow_rank = -1;              // computes everything twice
   int steps = 20;
   double clip = 0;
+  std::string commit, estimate;  // GRADIENTS/PARAMETERS: rounds that travel in codes; empty: as the schedule's name says
+  float feedback = 0;            // of such commits: what is kept of what codes have lost
 
   [[nodiscard]] unsigned micro_batches() const noexcept { return first + (second != 0 ? second : first); }
   [[nodiscard]] acco::fixed_pace split() const noexcept { return {.first = first, .second = second}; }
@@ -110,10 +112,13 @@ template <class Schedule, class World>
                                                     world, layout_of(s), acco::options{.clip_norm = s.clip, .deadline = 60}});
 }
 
-// Of synthetic_decorated.cpp and synthetic_local.cpp: the schedule of that name.
+// Of synthetic_decorated.cpp, synthetic_local.cpp and synthetic_codes.cpp: the schedule of that name.
 [[nodiscard]] acco::any_optimizer<float> make_decorated(settings const& s, acco::gloo_backend const& world);
 [[nodiscard]] acco::any_optimizer<float> make_decorated(settings const& s, acco::solo_backend const& world);
 [[nodiscard]] acco::any_optimizer<float> make_local(settings const& s, acco::gloo_backend const& world);
 [[nodiscard]] acco::any_optimizer<float> make_local(settings const& s, acco::solo_backend const& world);
+void print_codes();  // as JSON: the bytes that a number takes on the wire by each code's name, in blocks of 256
+[[nodiscard]] acco::any_optimizer<float> make_in_codes(settings const& s, acco::gloo_backend const& world);
+[[nodiscard]] acco::any_optimizer<float> make_in_codes(settings const& s, acco::solo_backend const& world);
 
 }  // namespace synthetic

@@ -31,18 +31,25 @@ FAMILY = [("synchronous", "8", 0), ("two_phase", "4:4", 0), ("two_phase", "6:2",
           ("two_phase+own_corrected", "6:2", 0), ("delayed", "8", 0), ("weight_prediction", "8", 0), ("extrapolation", "8", 0), ("velocity", "8", 0), ("adaptive_compensation", "8", 0), ("elastic", "8", 0),
           ("local_sgd", "8", 8), ("slowmo", "8", 8), ("diloco", "8", 8), ("diloco+int4", "8", 8), ("streaming_diloco", "8", 8), ("delayed_diloco", "8", 8), ("eager_diloco", "8", 8), ("co2", "8", 8),
           ("overlap_local_sgd", "8", 2)]
-RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("3e-3", "1e-2", "3e-2", "1e-1")}
+RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "signum": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("3e-3", "1e-2", "3e-2", "1e-1")}
 RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("two_phase", "6:2")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
 
 
 def flags_of(label, split, local_steps=0):
+    if label.startswith("galore"):  # galoreRANK:EVERY+SCHEDULE...
+        bases, _, within = label.partition("+")
+        return ["--galore", bases.removeprefix("galore"), *flags_of(within, split, local_steps)]
     schedule, _, wire = label.partition("+")
     flags = ["--schedule", schedule, "--micro-batches", split]
     if local_steps:
         return flags + ["--local-steps", str(local_steps)] + (["--exchange", wire] if wire else [])
+    if ";" in wire:  # estimate;commit^feedback
+        estimate, _, rest = wire.partition(";")
+        commit, _, keep = rest.partition("^")
+        return flags + (["--estimate", estimate] if estimate else []) + ["--commit", commit] + (["--feedback", keep] if keep else [])
     if wire == "coded":
-        return flags + ["--estimate", "int4", "--commit", "coded"]
+        return flags + (["--estimate", "int4"] if schedule == "two_phase" else []) + ["--commit", "coded"]
     return flags + (["--estimate", wire] if wire else [])
 
 
@@ -50,6 +57,7 @@ class Runs:
     """Finished runs, and those that are still to be made while there is time."""
 
     def __init__(self, toy, arguments):
+        self.validations = 1  # of a run; of more than one the curve is kept
         self.toy, self.a, self.began, self.left, self.done = toy, arguments, time.time(), 0, {}
         self.text = os.path.basename(arguments.data) if arguments.data else "this repository"
         if os.path.exists(arguments.results):
@@ -60,7 +68,8 @@ class Runs:
     def key(self, label, split, ranks, rate, seed, rule, local_steps=0):
         key = (" ".join(MODEL), self.text, self.a.samples, label, split, ranks, rate, seed)
         key = key if rule == "adamw" else key + (rule,)
-        return key if not local_steps else key + (local_steps,)
+        key = key if not local_steps else key + (local_steps,)
+        return key if self.validations == 1 else key + (f"{self.validations} validations",)
 
     def loss(self, *of):
         found = self.done.get(self.key(*of))
@@ -89,7 +98,7 @@ class Runs:
         log = os.path.join(tempfile.mkdtemp(), "log.jsonl")
         warmup = ["--warmup", str(self.a.samples // 20)]
         words = [self.toy, *MODEL, *flags_of(label, split, local_steps), "--rule", rule, "--ranks", ranks, "--learning-rate", rate, "--seed", seed, "--samples", str(self.a.samples), *warmup,
-                 "--quiet", "--validations", "1", "--log", log] + (["--data", self.a.data] if self.a.data else [])
+                 "--quiet", "--validations", str(self.validations), "--log", log] + (["--data", self.a.data] if self.a.data else [])
         ended = subprocess.run(words, capture_output=True, text=True)
         if ended.returncode != 0 and "not finite" not in ended.stderr and "not a number" not in ended.stderr:
             sys.exit(f"{' '.join(words)}\n{ended.stderr}")
@@ -99,7 +108,8 @@ class Runs:
             last = json.loads(open(log).read().strip().splitlines()[-1])
             last["validation_loss"] = min(5.5452, last["validation_loss"] or 5.5452)  # not a number is null; nor does a run count worse than one with an error
         per_step = last["bytes_sent"] / last["parameters"] / last["steps"] * int(ranks) / (int(ranks) - 1)
-        self.done[key] = {"key": key, "loss": last["validation_loss"], "seconds": last["seconds"], "bytes": per_step, "memory": last["memory_bytes"] / last["parameters"]}
+        curve = {} if self.validations == 1 else {"curve": [[samples, loss] for samples, _, loss in last.get("validation", [])]}
+        self.done[key] = curve | {"key": key, "loss": last["validation_loss"], "seconds": last["seconds"], "bytes": per_step, "memory": last["memory_bytes"] / last["parameters"]}
         with open(self.a.results, "a") as out:
             out.write(json.dumps(self.done[key]) + "\n")
 

@@ -95,6 +95,7 @@ RULE(sgd, commit, float);
 RULE(sgd, predict, float);
 RULE(lion, commit, float);
 RULE(lion, predict, float);
+RULE(signum, commit, float);
 
 }  // namespace
 

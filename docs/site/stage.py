@@ -10,8 +10,8 @@ from pathlib import Path
 
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
-    ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
-    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "muon", "numbers", "digits", "deadlines"]),
+    ("Begin", ["install", "your_loop", "schedules", "links", "processes", "attach"]),
+    ("Understand", ["algorithm", "stability", "coarse", "encodings", "local_updates", "games", "muon", "galore", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
@@ -24,11 +24,14 @@ REFERENCE = [
     ("schedules", "Schedules and paces", "When a round travels, what it carries, and what its update does.",
      ["synchronous", "delayed", "two_phase", "weight_prediction", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
       "delay_compensation", "adaptive_delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
-      "step_part", "pace", "measuring_pace", "pace_seconds"]),
+      "step_part", "pace", "measuring_pace", "pace_seconds", "advise", "step_costs", "way", "hidden_part", "measured_ways", "proposal"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
      ["local_updates", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "meanwhile", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),
+    ("galore", "GaLore", "Matrices trained in bases of few directions: `#include <acco/galore.hpp>`.", ["galore", "every_matrix", "tensor_choice", "basis_report"]),
+    ("games", "Games", "Saddle points and equilibria: `#include <acco/game.hpp>`.",
+     ["game_layout", "tensor_moves", "compressed_extragradient", "masha1", "masha2", "evaluation_point", "extragradient_report", "stochastic_int8", "stochastic_int4", "stochastic_ternary", "stochastic_integer", "stochastic_encoding"]),
     ("rules", "Update rules", "Pure functions of one element, or of a matrix.",
-     ["adamw", "sgd", "decay", "lion", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
+     ["adamw", "sgd", "decay", "lion", "signum", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
     ("learning_rates", "Learning rates", "Factors of the rule's own learning rate, as functions of what has been committed.",
      ["constant", "warmup_cosine", "warmup_linear", "warmup_stable_decay", "cooldown", "warmup_cosine_restarts", "in_steps", "in_samples", "in_tokens", "training_position",
       "learning_rate_function", "loss_scaling"]),
@@ -37,12 +40,12 @@ REFERENCE = [
      ["host_storage", "cuda_storage", "storage", "storage_queue", "bfloat16", "half", "is_finite"]),
     ("backends", "Backends", "How ranks meet.",
      ["solo_backend", "threads_backend", "gloo_backend", "gloo_options", "mpi_backend", "mpi_options", "mpi_progress", "nccl_backend", "nccl_options", "nccl_from_mpi", "shared_secret",
-      "collective_backend", "backend_traits", "collective"]),
+      "hierarchical", "make_hierarchical", "hierarchical_world", "collective_backend", "backend_traits", "collective"]),
     ("around", "Around a backend", "Decorators, and a world for tests.",
-     ["debug", "traced", "rate_limited", "link_model", "decorated_backend", "mock_world", "mock_backend", "mock_options", "mock_counters", "mock_fault", "complete_at_once", "complete_at_random",
+     ["debug", "traced", "replicas", "rate_limited", "link_model", "decorated_backend", "mock_world", "mock_backend", "mock_options", "mock_counters", "mock_fault", "complete_at_once", "complete_at_random",
       "complete_when_waited_for"]),
     ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "exchange_backend", "progress"]),
-    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "coded", "full", "own_slice", "own_corrected", "encoding"]),
+    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "block_gauss", "block_gauss4", "block_gauss3", "block_gauss2", "rotated_gauss3", "rotated_gauss2", "block_ternary", "block_top", "block_dct_top", "block_random", "block_sign", "sign_vote", "bfloat16_wire", "power_sgd", "one_of", "planned_encoding", "auto_encoding", "planned_bucket", "with_error_feedback", "int8_blocks", "residual_store", "with_ef21", "with_feedback_ahead", "mean_over", "weighed", "without_feedback", "loosely", "coded", "full", "own_slice", "own_corrected", "encoding"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
      ["round_report", "round_totals", "save_outcome", "rewound", "time_interval", "memory_table", "trace"]),
     ("errors", "Errors", "All of one family. [What each message means](../docs/errors.md).",
@@ -154,10 +157,10 @@ def kinds_of(xml):  # name -> what Doxygen calls it
     return kinds
 
 
-def readable(xml):  # for Sphinx: no lambdas as default values; for people: of what kind an optimizer is one
+def readable(xml):  # for Sphinx: no lambdas as default values, no tables of designated initialisers; for people: of what kind an optimizer is one
     for path in xml.glob("*.xml"):
         text = path.read_text(encoding="utf-8")
-        plain = re.sub(r"<initializer>\s*=?\s*\[\].*?</initializer>", "", text, flags=re.S)
+        plain = re.sub(r"<initializer>\s*=?\s*(\[\]|{\s*{\.).*?</initializer>", "", text, flags=re.S)
         plain = plain.replace("acco::any_optimizer&lt; float, float &gt;", "acco::any_optimizer&lt; Storage::parameter_type, Storage::gradient_type &gt;")
         if plain != text:
             path.write_text(plain, encoding="utf-8")

@@ -14,6 +14,7 @@
 #include <acco/rule/adamw.hpp>
 #include <acco/rule/lion.hpp>
 #include <acco/rule/sgd.hpp>
+#include <acco/rule/signum.hpp>
 #include <acco/schedule/auto_pace.hpp>
 #include <acco/schedule/delayed.hpp>
 #include <acco/schedule/synchronous.hpp>
@@ -79,6 +80,7 @@ training_of<Storage> make_training(settings const& s, Storage const& storage, Wo
     const auto with = [&](auto rule) { return acco::optimizer{schedule, rule, storage, world, layout, options}; };
     if (s.rule == "sgd") return with(acco::sgd{.learning_rate = s.rate(), .momentum = 0.9});
     if (s.rule == "lion") return with(acco::lion{.learning_rate = s.rate(), .weight_decay = 0.1});
+    if (s.rule == "signum") return with(acco::signum{.learning_rate = s.rate(), .weight_decay = 0.1});
     return with(acco::adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1});
   };
   const acco::fixed_pace fixed{.first = s.first, .second = s.second};

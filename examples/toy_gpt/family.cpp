@@ -9,7 +9,10 @@ namespace {
   family = [](settings const& s, acco::host_storage<float> const& storage, threads_link const& world,
               acco::parameter_layout const& layout, acco::options const& options) {
     return (is_local(s.schedule) ? make_local
+            : s.galore_rank != 0 ? make_with_galore
             : s.rule == "muon"   ? make_with_muon
+            : !s.kept_as.empty() ? make_with_feedback
+            : s.any_codes()      ? make_coded
                                  : make_decorated)(s, storage, world, layout, options);
   };
   elastic = train_elastic;

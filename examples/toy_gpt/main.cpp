@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@
 #include <acco/checkpoint/folder.hpp>
 #endif
 
+#include "advice.hpp"
 #include "interrupt.hpp"
 #include "plot.hpp"
 #include "programs.hpp"
@@ -86,9 +88,27 @@ void check_family(settings const& s) {
     if (s.rule == "muon" && (!toy_gpt::goes_with_muon(one.label()) || !plain))
       throw CLI::ValidationError("--rule",
                                  "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
-    if (one.needs_family() && s.rule != "muon" && (!plain || s.rule != "adamw"))
+    const toy_gpt::words_of_wire commit = toy_gpt::wire_of(one.commit);
+    const bool demo_ahead = one.schedule == "two_phase" && toy_gpt::is_code(toy_gpt::wire_of(one.estimate).gradients) &&
+                            !toy_gpt::is_vote(commit.gradients) && !toy_gpt::is_published(one.commit);
+    const bool plain_schedule = one.estimate == "full" && (one.schedule == "synchronous" || one.schedule == "delayed");
+    const bool signs = s.rule == "signum" && one.any_codes() && (plain_schedule || demo_ahead);  // votes, and DeMo
+    if (toy_gpt::is_published(one.commit) &&
+        (!signs || !(commit.gradients == "dct16" || commit.gradients == "senders16") || !s.save.empty() || !s.resume.empty()))
+      throw CLI::ValidationError("--commit",
+                                 "of dct16/none and senders16/none: synchronous and delayed, with signum, no checkpoints");
+    if (one.needs_family() && s.rule != "muon" && (!plain || (s.rule != "adamw" && !signs)))
       throw CLI::ValidationError("--schedule", one.label() + " is made on threads, in floats and with adamw only");
-    if (one.needs_family() && s.commit != "full")
+    if (s.galore_rank != 0 &&
+        (!toy_gpt::goes_with_galore(one.wire_label()) || s.rule != "adamw" || !s.save.empty() || !s.resume.empty() || s.elastic))
+      throw CLI::ValidationError("--galore",
+                                 "is made under synchronous, two_phase and two_phase --estimate int4 only, with adamw, and keeps "
+                                 "no checkpoints");
+    if (one.any_codes() && (toy_gpt::is_decorated(one.schedule) || one.estimate == "own_corrected" || s.rule == "muon"))
+      throw CLI::ValidationError("--commit", "codes are for synchronous, delayed, weight_prediction and two_phase, with adamw");
+    if (one.any_codes() && !s.compare.empty())
+      throw CLI::ValidationError("--compare", "codes of --estimate and --commit are for one schedule, not for several");
+    if (one.needs_family() && !one.any_codes() && s.commit != "full")
       throw CLI::ValidationError("--commit", one.label() + " is made with whole commits only");
     if (one.schedule == "elastic" && (s.elastic || !s.save.empty() || !s.resume.empty()))
       throw CLI::ValidationError("--schedule", "elastic is two optimizers of a fixed pace, and keeps no checkpoints here");
@@ -107,6 +127,51 @@ void check_family(settings const& s) {
     if (one.needs_family() && !toy_gpt::has_family)
       throw CLI::ValidationError("--schedule", toy_gpt::how_to_get_family(one.label()));
   }
+}
+
+/// RANK, RANK:EVERY or RANK:EVERY:SCALE.
+void read_galore(std::string const& words, settings& s) {
+  std::istringstream in(words + ":");  // so that every number ends
+  const auto more = [&in] { return in.good() && in.peek() != std::istringstream::traits_type::eof(); };
+  const auto read = [&in](auto& number) {
+    char colon = 0;
+    if (!(in >> number >> colon) || colon != ':') in.setstate(std::ios::failbit);
+  };
+  read(s.galore_rank);
+  if (more()) read(s.galore_every);
+  if (more()) read(s.galore_scale);
+  if (!in || more() || words.find('-') == 0 || s.galore_rank == 0 || s.galore_every == 0 || !(s.galore_scale > 0))
+    throw CLI::ValidationError("--galore", words + " is no RANK, RANK:EVERY or RANK:EVERY:SCALE, positive numbers");
+}
+
+/// One of these words, or codes: GRADIENTS/PARAMETERS, or one for both.
+/// KEEP, KEEP:STORE or ef21.
+void read_feedback(std::string const& words, settings& s) {
+  s.feedback = 0;
+  s.kept_as = words;
+  if (words == "ef21") return;
+  const std::size_t colon = words.find(':');
+  s.kept_as = colon == std::string::npos ? "" : words.substr(colon + 1);
+  const bool known = colon == std::string::npos ||
+                     std::find(std::begin(toy_gpt::stores), std::end(toy_gpt::stores), s.kept_as) != std::end(toy_gpt::stores);
+  if (!known || !CLI::detail::lexical_cast(words.substr(0, colon), s.feedback) || !(s.feedback >= 0 && s.feedback <= 1))
+    throw CLI::ValidationError("--feedback", "is KEEP, 0 to 1, or KEEP:float32, KEEP:bfloat16, KEEP:int8, or ef21");
+}
+
+CLI::Validator words_of(std::vector<std::string> const& usual, bool may_be_own) {  // or else may be planned
+  const auto check = [=](std::string const& word) -> std::string {
+    if (std::find(usual.begin(), usual.end(), word) != usual.end()) return {};
+    const toy_gpt::words_of_wire wire = toy_gpt::wire_of(word);
+    const bool own = may_be_own ? wire.gradients == "own"
+                                : toy_gpt::is_planned(wire.gradients) || toy_gpt::is_vote(wire.gradients) ||
+                                      toy_gpt::rank_of_power(wire.gradients) != 0;
+    if ((own || toy_gpt::is_code(wire.gradients)) && toy_gpt::is_code(wire.parameters)) return {};
+    if (!may_be_own && toy_gpt::is_code(wire.gradients) && toy_gpt::is_published(word)) return {};
+    std::string all;
+    for (std::string_view const each : toy_gpt::codes) all += " " + std::string(each);
+    return word + " is none of its words, and no GRADIENTS/PARAMETERS of" + all;
+  };
+  return {check, "WORD or GRADIENTS/PARAMETERS"};
 }
 
 settings parse(int count, char** words) {
@@ -147,7 +212,9 @@ settings parse(int count, char** words) {
   app.add_option("--schedule", s.schedule, "When rounds happen and what they carry")
       ->check(CLI::IsMember(schedules))
       ->capture_default_str();
-  app.add_option("--rule", s.rule, "Update rule")->check(CLI::IsMember({"adamw", "sgd", "lion", "muon"}))->capture_default_str();
+  app.add_option("--rule", s.rule, "Update rule")
+      ->check(CLI::IsMember({"adamw", "sgd", "lion", "signum", "muon"}))
+      ->capture_default_str();
   app.add_option("--samples", s.samples, "Sequences to train on, over all ranks")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -166,7 +233,8 @@ settings parse(int count, char** words) {
         return good ? "" : text + " is no finite number above 0";
       },
       "ABOVE 0");
-  app.add_option("--learning-rate", s.learning_rate, "Peak learning rate (default: adamw and muon 3e-3, sgd 0.3, lion 3e-4)")
+  app.add_option("--learning-rate", s.learning_rate,
+                 "Peak learning rate (default: adamw and muon 3e-3, sgd 0.3, lion and signum 3e-4)")
       ->check(above_zero);
   app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")
       ->check(CLI::NonNegativeNumber)
@@ -176,13 +244,29 @@ settings parse(int count, char** words) {
       ->capture_default_str();
   app.add_option("--estimate", s.estimate,
                  "How two_phase's estimates travel: the whole numbers, or 8 or 4 bits each; own: parameters only, each owner "
-                 "predicts from its own gradients; own_corrected: from these and the others' of the last step")
-      ->check(CLI::IsMember({"full", "int8", "int4", "own", "own_corrected"}))
+                 "predicts from its own gradients; own_corrected: from these and the others' of the last step; or "
+                 "GRADIENTS/PARAMETERS, as of --commit: own/gauss3, say")
+      ->check(words_of({"full", "int8", "int4", "own", "own_corrected"}, true))
       ->capture_default_str();
-  app.add_option("--commit", s.commit,
-                 "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
-      ->check(CLI::IsMember({"full", "coded"}))
+  app.add_option(
+         "--commit", s.commit,
+         "How commits travel: the whole numbers; coded: gradients in 8 bits and parameters as differences in 4; or "
+         "GRADIENTS/PARAMETERS, of float32, bfloat16, int8, int4, gauss4, gauss3, gauss2, rotated3, rotated2, ternary, "
+         "top16, top32, sign, random32, dct16, senders16; auto/PARAMETERS: each stretch of gradients in the code with the fewest "
+         "bytes within --budget; vote/PARAMETERS: signs, of which the majority counts, with --rule signum; "
+         "dct16/none, senders16/none: DeMo as published, nothing travels back, with --rule signum "
+         "(toy_gpt_family)")
+      ->check(words_of({"full", "coded"}, false))
       ->capture_default_str();
+  CLI::Option const* const feedback = app.add_option_function<std::string>(
+      "--feedback", [&s](std::string const& given) { read_feedback(given, s); },
+      "Of --commit GRADIENTS/PARAMETERS: what a rank keeps of what its codes have lost, and sends later: 1 for error "
+      "feedback, 0.9, say, for a momentum of its own, 0 for none. KEEP:float32, KEEP:bfloat16, KEEP:int8: in what it is "
+      "kept; ef21: ranks send what estimates of their gradients lack (toy_gpt_family)");
+  CLI::Option const* const budget =
+      app.add_option("--budget", s.budget, "Of --commit auto/PARAMETERS: the part of the gradients' squares that codes may lose")
+          ->check(CLI::Range(0.0, 1.0))
+          ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -192,6 +276,11 @@ settings parse(int count, char** words) {
   app.add_option("--exchange", s.exchange, "How exchanges of local updates travel: the whole numbers, or 8 or 4 bits each")
       ->check(CLI::IsMember({"full", "int8", "int4"}))
       ->capture_default_str();
+  app.add_option_function<std::string>(
+      "--galore", [&s](std::string const& given) { read_galore(given, s); },
+      "RANK, RANK:EVERY or RANK:EVERY:SCALE: matrices of the blocks are trained in bases of RANK directions of their gradients, "
+      "renewed every EVERY steps (200); their updates count SCALE times (0.25). Under synchronous and two_phase "
+      "(toy_gpt_family)");
   app.add_flag("--auto-pace", s.auto_pace, "Split the K + K2 micro-batches of two_phase's steps by measuring what hides most");
   app.add_flag("--elastic", s.elastic, "Go on accumulating while the network is busy, from K to 64 micro-batches");
   app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
@@ -220,6 +309,10 @@ settings parse(int count, char** words) {
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(toy_gpt::labels), std::end(toy_gpt::labels))));
   app.add_option("--plot", s.plot, "Draw loss against samples and seconds into this SVG file (needs gnuplot)");
+  CLI::Option const* const advises =
+      app.add_flag("--advise", s.advise,
+                   "Measure a few steps of synchronous with the K + K2 micro-batches, tell what each schedule would make of this "
+                   "link, and train no further");
   app.add_flag("--quiet", s.quiet, "Print the closing table only");
   try {
     app.parse(count, words);
@@ -239,6 +332,11 @@ settings parse(int count, char** words) {
     if (s.model.width % s.model.heads != 0) throw CLI::ValidationError("--heads", "the number of heads must divide the width");
     complete(s);
     complete_checkpoints(s, resume->count() > 0);
+    if (advises->count() != 0 && (!s.compare.empty() || !s.save.empty() || !s.resume.empty() || !s.log.empty() ||
+                                  !s.trace.empty() || !s.plot.empty() || s.elastic || s.quiet))
+      throw CLI::ValidationError(
+          "--advise",
+          "it trains nothing that could be compared, kept or drawn: name ranks, model, batch, micro-batches and the link only");
     if (s.link_megabits > 0 && s.backend != "threads")
       throw CLI::ValidationError("--link", "a link is simulated between threads only: " + s.backend + " uses a real one");
     if ((s.device == "cuda") != (s.backend == "nccl") && s.backend != "threads")
@@ -250,8 +348,28 @@ settings parse(int count, char** words) {
     if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
       throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
     if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
+    const std::string_view committed = toy_gpt::wire_of(s.commit).gradients;
+    if (toy_gpt::is_vote(committed) && (s.rule != "signum" || s.schedule != "synchronous" || s.feedback != 0))
+      throw CLI::ValidationError("--commit", "votes are for --schedule synchronous --rule signum, without --feedback");
+    if (toy_gpt::rank_of_power(committed) != 0 && ((s.schedule != "synchronous" && s.schedule != "delayed") || s.feedback != 0))
+      throw CLI::ValidationError("--commit",
+                                 "power is for --schedule synchronous and delayed, and feeds back without --feedback");
+    if (toy_gpt::is_biased(committed) && feedback->count() == 0) {
+      throw CLI::ValidationError(
+          "--commit", "what " + std::string(committed) + " loses of gradients adds up: say --feedback 1, or 0 for none");
+    }
+    if (budget->count() != 0 && !toy_gpt::is_planned(committed))
+      throw CLI::ValidationError("--budget", "is for --commit auto/PARAMETERS: --commit auto/int4, say");
+    if (!s.kept_as.empty() &&
+        (!toy_gpt::is_with_feedback(committed) || !toy_gpt::is_with_feedback(toy_gpt::wire_of(s.commit).parameters) ||
+         (s.schedule != "synchronous" && s.schedule != "delayed") || s.rule != "adamw"))
+      throw CLI::ValidationError("--feedback",
+                                 "KEEP:STORE and ef21 are for synchronous and delayed, with adamw, and --commit of "
+                                 "int8, int4, gauss3, gauss2, ternary, top16");
     check_family(s);
-    if (s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
+    if ((s.feedback != 0 || !s.kept_as.empty()) && (s.commit == "full" || s.commit == "coded"))
+      throw CLI::ValidationError("--feedback", "is for --commit GRADIENTS/PARAMETERS: --commit gauss2/ternary, say");
+    if (!s.any_codes() && s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
       throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
     if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
     if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
@@ -349,6 +467,7 @@ int run(settings s, toy_gpt::runner& ranks) {
   const std::string source = s.data.empty() ? "this repository" : s.data;
   const toy_gpt::corpus text(s.data.empty() ? toy_gpt::repository_text(TOY_GPT_REPOSITORY) : toy_gpt::read_file(s.data),
                              s.model.context);
+  if (s.advise) return toy_gpt::advise(s, ranks, text, source), 0;
   std::ofstream log = open(speaks ? s.log : "", s.resume.empty() ? std::ios::out : std::ios::app);
   std::ofstream trace_file = open(s.trace.empty() || speaks ? s.trace : s.trace + ".rank" + std::to_string(ranks.first_rank()));
   std::optional<acco::trace> trace;
@@ -360,7 +479,7 @@ int run(settings s, toy_gpt::runner& ranks) {
   std::string sample;
   for (std::string const& schedule : s.compare) {
     settings one = s;
-    one.choose(schedule);
+    if (same_step) one.choose(schedule);
     one.elastic = s.elastic && one.schedule != "synchronous";
     if (same_step && one.schedule != "two_phase")
       one.first += one.second != 0 ? one.second : one.first;  // the same samples a step

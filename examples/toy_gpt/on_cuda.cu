@@ -7,13 +7,8 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-#include <acco/cuda.hpp>
-#ifdef TOY_GPT_NCCL
-#include <acco/nccl.hpp>
-#endif
-
-#include "choose.hpp"
 #include "gpt_cuda.cuh"
+#include "on_cuda.cuh"
 #include "train.hpp"
 
 namespace toy_gpt {

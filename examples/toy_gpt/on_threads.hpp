@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads, joined by a link that may be simulated. Optimizers of bfloat16 are made in on_threads_bfloat16.cpp, so that
 // two cores share the work of compiling; those of on_threads_decorated.cpp, on_threads_muon.cpp, on_threads_local.cpp,
-// on_threads_elastic.cpp are in toy_gpt_family only.
+// on_threads_elastic.cpp, on_threads_coded.cpp, on_threads_feedback.cpp, on_threads_galore.cpp, on_threads_replicas.cpp are in
+// toy_gpt_family only.
 #pragma once
 
 #include <acco/collective/around/rate_limited.hpp>
@@ -37,6 +38,14 @@ acco::any_optimizer<float> make_decorated(settings const&, acco::host_storage<fl
                                           acco::parameter_layout const&, acco::options const&);
 acco::any_optimizer<float> make_with_muon(settings const&, acco::host_storage<float> const&, threads_link const&,
                                           acco::parameter_layout const&, acco::options const&);
+acco::any_optimizer<float> make_coded(settings const&, acco::host_storage<float> const&, threads_link const&,
+                                      acco::parameter_layout const&, acco::options const&);
+acco::any_optimizer<float> make_with_feedback(settings const&, acco::host_storage<float> const&, threads_link const&,
+                                              acco::parameter_layout const&, acco::options const&);
+acco::any_optimizer<float> make_over_replicas(settings const&, acco::host_storage<float> const&, threads_link const&,
+                                              acco::parameter_layout const&, acco::options const&);
+acco::any_optimizer<float> make_with_galore(settings const&, acco::host_storage<float> const&, threads_link const&,
+                                            acco::parameter_layout const&, acco::options const&);
 acco::any_optimizer<float> make_local(settings const&, acco::host_storage<float> const&, threads_link const&,
                                       acco::parameter_layout const&, acco::options const&);
 

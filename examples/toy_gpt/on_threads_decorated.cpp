@@ -16,6 +16,7 @@ acco::any_optimizer<float> make_decorated(settings const& s, acco::host_storage<
   if (s.schedule == "extrapolation") return with(acco::delayed{.pace = pace, .predictor = acco::extrapolation{}});
   if (s.schedule == "two_phase") return with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = split_of(s)});
   if (s.schedule == "velocity") return with(acco::delayed{.pace = pace, .predictor = acco::velocity{}});
+  if (s.schedule != "adaptive_compensation") throw std::invalid_argument(s.label() + " is not made");
   return with(acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}});
 }
 

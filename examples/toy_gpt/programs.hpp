@@ -43,10 +43,12 @@ inline std::string how_to_get(settings const& s) {
          "\n  start it:  " + words.start + TOY_GPT_PROGRAMS "/" + target;
 }
 
+inline constexpr char build_family[] = "cmake --build " TOY_GPT_BUILD " --target toy_gpt_family";
+inline constexpr char start_family[] = TOY_GPT_PROGRAMS "/toy_gpt_family";
 /// The same for toy_gpt_family, of which the settings of `label` are.
 inline std::string how_to_get_family(std::string const& label) {
-  return label + " is the work of another program, toy_gpt_family.\n  build it:  cmake --build " TOY_GPT_BUILD " --target " +
-         "toy_gpt_family\n  start it:  " TOY_GPT_PROGRAMS "/toy_gpt_family";
+  return label + " is the work of another program, toy_gpt_family.\n  build it:  " + build_family +
+         "\n  start it:  " + start_family;
 }
 
 /// The runner for the place that the settings name; throws where this program is without it.

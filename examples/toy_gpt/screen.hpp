@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,13 @@ inline void print_result(summary const& r, settings const& s, corpus const& text
                                     seconds_for_people(open) + " waited for");
   }
   row("sent by each rank", bytes_for_people(static_cast<double>(r.bytes_sent)));
+  if (is_planned(wire_of(s.commit).gradients)) {
+    std::map<std::string, std::size_t> buckets;
+    for (acco::planned_bucket const& each : r.plan) ++buckets[each.encoding];
+    std::string plan;
+    for (auto const& [name, count] : buckets) plan += (plan.empty() ? "" : ", ") + name + number(" x %zu", count);
+    row("codes of gradients, at last", plan);
+  }
   if (r.schedule.starts_with("two_phase")) row("micro-batches of a step", number("%u + %u", r.first, r.second));
   if (!r.progress.empty()) row("messages moved by", r.progress);
 }

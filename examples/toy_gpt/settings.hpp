@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <acco/observe/planned_bucket.hpp>
+
 #include "shape.hpp"
 
 namespace toy_gpt {
@@ -55,9 +57,62 @@ inline constexpr std::string_view local_methods[] = {
   return std::find(std::begin(local_methods), std::end(local_methods), label.substr(0, label.find('+'))) !=
          std::end(local_methods);
 }
+/// In bases of few directions, under these schedules: --galore. On threads, in floats, with AdamW.
+[[nodiscard]] inline bool goes_with_galore(std::string_view label) {
+  return label == "synchronous" || label == "two_phase" || label == "two_phase+int4";
+}
 inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "two_phase"};
 [[nodiscard]] inline bool goes_with_muon(std::string_view label) {
   return std::find(std::begin(with_muon), std::end(with_muon), label) != std::end(with_muon);
+}
+
+/// What gradients and parameters may travel in, under toy_gpt_family: --commit gauss4/ternary.
+inline constexpr std::string_view codes[] = {"float32", "bfloat16", "int8",     "int4",     "gauss4", "gauss3",
+                                             "gauss2",  "rotated3", "rotated2", "ternary",  "top16",  "top32",
+                                             "sign",    "random32", "dct16",    "senders16"};
+/// In what a rank may keep what they have lost, and what it may keep instead: --feedback 1:bfloat16, --feedback ef21; with some
+/// of the codes.
+inline constexpr std::string_view stores[] = {"float32", "bfloat16", "int8"};
+inline constexpr std::string_view codes_with_feedback[] = {"int8", "int4", "gauss3", "gauss2", "ternary", "top16"};
+[[nodiscard]] inline bool is_with_feedback(std::string_view code) {
+  return std::find(std::begin(codes_with_feedback), std::end(codes_with_feedback), code) != std::end(codes_with_feedback);
+}
+/// GRADIENTS/PARAMETERS, or one word for both: a code, or one of the usual words, as codes.
+struct words_of_wire {
+  std::string_view gradients, parameters;
+};
+[[nodiscard]] inline words_of_wire wire_of(std::string_view words) {
+  if (words == "full") return {"float32", "float32"};
+  if (words == "coded") return {"int8", "int4"};
+  if (words == "own") return {"own", "float32"};
+  const std::size_t slash = words.find('/');
+  const std::string_view parameters = slash == std::string_view::npos ? words : words.substr(slash + 1);
+  return {words.substr(0, slash), parameters == "full" ? "float32" : parameters};
+}
+[[nodiscard]] inline bool is_code(std::string_view word) {
+  return std::find(std::begin(codes), std::end(codes), word) != std::end(codes);
+}
+/// Of commits: each bucket of gradients travels by the code that a plan gives it.
+[[nodiscard]] inline bool is_planned(std::string_view word) { return word == "auto"; }
+/// Of commits: gradients travel as signs, of which the majority counts: with signum.
+[[nodiscard]] inline bool is_vote(std::string_view word) { return word == "vote"; }
+/// Of commits: gradients of matrices travel as products of this rank, "power4" say; 0: the word is another.
+[[nodiscard]] inline unsigned rank_of_power(std::string_view word) {
+  if (!word.starts_with("power") || word.size() < 6 || word.size() > 8) return 0;
+  unsigned rank = 0;
+  for (const char c : word.substr(5)) {
+    if (c < '0' || c > '9') return 0;
+    rank = 10 * rank + static_cast<unsigned>(c - '0');
+  }
+  return rank;
+}
+/// Of commits: nothing travels back, over replicas: DeMo as published, with signum.
+[[nodiscard]] inline bool is_published(std::string_view commit) { return wire_of(commit).parameters == "none"; }
+/// Gradients are not committed from it without a word about feedback.
+[[nodiscard]] constexpr bool is_biased(std::string_view code) {
+  constexpr std::string_view biased[] = {"gauss2", "rotated2", "ternary", "top16",    "top32",
+                                         "sign",   "random32", "dct16",   "senders16"};
+  return std::find(std::begin(biased), std::end(biased), code) != std::end(biased);
 }
 
 struct settings {
@@ -79,12 +134,19 @@ struct settings {
   double warmup = 1000;            // samples
   unsigned first = 1, second = 0;  // micro-batches of a round
   bool elastic = false;
-  bool auto_pace = false;         // K + K2 micro-batches a step, split by measuring
-  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
-  std::string commit = "full";    // how commit rounds travel: full, coded (gradients int8, parameters int4)
-  unsigned local_steps = 8;       // of local updates: from one exchange to the next
-  int group = 1;                  // of local updates: ranks that train together
-  std::string exchange = "full";  // how exchanges of local updates travel: full, int8, int4
+  bool auto_pace = false;            // K + K2 micro-batches a step, split by measuring
+  std::string estimate = "full";     // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
+  std::string commit = "full";       // how commit rounds travel: full, coded (gradients int8, parameters int4)
+                                     // and of either GRADIENTS/PARAMETERS, of `codes`
+  double feedback = 0;               // of such commits: what is kept of what codes have lost
+  std::string kept_as;               // in what: of `stores`, or ef21; empty: in the gradients' type
+  double budget = 0.02;              // of --commit auto/PARAMETERS: the part of the gradients' squares that may be lost
+  unsigned local_steps = 8;          // of local updates: from one exchange to the next
+  int group = 1;                     // of local updates: ranks that train together
+  std::string exchange = "full";     // how exchanges of local updates travel: full, int8, int4
+  std::size_t galore_rank = 0;       // matrices of the blocks are trained in bases of so many directions; 0: they are not
+  std::uint64_t galore_every = 200;  // updates from one basis to the next
+  double galore_scale = 0.25;
   double clip = 1.0;
   std::size_t validations = 8;  // during and after training
   std::uint64_t seed = 1;
@@ -94,10 +156,23 @@ struct settings {
   std::uint64_t save_every = 0;  // steps
   std::vector<std::string> compare;
   bool quiet = false;
+  bool advise = false;  // measure, and tell what to expect of other schedules
 
   /// The schedule and how its rounds travel, in a word: "two_phase+int4", "delayed+coded".
   [[nodiscard]] std::string label() const {
+    if (galore_rank != 0) return "galore" + std::to_string(galore_rank) + "+" + wire_label();
+    return wire_label();
+  }
+  [[nodiscard]] std::string wire_label() const {
     if (is_local(schedule)) return schedule + (exchange != "full" ? "+" + exchange : "");
+    if (any_codes()) {
+      std::string kept = std::to_string(feedback);
+      kept.erase(kept.find_last_not_of("0.") + 1);  // 0.900000
+      return schedule + "+" + (schedule == "two_phase" ? estimate + ";" : "") + commit +
+             (kept_as == "ef21" ? "^ef21"
+              : feedback != 0   ? "^" + kept + (kept_as.empty() ? "" : ":" + kept_as)
+                                : "");
+    }
     return schedule + (commit != "full" ? "+" + commit : estimate != "full" ? "+" + estimate : "");
   }
   /// Of several that are compared, and share the flags.
@@ -113,13 +188,20 @@ struct settings {
     commit = wire == "coded" ? "coded" : "full";
     estimate = schedule != "two_phase" ? "full" : wire == "coded" ? "int4" : wire;
   }
+  /// Whether rounds travel in codes that choose.hpp does not have.
+  [[nodiscard]] bool any_codes() const {
+    const bool usual_commit = commit == "full" || commit == "coded";
+    return !is_local(schedule) && (!usual_commit || estimate.find('/') != std::string::npos ||
+                                   (is_code(estimate) && estimate != "int8" && estimate != "int4"));
+  }
   /// Whether toy_gpt_family makes it only.
   [[nodiscard]] bool needs_family() const {
-    return rule == "muon" || is_decorated(schedule) || is_decorated(label()) || is_local(schedule);
+    return rule == "muon" || galore_rank != 0 || any_codes() || is_decorated(schedule) || is_decorated(label()) ||
+           is_local(schedule);
   }
   [[nodiscard]] double rate() const {
     if (learning_rate > 0) return learning_rate;
-    return rule == "sgd" ? 0.3 : rule == "lion" ? 3e-4 : 3e-3;
+    return rule == "sgd" ? 0.3 : rule == "lion" || rule == "signum" ? 3e-4 : 3e-3;
   }
 };
 
@@ -143,6 +225,7 @@ struct summary {
   bool stopped = false;                                                        // by a signal, before its last sequence
   std::string saved;  // the last checkpoint, or, unsaved, why there is none
   bool unsaved = false;
+  std::vector<acco::planned_bucket> plan;  // of the codes of committed gradients
   std::vector<point> training, validation;
 };
 

@@ -72,6 +72,7 @@ class corpus {
     }
     return h;
   }
+  [[nodiscard]] std::string const& training() const { return training_; }
   [[nodiscard]] std::size_t training_bytes() const { return training_.size(); }
   [[nodiscard]] std::size_t validation_bytes() const { return validation_.size(); }
 

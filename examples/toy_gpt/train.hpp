@@ -225,6 +225,7 @@ void train_rank(job& one, int rank, Model& model, Training& training, summary& r
   result.hidden_fraction = training.totals().hidden_fraction();
   result.bytes_sent = training.totals().bytes_sent;
   result.rounds = training.totals().rounds;
+  if constexpr (requires { training.encoding_plan(); }) result.plan = training.encoding_plan();
   result.compute_seconds = training.totals().compute_seconds;
   result.communication_seconds = training.totals().communication_seconds;
   result.exposed_seconds = training.totals().exposed_seconds;

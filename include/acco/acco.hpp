@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that needs only the standard library.
+// The core, which needs only the standard library. Asked for by name: outer.hpp, game.hpp, galore.hpp, schedule/advice.hpp,
+// collective/hierarchical.hpp.
 #pragma once
 
 #include "acco/any_optimizer.hpp"                    // IWYU pragma: export
@@ -10,11 +11,21 @@
 #include "acco/collective/backend.hpp"               // IWYU pragma: export
 #include "acco/collective/mock/backend.hpp"          // IWYU pragma: export
 #include "acco/collective/redistribution.hpp"        // IWYU pragma: export
+#include "acco/collective/replicas.hpp"              // IWYU pragma: export
 #include "acco/collective/solo.hpp"                  // IWYU pragma: export
 #include "acco/collective/threads.hpp"               // IWYU pragma: export
+#include "acco/encoding/auto_encoding.hpp"           // IWYU pragma: export
 #include "acco/encoding/bfloat16_wire.hpp"           // IWYU pragma: export
+#include "acco/encoding/block_dct_top.hpp"           // IWYU pragma: export
+#include "acco/encoding/block_gauss.hpp"             // IWYU pragma: export
 #include "acco/encoding/block_integer.hpp"           // IWYU pragma: export
+#include "acco/encoding/block_random.hpp"            // IWYU pragma: export
+#include "acco/encoding/block_sign.hpp"              // IWYU pragma: export
+#include "acco/encoding/block_ternary.hpp"           // IWYU pragma: export
+#include "acco/encoding/block_top.hpp"               // IWYU pragma: export
 #include "acco/encoding/encoding.hpp"                // IWYU pragma: export
+#include "acco/encoding/one_of.hpp"                  // IWYU pragma: export
+#include "acco/encoding/power_sgd.hpp"               // IWYU pragma: export
 #include "acco/error.hpp"                            // IWYU pragma: export
 #include "acco/layout/distribution.hpp"              // IWYU pragma: export
 #include "acco/layout/parameter_layout.hpp"          // IWYU pragma: export
@@ -31,6 +42,7 @@
 #include "acco/rule/muon.hpp"                        // IWYU pragma: export
 #include "acco/rule/rules.hpp"                       // IWYU pragma: export
 #include "acco/rule/sgd.hpp"                         // IWYU pragma: export
+#include "acco/rule/signum.hpp"                      // IWYU pragma: export
 #include "acco/rule/update_rule.hpp"                 // IWYU pragma: export
 #include "acco/schedule/auto_pace.hpp"               // IWYU pragma: export
 #include "acco/schedule/delayed.hpp"                 // IWYU pragma: export

@@ -100,13 +100,8 @@ class any_optimizer {
   /// `layout().size()` elements on every rank. Collective; blocks. Throws `usage_error` (size, called twice), `mismatch_error`
   /// (the ranks differ), `deadline_error` (a rank is missing).
   void initialize(std::span<Parameter const> initial) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
-    if (initial.size() != layout().size()) {
-      throw usage_error(engine_->place(),
-                        text("initialize got ", initial.size(), " parameters, the layout has ", layout().size()),
-                        text("Pass one value for every parameter, frozen ones included"));
-    }
+    demand_new();
+    demand_values(initial.size());
     guarded([&] { engine_->initialize(initial); });
     state_ = state::running;
   }
@@ -122,8 +117,8 @@ class any_optimizer {
   template <class Model>
     requires requires(Model const& model) { model.find(std::string_view()); }
   auto initialize(Model const& model) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
+    (void)engine();
+    demand_new();
     auto others = guarded([&] { return checkpoints_need_acco_checkpoint_hpp<any_optimizer>::initialize(engine(), model); });
     state_ = state::running;
     return others;
@@ -223,13 +218,15 @@ class any_optimizer {
   }
 
   /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks into the
-  /// report's `mean_loss`, and decides nothing: it may be NaN. Throws `usage_error` on a weight that is negative, infinite or
-  /// NaN. Returns a report when a round has ended: then the spans have moved. Blocks only where the pace demands it.
+  /// report's `mean_loss`, and decides nothing: it may be NaN. Throws `usage_error` on a weight that is negative, NaN, or more
+  /// than 2^53, beyond which a sum of weights is not exact. Returns a report when a round has ended: then the spans have moved.
+  /// Blocks only where the pace demands it.
   std::optional<round_report> accumulated(double weight, double loss_sum = 0) {
     demand_running("accumulated");
-    if (!(is_finite(weight) && weight >= 0)) {
+    constexpr double most = 9007199254740992;  // 2^53
+    if (!(is_finite(weight) && weight >= 0 && weight <= most)) {
       throw usage_error(engine_->place(), text("accumulated got a weight of ", weight),
-                        text("Pass the number of samples of the micro-batch, 0 or more"));
+                        text("Pass the number of samples of the micro-batch, from 0 to 2^53"));
     }
     return guarded([&] { return engine_->accumulated(weight, loss_sum); });
   }
@@ -261,6 +258,7 @@ class any_optimizer {
       using brought = std::remove_cvref_t<decltype(call())>;
       if constexpr (std::is_convertible_v<decltype(call()), micro_batch_sums> || weighs<brought>) {
         save_outcome const* saved = nullptr;
+        std::optional<basis_report> bases;
         for (;;) {
           demand_running("step");
           const micro_batch_sums sums = sums_of(call());
@@ -268,6 +266,8 @@ class any_optimizer {
           if (!report) continue;
           if (report->saved != nullptr) saved = report->saved;  // an estimate's report may be the one that tells
           report->saved = saved;
+          if (report->bases) bases = report->bases;
+          report->bases = bases;
           if (commits(report->plan)) return *report;
         }
       } else {
@@ -401,6 +401,9 @@ class any_optimizer {
   [[nodiscard]] round_totals const& totals() const { return engine().totals(); }
   /// This rank's buffers in bytes: known before `initialize`, equal to what it allocates.
   [[nodiscard]] memory_table memory() const { return engine().memory(); }
+  /// By which encodings the buckets of committed gradients travel, where that is planned (encoding/auto_encoding.hpp); else
+  /// empty.
+  [[nodiscard]] std::vector<planned_bucket> encoding_plan() const { return engine().encoding_plan(); }
   [[nodiscard]] parameter_layout const& layout() const { return engine().layout(); }
 
   /// 64-bit hash of this rank's masters, slots and averages and of the updates committed; a prediction leaves it unchanged. Waits
@@ -448,6 +451,7 @@ class any_optimizer {
   /// named).
   template <class Changes = nothing_of_the_trainer>
   auto restore(std::string_view from, Changes const& changes = {}) {
+    (void)engine();
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running && !engine_->at_rest()) {
       fail_use(text("restore was called while a step is under way"), "Call it instead of initialize, or after finish");
@@ -511,6 +515,15 @@ class any_optimizer {
   [[noreturn]] void fail_apart(char const* what) const {
     fail_use(text(what, "(): the tensors were adopted one by one, and are no whole array"), "Ask tensor(name)");
   }
+  void demand_new() const {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
+  }
+  void demand_values(std::size_t count) const {
+    if (count == layout().size()) return;
+    throw usage_error(engine_->place(), text("initialize got ", count, " parameters, the layout has ", layout().size()),
+                      text("Pass one value for every parameter, frozen ones included"));
+  }
   void demand_initialized(char const* what) const {
     if (state_ == state::constructed) fail_use(text(what, "() was called before initialize"), "Call initialize first");
   }
@@ -536,9 +549,8 @@ class any_optimizer {
   }
   template <class T>
   void initialize_masters(std::span<T const> initial) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
-    demand_room(initial, "initialize");
+    demand_new();
+    demand_values(initial.size());
     const bool doubles = engine_->shape().master == element_type::float64;
     guarded([&] {
       engine_->initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {

@@ -43,15 +43,24 @@
 
 namespace ACCO_NAMESPACE {
 
+/// What became of what each rank's codes had lost (`with_error_feedback`) when a training was restored.
+enum class restored_residuals {
+  none,    ///< this training keeps nothing of that kind
+  exact,   ///< it is what it was, on every rank
+  dropped  ///< it begins at 0: the ranks were others, or the codes or buckets, or the checkpoint has none (`options::residuals`)
+};
+
 /// What a trainer goes on with.
 struct restored {
-  std::string path;                              ///< of the checkpoint
-  std::uint64_t step = 0;                        ///< updates committed in it, the one that has not been reported yet included
-  double samples = 0;                            ///< weight committed in it, likewise
-  std::uint64_t digest = 0;                      ///< `world_digest()` of it, and of this training now
-  int ranks = 0;                                 ///< that there were
-  bool exact = false;                            ///< whether the training goes on as if it had never stopped: as many ranks, and
-                                                 ///< nothing changed (of a learning rate its first value is compared)
+  std::string path;          ///< of the checkpoint
+  std::uint64_t step = 0;    ///< updates committed in it, the one that has not been reported yet included
+  double samples = 0;        ///< weight committed in it, likewise
+  std::uint64_t digest = 0;  ///< `world_digest()` of it, and of this training now
+  int ranks = 0;             ///< that there were
+  bool exact = false;        ///< whether the training goes on as if it had never stopped: as many ranks,
+                             ///< nothing changed (of a learning rate its first value is compared),
+                             ///< `residuals` not dropped, no plan of codes
+  restored_residuals residuals = restored_residuals::none;
   std::vector<std::byte> trainer;                ///< this rank's own, where the ranks are as many as then
   std::vector<std::vector<std::byte>> trainers;  ///< every rank's of then
   double last_weight = 0, last_loss = 0;         ///< what the report told that the call returned which was cut, after `position`
@@ -361,7 +370,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       for (std::string const& line : lines) {  // but for the library's version, and for what looks on, or keeps copies
         bool looks_on = false;
         for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
-                                       "options.digest_every = "})
+                                       "options.digest_every = ", "options.residuals = "})
           looks_on = looks_on || line.starts_with(what);
         if (!looks_on) found.push_back(line);
       }
@@ -382,6 +391,11 @@ struct checkpoints_need_acco_checkpoint_hpp {
              std::to_string(shape.owned());
     return "";
   }
+  /// Whether what codes have lost lies where it did.
+  static bool same_buckets(engine& on, checkpoints::manifest const& m) {
+    constexpr char const* line = "options.bucket_elements";
+    return checkpoints::value_of(checkpoints::lines_of(on.construction()), line) == checkpoints::value_of(m.construction, line);
+  }
   /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
   /// another training's.
   static std::string try_one(engine& on, std::string const& path, changes allowed, restored& found) {
@@ -390,7 +404,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     std::optional<checkpoints::reader> source;
     std::vector<double> sums;
     std::string problem, other;
-    bool same_schedule = true;
+    bool same_schedule = true, same_residuals = false;
     try {
       m = checkpoints::manifest_of(path);
       other = difference(on, m, allowed, same_schedule);
@@ -402,6 +416,10 @@ struct checkpoints_need_acco_checkpoint_hpp {
         for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source->trainer(k));
         found.trainer = same_ranks ? found.trainers[static_cast<std::size_t>(rank)] : std::vector<std::byte>();
         on.load(*source);
+        same_residuals = same_ranks && same_schedule && same_buckets(on, m) && source->has_residuals(on.residual_bytes());
+        if (same_residuals && on.residual_bytes() != 0)
+          on.load_residual(source->residual(static_cast<std::size_t>(rank)),
+                           m.ranks[static_cast<std::size_t>(rank)].residual_scale);
         sums = source->to_sum();
       }
     } catch (usage_error const&) {  // no checkpoint's fault
@@ -437,7 +455,11 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.ranks = static_cast<int>(m.ranks.size());
     bool ignored = false;
     const bool unchanged = allowed == changes::none || difference(on, m, changes::none, ignored).empty();
-    found.exact = unchanged && m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+    found.residuals = on.residual_bytes() == 0 ? restored_residuals::none
+                      : same_residuals         ? restored_residuals::exact
+                                               : restored_residuals::dropped;
+    found.exact = unchanged && !on.keeps_unsaved() && found.residuals != restored_residuals::dropped &&
+                  m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
     if (m.numbers.completed && same_schedule) {
       const bool landed = on.steps() != m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
       found.last_weight = landed ? m.numbers.last.counts[0] : m.numbers.run.step_weight;

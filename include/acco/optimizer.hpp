@@ -41,6 +41,11 @@ template <class Schedule, class Rule, class Storage>
 consteval bool check_wires() {
   using estimate = decltype(estimate_wire(std::declval<Schedule const&>()));
   using commit = decltype(commit_wire(std::declval<Schedule const&>()));
+  using gradients = typename commit::gradient_encoding;
+  static_assert(bounded_step<Rule> || !(loose<typename commit::parameter_encoding> ||
+                                        ((feeds_back<gradients> || low_rank_wire<gradients>) && loose<gradients>)),
+                "acco: what this encoding brings falls behind, and under a rule with momentum the training diverges: use "
+                "block_gauss2 or finer, a rule of bounded steps (adamw, lion, signum, muon), or say acco::loosely<Encoding>");
   return check_storage<Storage, decorated_rule<Schedule, Rule>, typename estimate::gradient_encoding,
                        typename estimate::parameter_encoding>() &&
          check_storage<Storage, decorated_rule<Schedule, Rule>, typename commit::gradient_encoding,

@@ -36,6 +36,13 @@ enum class habit_checks {
   off
 };
 
+/// Whether checkpoints have what each rank keeps of its own (`with_error_feedback`).
+enum class residual_saving {
+  saved,   ///< on as many ranks, and without a plan of codes, a restored training is the one that never stopped. As large as
+           ///< all gradients, of every rank
+  dropped  ///< a restored training begins with none
+};
+
 struct options {
   double clip_norm = 0;  ///< largest global norm of the mean gradient; 0: no clipping
   learning_rate_function learning_rate =
@@ -60,6 +67,7 @@ struct options {
       habit_checks::in_debug_builds;  ///< costs one more array of parameters where spans move, so that old
                                       ///< ones show NaN, and a look at up to 64 elements a micro-batch
   std::size_t keep_checkpoints = 2;   ///< in the folder of a run, when a new one is complete; never fewer than one
+  residual_saving residuals = residual_saving::saved;  ///< of codes with feedback; `restored::residuals` tells what became of it
   double norm_limit = 0;  ///< the norm of a step's mean gradient, before clipping, may be this many times the median of those of
                           ///< the last 64 updates, once there are 16; 0: no limit. 10, say
   norm_spike on_norm_spike = norm_spike::raise;
@@ -120,6 +128,7 @@ struct options {
     if (loss_scale) loss_scale->describe(visit);
     visit("average_decay", average_decay);
     visit("norms", static_cast<int>(norms));
+    visit("residuals", static_cast<int>(residuals));
     visit("norm_limit", norm_limit);
     visit("on_norm_spike", static_cast<int>(on_norm_spike));
     visit("snapshots", snapshots);

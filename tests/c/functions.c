@@ -79,12 +79,14 @@ static void structs(void) {
   CHECK(rule.kind == ACCO_SGD && rule.learning_rate == 1e-2 && rule.momentum == 0 && rule.nesterov == 0);
   OK(acco_rule_from_name("lion", &rule));
   CHECK(rule.kind == ACCO_LION && rule.learning_rate == 1e-4 && rule.beta2 == 0.99);
+  OK(acco_rule_from_name("signum", &rule));
+  CHECK(rule.kind == ACCO_SIGNUM && rule.learning_rate == 1e-4 && rule.momentum == 0.9 && rule.nesterov == 0);
   OK(acco_rule_from_name("adamw", &rule));
   CHECK(rule.kind == ACCO_ADAMW);
-  REFUSED(acco_rule_init(&rule, 3), "ACCO_ADAMW, ACCO_SGD, ACCO_LION");
+  REFUSED(acco_rule_init(&rule, 4), "ACCO_ADAMW, ACCO_SGD, ACCO_LION, ACCO_SIGNUM");
   REFUSED(acco_rule_init(&rule, -1), "acco_rule.kind is -1");
   REFUSED(acco_rule_init(NULL, ACCO_ADAMW), "acco_rule is NULL");
-  REFUSED(acco_rule_from_name("adagrad", &rule), "The rules are adamw, sgd, lion");
+  REFUSED(acco_rule_from_name("adagrad", &rule), "The rules are adamw, sgd, lion, signum");
   REFUSED(acco_rule_from_name(NULL, &rule), "name is NULL");
   REFUSED(acco_rule_from_name("sgd", NULL), "acco_rule is NULL");
   REFUSED(acco_init_rule(&rule, 3, ACCO_ADAMW), "struct_size is 3");
@@ -705,7 +707,7 @@ static void rules_and_groups(void) {
   OK(acco_layout_add(layout, "faster", one, 1, faster));
   OK(acco_layout_add(layout, "decaying", one, 1, decaying));
   OK(acco_layout_add(layout, "frozen", one, 1, frozen));
-  for (int kind = ACCO_ADAMW; kind <= ACCO_LION; ++kind) {
+  for (int kind = ACCO_ADAMW; kind <= ACCO_SIGNUM; ++kind) {
     acco_rule rule;
     acco_optimizer* training = NULL;
     OK(acco_rule_init(&rule, kind));
@@ -720,17 +722,33 @@ static void rules_and_groups(void) {
     CHECK(fabsf(parameters[1] - 0.75F) < 1e-6F);
     CHECK(fabsf(parameters[2] - 0.8125F) < 1e-6F);
     CHECK(parameters[3] == 1);
-    gradients[0] += 3;  // by which each rule, and no other, comes to a number of its own
+    gradients[0] += 3;  // by which rules come to numbers of their own, but for signs
     OK(acco_accumulated(training, 1, 0, NULL, NULL));
-    const float then[] = {0.76028F, 0.5F, 0.75F};
+    const float then[] = {0.76028F, 0.5F, 0.75F, 0.75F};
     CHECK(fabsf(parameters[0] - then[kind]) < 1e-4F);
     CHECK(parameters[3] == 1);
     acco_optimizer_destroy(training);
     CHECK(fabsf(parameters[0] - then[kind]) < 1e-4F);  // they stay the trainer's
   }
-  // Two gradients of 1 show what is left of the first one.
   acco_rule rule;
   float parameters[] = {0, 0, 0, 0}, gradients[4] = {0};
+  // A gradient of 1 and one of -0.5: signum's momentum of 0.9 goes on, where lion's, and no momentum, turn back.
+  for (int turns = 0; turns < 3; ++turns) {
+    acco_optimizer* training = NULL;
+    OK(acco_rule_init(&rule, turns == 2 ? ACCO_LION : ACCO_SIGNUM));
+    rule.learning_rate = 1;
+    if (turns == 1) rule.momentum = 0;
+    parameters[0] = 0;
+    OK(acco_optimizer_create(world, layout, &rule, &schedule, NULL, &training));
+    OK(acco_adopt(training, parameters, gradients, 4));
+    gradients[0] += 1;
+    OK(acco_accumulated(training, 1, 0, NULL, NULL));
+    gradients[0] -= 0.5F;
+    OK(acco_accumulated(training, 1, 0, NULL, NULL));
+    CHECK(parameters[0] == (turns == 0 ? -2.0F : 0.0F));
+    acco_optimizer_destroy(training);
+  }
+  // Two gradients of 1 show what is left of the first one.
   for (int nesterov = 0; nesterov < 2; ++nesterov) {
     acco_optimizer* training = NULL;
     OK(acco_rule_init(&rule, ACCO_SGD));

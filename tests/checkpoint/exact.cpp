@@ -168,9 +168,14 @@ void one(std::uint64_t seed) {
 }
 }  // namespace
 
-TEST_CASE("200 trainings, killed at a cut, go on as if they had not been") {
-  for (std::uint64_t seed = 0; seed < (thorough() ? 200 : 24); ++seed) one(seed);
-  CHECK(cuts > (thorough() ? 400 : 40));
-  CHECK(spikes > (thorough() ? 5U : 0U));  // after the restore: where the cut was depends on the disk
+TEST_CASE("trainings, killed at a cut, go on as if they had not been") {
+  const std::uint64_t trainings = thorough() ? 200 : 16;
+  std::size_t asked = 0;  // ranks
+  for (std::uint64_t seed = 0; seed < trainings; ++seed) {
+    asked += static_cast<std::size_t>(choice{seed}.ranks());
+    one(seed);
+  }
+  CHECK(cuts > asked / 2);  // where the cut was depends on the disk: some were after the last step
+  if (thorough()) CHECK(spikes > 5);
   CHECK(digests > (thorough() ? 100U : 20U));
 }

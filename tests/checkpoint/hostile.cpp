@@ -20,6 +20,7 @@
 
 #include "checkpoint/scratch.hpp"
 #include "support/problem.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 using json = nlohmann::ordered_json;
@@ -110,7 +111,7 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
   std::size_t values = 0, tried = 0;
   for_values(whole, json::json_pointer(), [&](json::json_pointer const& at) {
     if (at.back() == "sum") return;
-    ++values;
+    if (++values % 4 != 0 && !thorough()) return;
     json const& value = whole[at];
     const std::string name = named(whole, at);
     CAPTURE(name);
@@ -144,7 +145,7 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
     }
   });
   CHECK(values > 100);
-  CHECK(tried > 1000);
+  CHECK(tried > (thorough() ? 1000U : 250U));
 }
 
 TEST_CASE("values of a manifest that are out of their range") {

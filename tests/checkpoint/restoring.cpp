@@ -464,3 +464,15 @@ TEST_CASE("what was restored can be gone back to before there is another snapsho
   train(acco::delayed{});
   train(acco::weight_prediction{});
 }
+
+TEST_CASE("an empty optimizer says so when it is to begin from a file") {
+  const scratch folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  const std::vector<float> values(3, 1.0F);
+  const std::vector<acco::tensor_to_write> tensors{{"parameters", {3}, acco::element_type::float32}};
+  acco::write_model(path, tensors, [&](std::size_t, std::uint64_t at) { return std::as_bytes(std::span(values)).subspan(at); },
+                    {});
+  acco::any_optimizer<float> empty;
+  CHECK_THROWS_WITH_AS(empty.initialize(acco::model_file(path)), doctest::Contains("is empty"), acco::usage_error);
+  CHECK_THROWS_WITH_AS(empty.restore(folder.path()), doctest::Contains("is empty"), acco::usage_error);
+}

@@ -101,6 +101,7 @@ TEST_CASE("each byte of the tensors is read once, over all ranks, whatever their
   if (!std::filesystem::exists("/proc/self/io")) return;
   const scratch folder(in_memory());
   for (const std::size_t bucket : {std::size_t{10000000}, std::size_t{100000}}) {
+    if (!thorough() && bucket > 1000000) continue;
     const std::string run = folder.run(std::to_string(bucket));
     const std::uint64_t digest = save(run, bucket);
     const std::string path = acco::checkpoints_in(run).front();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every promised sentence of the library's static assertions.
 #include <acco/acco.hpp>
+#include <acco/collective/hierarchical.hpp>
 
 using layout_of_one = acco::host_storage<float>;
 
@@ -69,6 +70,7 @@ struct no_scatter : only_rank {
   template <class T>
   void all_reduce(acco::host_queue&, acco::partial<T const>, acco::replicated<T>) {}
 };
+struct no_broadcast : no_scatter {};
 
 struct complete : no_gather {
   template <class T>
@@ -131,7 +133,7 @@ void use() {
   training<acco::synchronous<>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(BACKEND_WITHOUT_BROADCAST)  // expect: the backend lacks `broadcast(queue, replicated<T>, int root)`
-  training<acco::synchronous<>, acco::sgd, layout_of_one, no_scatter> wrong{{}, {}, {}, {}, 1};
+  training<acco::synchronous<>, acco::sgd, layout_of_one, no_broadcast> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(ENCODED_GRADIENTS_WITHOUT_ALL_TO_ALL)  // expect: gradients are to travel encoded: the backend lacks `all_to_all
   training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
@@ -165,6 +167,85 @@ void use() {
 #endif
 #if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
   training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(BIASED_COMMIT)  // expect: what this encoding loses of committed gradients adds up: let coded::gradients be
+  training<acco::delayed<acco::fixed_pace, acco::block_ternary>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(UNSCALED_PARAMETERS)  // expect: this encoding tells nothing of a number's size, so it is for gradients only
+  training<acco::delayed<acco::fixed_pace, acco::coded<acco::without_feedback<acco::sign_vote>, acco::sign_vote>>> wrong{
+      {}, {}, {}, {}, 1};
+#endif
+#if defined(UNSCALED_FEEDBACK)  // expect: this encoding tells nothing of a number's size, so it is for gradients only
+  training<acco::delayed<acco::fixed_pace, acco::coded<acco::with_error_feedback<acco::sign_vote>, acco::full>>> wrong{
+      {}, {}, {}, {}, 1};
+#endif
+#if defined(LOOSE_PARAMETERS)  // expect: what this encoding brings falls behind, and under a rule with momentum the training
+  training<acco::delayed<acco::fixed_pace, acco::coded<acco::full, acco::block_ternary>>, acco::sgd> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(FEEDBACK_OF_AN_ESTIMATE)  // expect: with_error_feedback is for gradients that are committed
+  training<acco::two_phase<acco::fixed_pace, acco::with_error_feedback<acco::block_ternary>>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(FEEDBACK_AHEAD_OF_NOTHING)  // expect: with_feedback_ahead adds what the commit keeps, and this one keeps nothing
+  training<acco::two_phase<acco::fixed_pace, acco::with_feedback_ahead<acco::block_ternary>>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(PARAMETERS_OF_REPLICAS)  // expect alone: over replicas no parameters travel, and all ranks make the same update
+  using coded = acco::synchronous<acco::coded<acco::block_int8<>, acco::block_int4<>>>;
+  acco::optimizer<coded, acco::adamw, layout_of_one, acco::replicas<acco::solo_backend>> wrong{
+      {}, {}, {}, acco::replicas(acco::solo_backend()), 1};
+#endif
+#if defined(FEEDBACK_OF_PARAMETERS)  // expect: with_error_feedback is for gradients: parameters travel as differences
+  using of_parameters = acco::coded<acco::full, acco::with_error_feedback<acco::block_int4<>>>;
+  training<acco::delayed<acco::fixed_pace, of_parameters>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(SMALL_BLOCKS_OF_LOST)  // expect: what an encoding loses is kept in int8_blocks as large as its own
+  struct small : acco::block_int8<> {
+    enum : std::size_t { block_size = 64 };
+  };
+  acco::with_error_feedback<small, acco::int8_blocks> wrong;
+#endif
+#if defined(CODED_IN_NOTHING)  // expect: this acco::coded names no code, so all would travel in full
+  training<acco::synchronous<acco::coded<>>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(ESTIMATE_IN_NOTHING)  // expect: this acco::coded names no code, so all would travel in full
+  training<acco::two_phase<acco::fixed_pace, acco::coded<>>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(PLANNED_EF21)  // expect: a plan of codes is made from gradients
+  acco::with_ef21<acco::auto_encoding> wrong;
+#endif
+#if defined(PLANNED_PARAMETERS)  // expect: planned_encoding is for gradients that are committed: let `commit` be
+  training<acco::delayed<acco::fixed_pace, acco::auto_encoding>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(PLANNED_VOTES)  // expect: an encoding of planned_encoding tells nothing of a number's size
+  using votes = acco::planned_encoding<acco::block_int8<>, acco::sign_vote>;
+  training<acco::synchronous<acco::coded<acco::without_feedback<votes>, acco::full>>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(PLAN_ON_A_DEVICE)  // expect: planned_encoding measures gradients in host memory
+  struct device_storage : acco::host_storage<float> {
+    static constexpr bool host_memory = false;
+  };
+  using planned = acco::synchronous<acco::coded<acco::auto_encoding>>;
+  acco::optimizer<planned, acco::adamw, device_storage, acco::solo_backend> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(LOW_RANK_ESTIMATE)  // expect: power_sgd is for gradients that are committed, with what it lacks sent later
+  training<acco::two_phase<acco::fixed_pace, acco::power_sgd>> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(LOW_RANK_AND_MOMENTUM)  // expect: what this encoding brings falls behind, and under a rule with momentum the training
+  training<acco::synchronous<acco::power_sgd>, acco::sgd> wrong{{}, {}, {}, {}, 1};
+#endif
+#if defined(THREE_LEVELS)  // expect: acco: hierarchical has two levels, and one of these has two already
+  acco::hierarchical inside{acco::solo_backend(), acco::solo_backend()};
+  acco::hierarchical wrong{inside, acco::solo_backend()};
+#endif
+#if defined(LOW_RANK_OVER_TWO_LEVELS)  // expect alone: power_sgd sums over one level of ranks
+  acco::hierarchical levels{acco::solo_backend(), acco::solo_backend()};
+  const acco::synchronous<acco::power_sgd> low_rank;
+  acco::optimizer wrong{low_rank, acco::adamw{}, acco::host_storage<float>{}, levels, std::size_t{1}};
+#endif
+#if defined(LOW_RANK_ON_A_DEVICE)  // expect: gradients of matrices are to travel as products (power_sgd): the storage lacks
+  struct without_products : acco::host_storage<float> {
+    static void low_rank_begin() {}
+  };
+  acco::optimizer<acco::synchronous<acco::power_sgd>, acco::adamw, without_products, acco::solo_backend> wrong{{}, {}, {}, {}, 1};
 #endif
 #if defined(COMMIT_CORRECTED_BY_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
   training<acco::synchronous<acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
@@ -215,6 +296,15 @@ void use() {
                                       // std::span<Gradient>
   acco::any_optimizer<float> handle;
   handle.step([](float const*, float*) { return 1; });
+#endif
+#if defined(TWO_LEVELS_OF_A_DEVICE)  // expect: acco: hierarchical works on host memory: its queue is acco::host_queue
+  acco::hierarchical levels{acco::solo_backend(), acco::solo_backend()};
+  struct device_queue {
+  } queue;
+  levels.broadcast(queue, acco::replicated<char>({}), 0);
+#endif
+#if defined(DECORATED_TWO_LEVELS)  // expect: acco: decorate the levels of a hierarchical backend, not the whole
+  auto wrong = acco::debug(acco::hierarchical{acco::solo_backend(), acco::solo_backend()});
 #endif
 #if defined(DISTRIBUTIONS_DO_NOT_CONVERT)  // expect: conver
   float data[1] = {};

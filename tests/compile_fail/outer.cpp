@@ -59,9 +59,17 @@ void train(acco::threads_backend world, whole_world whole) {
   acco::optimizer training{acco::diloco{.exchange = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
                            acco::host_storage<float>{}, world, std::size_t{1}};
 #endif
-#if defined(FEEDBACK_OF_A_SCHEDULE)  // expect: acco: with_error_feedback is for exchanges of local updates
-  acco::optimizer training{acco::delayed{.commit = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
-                           acco::host_storage<float>{}, world, std::size_t{1}};
+#if defined(LOOSE_EXCHANGE)  // expect: acco: changes in this encoding fall behind, and an outer rule with momentum diverges
+  acco::optimizer training{acco::diloco{.exchange = acco::block_ternary{}}, acco::sgd{}, acco::host_storage<float>{}, world,
+                           std::size_t{1}};
+#endif
+#if defined(VOTES_OF_CHANGES)  // expect: acco: this encoding tells nothing of a number's size, and changes of workers need theirs
+  acco::optimizer training{acco::diloco{.exchange = acco::loosely<acco::sign_vote>{}}, acco::sgd{}, acco::host_storage<float>{},
+                           world, std::size_t{1}};
+#endif
+#if defined(PLANNED_CHANGES)  // expect: acco: planned_encoding is for gradients that a schedule commits
+  acco::optimizer training{acco::diloco{.exchange = acco::auto_encoding{}}, acco::sgd{}, acco::host_storage<float>{}, world,
+                           std::size_t{1}};
 #endif
 #if defined(NO_INNER_SCHEDULE)  // expect: acco: the schedule lacks `round_plan plan(std::size_t round) const`
   struct no_schedule {};

@@ -15,6 +15,7 @@ struct arrays {
   std::byte* codes;
   acco::coding::refused bad;
   bool const* wanted;
+  acco::combination const* how;
 };
 
 template <class T, class Encoding>
@@ -23,6 +24,14 @@ void encoded(acco::cuda_queue& queue, arrays const& a, T* values, Encoding const
   const acco::trainable_view<T> view{values, nullptr, 1};
   storage::encode(queue, e, static_cast<T const*>(values), 0, 1, 1, a.codes, a.bad);
   storage::encode_difference(queue, e, static_cast<T const*>(values), view, 0, 1, a.codes, a.bad);
+  storage::encode_with_lost(queue, e, static_cast<T const*>(values), values, 0.5, 0, 1, 1, a.codes, a.bad);
+  storage::encode_with_lost(queue, e, static_cast<T const*>(values), acco::coding::residual_blocks<Encoding::block_size>{a.codes},
+                            0.5, 0, 1, 1, a.codes, a.bad);
+  acco::combination const* const how = a.how;
+  storage::encode_towards(queue, e, how, static_cast<T const*>(values), static_cast<float const*>(a.sums), 0, 1, 1, a.codes,
+                          a.bad);
+  storage::decode_towards(queue, e, how, a.codes, 2, a.sums, 1, 1);
+  storage::encode_ahead_now(queue, e, static_cast<T const*>(values), static_cast<T const*>(values), 0.5, 0, 1, 1, a.codes, a.bad);
   storage::decode_sum(queue, e, a.codes, 2, a.sums, 1, true);
   storage::decode_sum(queue, e, a.codes, 2, a.sums, 1, false);
   storage::decode_onto(queue, e, a.codes, view, 0, 1, 1, values);
@@ -45,6 +54,14 @@ void all_kernels(acco::cuda_queue& queue, arrays const& a, T* values) {
   encoded(queue, a, values, acco::block_int4<>{});
   encoded(queue, a, values, acco::block_int8<>{});
   encoded(queue, a, values, acco::bfloat16_wire{});
+  const acco::projection_view<T, T, float> bases{};
+  storage::projection_show(queue, bases, 0, 1, 1, static_cast<T const*>(values));
+  storage::projection_show(queue, bases, 0, 1, 1, static_cast<float const*>(a.sums));
+  storage::projection_show_others(queue, bases, static_cast<T const*>(values));
+  storage::projection_show_others(queue, bases, static_cast<float const*>(a.sums));
+  storage::projection_expand(queue, bases, 0, 1, 1, static_cast<float const*>(a.sums), a.sums);
+  storage::projection_project(queue, bases, values);
+  storage::projection_multiply(queue, bases, acco::thin_product::of_basis, a.sums, a.sums);
   acco::threads_cuda::sum<T, float, true>({nullptr}, 2, {}, 0, std::span<float>(a.sums, 1));
 }
 /// Blocks whose numbers fill many registers, or one stretch only.
@@ -52,6 +69,15 @@ void other_blocks(acco::cuda_queue& queue, arrays const& a, acco::bfloat16* valu
   encoded(queue, a, values, acco::block_int4<1024>{});
   encoded(queue, a, values, acco::block_int8<512>{});
   encoded(queue, a, values, acco::block_int4<128>{});
+  encoded(queue, a, values, acco::block_gauss4{});
+  encoded(queue, a, values, acco::rotated_gauss3{});
+  encoded(queue, a, values, acco::block_ternary{});
+  encoded(queue, a, values, acco::block_sign{});
+  encoded(queue, a, values, acco::sign_vote{});
+  encoded(queue, a, values, acco::block_top<16>{});
+  encoded(queue, a, values, acco::block_random<32>{});
+  encoded(queue, a, values, acco::block_dct_top<16>{});
+  encoded(queue, a, values, acco::block_dct_top<16, acco::mean_over::senders>{});
   acco::cuda_storage<float>::average(queue, a.wanted, a.sums, a.sums, 1, 0.5);
 }
 static_assert(acco::half(1.0F).bits() == 0x3c00, "a constant, in files of nvcc too");

@@ -18,22 +18,26 @@
 
 namespace {
 using stream_trainer::micro_batch;
-acco::parameter_layout layout_of() { return stream_trainer::layout_of(901); }
+acco::parameter_layout with_matrix() {
+  acco::parameter_layout layout;
+  layout.add("vector", {701}), layout.add("matrix", {31, 29});
+  return layout;
+}
 }  // namespace
 
 TEST_CASE_TEMPLATE("a training on the device that was stopped goes on in every bit", T, float, acco::bfloat16) {
-  const auto compare = [](auto schedule, int then) {
+  const auto compare = [](auto schedule, int then, acco::parameter_layout const& layout = stream_trainer::layout_of(901)) {
     const scratch folder;
     const auto make = [&](acco::threads_backend const& world, acco::cuda_stream const& stream) {
       return acco::optimizer{
-          schedule,    acco::adamw{.learning_rate = 0.01}, acco::cuda_storage<T>{.computation = stream.get()}, world,
-          layout_of(), acco::options{.digest_every = 1}};
+          schedule, acco::adamw{.learning_rate = 0.01}, acco::cuda_storage<T>{.computation = stream.get()}, world,
+          layout,   acco::options{.digest_every = 1}};
     };
     std::map<std::uint64_t, std::uint64_t> digests;
     acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
       acco::cuda_stream stream;
       auto training = make(world, stream);
-      training.initialize(std::vector<T>(layout_of().size(), T(0.5F)));
+      training.initialize(std::vector<T>(layout.size(), T(0.5F)));
       std::size_t m = 0;
       for (; m < 20; ++m) {
         if (m == 6) training.save(folder.run(), [&] { return m; });
@@ -66,4 +70,6 @@ TEST_CASE_TEMPLATE("a training on the device that was stopped goes on in every b
   compare(acco::two_phase{.pace = acco::fixed_pace{1}}, 2);
   compare(acco::synchronous{}, 3);
   compare(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}}, 3);
+  compare(acco::synchronous{.commit = acco::coded<acco::with_error_feedback<acco::block_gauss2>, acco::block_int8<>>{}}, 3);
+  compare(acco::synchronous{.commit = acco::power_sgd{.rank = 1}}, 3, with_matrix());
 }

@@ -98,9 +98,10 @@ TEST_CASE("the host runs ahead of a stream: a hidden round exposes nothing, and 
 
 TEST_CASE("a round longer than the computation exposes the difference") {
   const run all = train<10, 40>(acco::delayed{}, 10);
-  const auto exposed = range(all.reports, &round_report::exposed_seconds);  // a busy machine may delay some of them
-  CHECK(exposed.first < 0.039);
-  CHECK(exposed.second >= 0.02);
+  double hidden = 0;  // at most; a busy machine makes rounds longer, and what they expose with them
+  for (round_report const& each : all.reports) hidden = std::max(hidden, each.communication_seconds - each.exposed_seconds);
+  CHECK(hidden >= 0.005);
+  CHECK(range(all.reports, &round_report::exposed_seconds).second >= 0.02);
 }
 
 TEST_CASE("a schedule that waits exposes its rounds") {

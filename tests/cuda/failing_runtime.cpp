@@ -135,7 +135,7 @@ void every_call_of_a_rank_fails(Schedule schedule) {
       const long calls = faults.calls;
       REQUIRE(calls > 100);
       // Some of all calls: the threads' order differs from run to run, so all are met in time.
-      const long step = (ranks == 2 ? 5 : 17) * (thorough() ? 1 : 9);
+      const long step = (ranks == 2 ? 5 : 17) * (by_night() ? 1 : thorough() ? 3 : 9);
       for (long at = failing; at < calls; at += step) {
         const bool sticky = (at / step) % 2 == 0;
         faults.arm(at, sticky, cudaErrorLaunchFailure, failing);
@@ -175,6 +175,9 @@ TEST_CASE("every call of the runtime fails: exact") { every_call_fails(acco::two
 TEST_CASE("every call of the runtime fails: encoded") {
   every_call_fails(
       acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::coded<acco::block_int8<>, acco::block_int4<>>{}});
+}
+TEST_CASE("every call of the runtime fails: encoded, with something kept, so that finish asks on the host") {
+  every_call_fails(acco::synchronous{.commit = acco::coded<acco::with_error_feedback<acco::block_int8<>>, acco::full>{}});
 }
 TEST_CASE("every call of the runtime fails: a schedule that waits") { every_call_fails(acco::synchronous{}); }
 

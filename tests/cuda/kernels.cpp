@@ -289,7 +289,7 @@ TEST_CASE("the update passes masters, slots, gradients and results once, whateve
 }
 
 TEST_CASE_TEMPLATE("encoding and decoding pass every number and every code once", Encoding, acco::block_int4<>,
-                   acco::block_int8<1024>, acco::bfloat16_wire) {
+                   acco::block_int8<1024>, acco::bfloat16_wire, acco::block_gauss3, acco::block_ternary) {
   const Encoding e;
   constexpr std::size_t block = Encoding::block_size, n = 9 * block + 19, slices = 2, bytes = acco::encoded_size<Encoding>(n);
   everywhere([&](std::size_t shift, unsigned ctas) {

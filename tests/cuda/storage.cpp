@@ -147,15 +147,24 @@ TEST_CASE_TEMPLATE("conversion, sums and squares are those of the host, wherever
   }
 }
 
-TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so are decoded ones", Encoding, acco::block_int4<>,
-                   acco::block_int4<1024>, acco::block_int8<>, acco::block_int8<128>, acco::bfloat16_wire) {
+#ifdef ACCO_SANITIZED  // one of each kind
+#define SOME_CODES                                                                                           \
+  acco::block_int4<>, acco::block_int8<128>, acco::rotated_gauss2, acco::block_sign, acco::block_random<33>, \
+      acco::block_dct_top<16>, acco::block_dct_top<16, acco::mean_over::senders>
+#else
+#define SOME_CODES                                                                                                              \
+  acco::block_int4<>, acco::block_int4<1024>, acco::block_int8<>, acco::block_int8<128>, acco::bfloat16_wire,                   \
+      acco::block_gauss4, acco::block_gauss3, acco::rotated_gauss2, acco::block_ternary, acco::block_top<16>, acco::block_sign, \
+      acco::sign_vote, acco::block_random<33>, acco::block_dct_top<16>, acco::block_dct_top<16, acco::mean_over::senders>
+#endif
+TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so are decoded ones", Encoding, SOME_CODES) {
   const auto with = [](auto type) {
     using T = decltype(type);
     using storage = acco::cuda_storage<T, T, std::conditional_t<sizeof(T) == 8, double, float>>;
     using sum = typename storage::sum_type;
     acco::cuda_queue queue(nullptr);
     const Encoding e;
-    for (const std::size_t count : {1U, 255U, 1024U, 5003U}) {
+    for (const std::size_t count : {1U, 255U, 256U, 1024U, 5003U}) {
       constexpr std::size_t slices = 3;
       const std::size_t bytes = acco::encoded_size<Encoding>(count);
       managed<T> from(slices * count, 1), out(slices * count), host_out(slices * count);
@@ -163,6 +172,14 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       managed<sum> added(count), host_added(count);
       managed<unsigned long long> numbers(4);
       for (std::size_t i = 0; i < slices * count; ++i) from.data[i] = T(std::sin(static_cast<float>(i)) * 3e-3F);
+      for (std::size_t i = 0; i < slices * count && count == 255; ++i) {  // nearly all of a block is 0
+        if (i % 100 != 7) from.data[i] = T(i % 2 == 0 ? 0.0F : -0.0F);
+      }
+      if (count > 1000) {
+        for (std::size_t i = 0; i < 256; ++i) from.data[2 * count + 512 + i] = T(i % 3 == 0 ? 0.25F : -0.25F);  // equal ones
+        from.data[700] = T(-0.0F);
+        from.data[count + 600] = T(2.0F);  // far out
+      }
       if (count > 300) from.data[count + 290] = T(std::numeric_limits<float>::infinity());
       for (unsigned k = 0; k < 4; ++k) numbers.data[k] = k % 2 == 0 ? 0 : ~0ULL;
       std::fill_n(here.data, slices * bytes, std::byte{});
@@ -188,6 +205,17 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
             host_added.data, count, add);
         CHECK(std::equal(added.data, added.data + count, host_added.data));
       }
+      if constexpr (acco::weighs_sources<Encoding>) {
+        managed<double> weights(slices);
+        for (std::size_t k = 0; k < slices; ++k) weights.data[k] = 3.0 * static_cast<double>(k);
+        storage::decode_sum(queue, acco::weighed<Encoding>(e, weights.data), there.data, slices, added.data, count, false);
+        queue.wait();
+        acco::coding::decode_sum(
+            acco::weighed<Encoding>(e, weights.data), slices,
+            [&](int k) { return static_cast<std::byte const*>(here.data) + static_cast<std::size_t>(k) * bytes; },
+            host_added.data, count, false);
+        CHECK(std::equal(added.data, added.data + count, host_added.data));
+      }
       managed<acco::trainable_run> runs(2);
       runs.data[0] = {0, 1, count / 2};
       runs.data[1] = {count / 2, count / 2 + 1, slices * count - count / 2};
@@ -198,6 +226,60 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       queue.wait();
       acco::coding::encode_difference(e, static_cast<T const*>(from.data), view, 1, count, here.data, host_bad);
       CHECK(std::equal(there.data, there.data + bytes, here.data));
+      managed<T> lost(count), host_lost(count);
+      for (std::size_t i = 0; i < count; ++i) host_lost.data[i] = lost.data[i] = T(static_cast<float>(i % 7) * 1e-3F);
+      storage::encode_ahead_now(queue, e, static_cast<T const*>(from.data), static_cast<T const*>(lost.data), 0.5, 0, 1, count,
+                                there.data, bad);
+      settle();
+      acco::coding::encode_ahead(e, static_cast<T const*>(from.data), static_cast<T const*>(host_lost.data), 0.5, 0, count,
+                                 here.data, host_bad);
+      CHECK(std::equal(there.data, there.data + bytes, here.data));
+      storage::encode_with_lost(queue, e, static_cast<T const*>(from.data), lost.data, 0.5, 0, 1, count, there.data, bad);
+      queue.wait();
+      acco::coding::encode_with_lost(e, static_cast<T const*>(from.data), host_lost.data, 0.5, 0, count, here.data, host_bad);
+      CHECK(std::equal(there.data, there.data + bytes, here.data));
+      CHECK(std::memcmp(lost.data, host_lost.data, count * sizeof(T)) == 0);
+      const auto kept_in = [&]<class Store>(Store) {  // twice: the second time something is there
+        using residual = acco::coding::residual<Store, T, Encoding::block_size>;
+        managed<std::byte> kept(residual::bytes(count)), host_kept(residual::bytes(count));
+        std::fill_n(kept.data, residual::bytes(count), std::byte());
+        std::fill_n(host_kept.data, residual::bytes(count), std::byte());
+        for (int time = 0; time < 2; ++time) {
+          storage::encode_with_lost(queue, e, static_cast<T const*>(from.data), residual::at(kept.data), 0.5, 0, 1, count,
+                                    there.data, bad);
+          queue.wait();
+          acco::coding::encode_with_lost(e, static_cast<T const*>(from.data), residual::at(host_kept.data), 0.5, 0, count,
+                                         here.data, host_bad);
+          CHECK(std::equal(there.data, there.data + bytes, here.data));
+          CHECK(std::memcmp(kept.data, host_kept.data, residual::bytes(count)) == 0);
+        }
+      };
+      kept_in(float{});
+      kept_in(acco::bfloat16{});
+      kept_in(acco::int8_blocks{});
+      using known_type = typename storage::sum_type;
+      managed<known_type> known(count), host_known(count);
+      for (std::size_t i = 0; i < count; ++i)
+        host_known.data[i] = known.data[i] = static_cast<known_type>(i % 11) * known_type(1e-3);
+      managed<acco::combination> how(1);
+      how.data[0] = {1, 2, true};
+      storage::encode_towards(queue, e, how.data, static_cast<T const*>(from.data), static_cast<known_type const*>(known.data), 0,
+                              1, count, there.data, bad);
+      queue.wait();
+      acco::coding::encode_towards(e, static_cast<T const*>(from.data), static_cast<known_type const*>(host_known.data), 2, 0,
+                                   count, here.data, host_bad);
+      CHECK(std::equal(there.data, there.data + bytes, here.data));
+      for (const bool wanted : {true, false}) {
+        how.data[0] = {1, 0.25, wanted};
+        storage::decode_towards(queue, e, how.data, there.data, 1, known.data, 1, count);
+        queue.wait();
+        if (wanted)
+          acco::coding::decode_towards(e, static_cast<std::byte const*>(here.data), 1, bytes, 0.25, host_known.data, count);
+        CHECK(std::memcmp(known.data, host_known.data, count * sizeof(known_type)) == 0);
+      }
+      storage::encode_difference(queue, e, static_cast<T const*>(from.data), view, 1, count, there.data, bad);
+      queue.wait();
+      acco::coding::encode_difference(e, static_cast<T const*>(from.data), view, 1, count, here.data, host_bad);
       storage::decode_onto(queue, e, there.data, view, 0, count, 2 * count - 1, out.data);
       queue.wait();
       for (std::size_t i = 0; i < 2 * count - 1; i += count)
@@ -218,10 +300,10 @@ TEST_CASE("encoded parameters between any number of frozen tensors: as on the ho
   acco::parameter_layout layout;
   layout.add_group({.frozen = true});
   for (std::size_t k = 0; k < 300; ++k) layout.add("tensor " + std::to_string(k), {1 + k % 13}, k % 2);
-  const auto train = [&](auto storage, auto settled) {
+  const auto train = [&](auto storage, auto settled, auto commit) {
     std::vector<float> all(layout.size());
     acco::threads_backend::run(2, [&](auto world) {
-      const acco::delayed schedule{.commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}};
+      const acco::delayed schedule{.commit = commit};
       acco::optimizer training{schedule, acco::sgd{.learning_rate = 0.1, .momentum = 0.5}, storage, world, layout};
       std::vector<float> start(layout.size());
       for (std::size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 17) * 0.1F;
@@ -238,14 +320,25 @@ TEST_CASE("encoded parameters between any number of frozen tensors: as on the ho
     });
     return all;
   };
-  const auto device = train(worlds::managed_storage<float>{}, settle), host = train(acco::host_storage<float>{}, [] {});
-  double most = 0, moved = 0;
-  for (std::size_t i = 0; i < host.size(); ++i) {
-    most = std::max(most, static_cast<double>(std::abs(device[i] - host[i])));
-    moved = std::max(moved, static_cast<double>(std::abs(host[i] - static_cast<float>(i % 17) * 0.1F)));
-  }
-  CHECK(most <= 1e-5);
-  CHECK(moved > 0.1);
+  const auto check = [&](auto commit) {
+    const auto device = train(worlds::managed_storage<float>{}, settle, commit),
+               host = train(acco::host_storage<float>{}, [] {}, commit);
+    double most = 0, moved = 0;
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      most = std::max(most, static_cast<double>(std::abs(device[i] - host[i])));
+      moved = std::max(moved, static_cast<double>(std::abs(host[i] - static_cast<float>(i % 17) * 0.1F)));
+    }
+    CHECK(most <= 1e-5);
+    CHECK(moved > 0.1);
+  };
+  check(acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}});
+  check(acco::coded{.gradients = acco::with_error_feedback<acco::block_gauss2, acco::int8_blocks>{},
+                    .parameters = acco::block_int4<>{}});
+  check(acco::coded{.gradients = acco::with_ef21<acco::block_gauss2>{}, .parameters = acco::block_int4<>{}});
+  check(acco::coded{.gradients = acco::with_error_feedback<acco::block_gauss2>{{}, 0.5F},
+                    .parameters = acco::loosely<acco::block_ternary>{}});
+  check(acco::coded{.gradients = acco::without_feedback<acco::block_top<16>>{},
+                    .parameters = acco::loosely<acco::rotated_gauss3>{}});
 }
 
 TEST_CASE("one launch updates every element once with the constants of its group, wherever blocks begin and however arrays lie") {
@@ -315,6 +408,7 @@ TEST_CASE("threads_backend over device memory conforms") { conformance::backend_
 TEST_CASE("every rule on device memory equals the textbook, as on the host") {
   conformance::rule_suite<device_memory>(acco::adamw{.learning_rate = 0.03});
   conformance::rule_suite<device_memory>(acco::lion{.learning_rate = 0.02});
+  conformance::rule_suite<device_memory>(acco::signum{.learning_rate = 0.02});
   conformance::rule_suite<device_memory>(acco::sgd{.learning_rate = 0.03, .momentum = 0.9, .nesterov = true});
 }
 

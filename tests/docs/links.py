@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # links.py ROOT: every relative link of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/*.md leads to a file, and every #anchor to a heading of it, by the names that code hosts give them. A
-# page that sources name (docs/NAME.md) exists. No network.
+# page that sources name (docs/NAME.md) exists. Rows of a table have as many cells as the line under its head. No network.
 import re
 import sys
 from pathlib import Path
@@ -22,11 +22,27 @@ def anchors(text):
     return found
 
 
+def cells(row):
+    return len(re.split(r"(?<!\\)\|", row.strip().strip("|")))
+
+
+def uneven_tables(text):
+    """Lines, counted from 1, whose cells are not as many as those of the line under their table's head."""
+    lines = text.split("\n")
+    for under in (k for k, line in enumerate(lines) if k > 0 and re.fullmatch(r"\|[-:| ]*-[-:| ]*\|", line)):
+        k = under - 1
+        while k < len(lines) and lines[k].startswith("|"):
+            if cells(lines[k]) != cells(lines[under]):
+                yield k + 1
+            k += 1
+
+
 def main(root):
     pages = [root / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((root / "docs").glob("*.md"))
     wrong, count = [], 0
     for page in (page for page in pages if page.exists()):
         text = without_code(page.read_text(encoding="utf-8"))
+        wrong += [f"{page.relative_to(root)}:{number}: a row with other cells than its table's head" for number in uneven_tables(text)]
         for number, line in enumerate(text.split("\n"), 1):
             for first, second in LINK.findall(line):
                 target = first or second
@@ -49,7 +65,7 @@ def main(root):
                         wrong.append(f"{file.relative_to(root)} names {named}, which does not exist")
     for line in wrong:
         print(line)
-    print(f"{count} links: {len(wrong)} wrong")
+    print(f"{count} links, and tables: {len(wrong)} wrong")
     return 1 if wrong or count == 0 else 0
 
 

@@ -13,7 +13,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-COMMENT = re.compile(r"<!-- compiled: (inside a function|at file level)((?:,? (?:with|needs) [^>]*(?:>[^>]*)?)?) -->$")
+COMMENT = re.compile(r"<!-- compiled: (inside a function|at file level)((?:,? (?:with|needs) .*)?) -->$")
 INCLUDE = re.compile(r"\s*#include\s*([<\"][^>\"]+[>\"])")
 STANDARD = re.compile(r"<[a-z_]+>$")
 FOLDERS = ("cmake", "bench", "docs", "examples", "tests", "include", "packaging", ".ci")

@@ -4,9 +4,9 @@
 cmake_minimum_required(VERSION 3.25)
 
 # By the text: everything in the rooms that compute is in the namespace that carries the flags; all the rest is not.
-set(computing "^(number|encoding|storage|collective|network|cuda|round|outer)/|^optimizer.hpp$")
+set(computing "^(number|encoding|storage|collective|network|cuda|round|outer|game|projected)/|^optimizer.hpp$")
 set(plain number/finite.hpp number/demand.hpp encoding/encoding.hpp round/training_engine.hpp round/state_copy.hpp round/state_keeper.hpp
-          round/between_rounds.hpp outer/local_updates.hpp outer/exchange_settings.hpp outer/outer_rules.hpp)
+          game/game_layout.hpp round/between_rounds.hpp outer/local_updates.hpp outer/exchange_settings.hpp outer/outer_rules.hpp projected/galore.hpp projected/projection_settings.hpp)
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE}/acco ${INCLUDE}/acco/*.hpp ${INCLUDE}/acco/*.cuh)
 foreach(header IN LISTS headers)
   file(STRINGS ${INCLUDE}/acco/${header} opened REGEX "^namespace ACCO_")
@@ -49,7 +49,7 @@ set(own "acco::v[0-9_]+::")
 set(allowed # types that pass between files; what the standard library makes of them
     "^(typeinfo|typeinfo name|vtable) for "
     "^(decltype.auto. )?${own}(any_optimizer|training_engine)<"
-    "^(${own}text& )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_[a-z_]+|in_[a-z]+(<[^>]*>)?|learning_rate_function|constant|adamw|lion|muon|placement|sgd|rules(<.*>)?|loss_scaling|update_regions|trace|round_report|round_totals|memory_table|state_keeper|state_source)::"
+    "^(${own}text& )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_[a-z_]+|in_[a-z]+(<[^>]*>)?|learning_rate_function|constant|adamw|lion|muon|placement|sgd|signum|rules(<.*>)?|loss_scaling|update_regions|trace|round_report|round_totals|memory_table|state_keeper|state_source)::"
     "^${own}(demand_[a-z_]+|learning_rate::[a-z_]+|trainable_runs|commits|label_of|words_of|refuse_of_group|check_group_of<.*>)\\("
     "^(guard variable for )?${own}forks\\(" # one count for the process
     "^(void |bool )?${own}trace::"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
+#include <span>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -34,6 +35,9 @@ TEST_CASE("tensors lie in the order of add, without gaps") {
   CHECK(layout.at_offset(16).name == "more");
   CHECK(layout.at_offset(17).name == "bias");
   CHECK(layout.at_offset(30).name == "tail");
+  CHECK(layout.told(0).view() == "tensor 0, 'w' of 4 x 3");
+  CHECK(layout.told(4).view() == "tensor 4, 'tail' of 6");
+  CHECK(layout.told(5).view() == "tensor 5, 'empty' of 0 x 3");
 }
 
 TEST_CASE("trainable runs are numbered without gaps; only frozen tensors end one") {
@@ -153,4 +157,26 @@ TEST_CASE("no_decay_for_vectors: biases and norms, added before or after; what a
   CHECK(layout.groups().size() == 6);
   CHECK_THROWS_WITH_AS(acco::parameter_layout(7).no_decay_for_vectors(), doctest::Contains("was made from a count"),
                        acco::usage_error);
+}
+
+TEST_CASE("reshaped: names and groups stay, also those without decay; offsets follow the new shapes") {
+  acco::parameter_layout layout;
+  const auto frozen = layout.add_group({.frozen = true});
+  layout.add("matrix", {4, 6}).add("bias", {6}).add("other", {3, 3}, frozen).no_decay_for_vectors();
+  const std::size_t extents[] = {2, 6};
+  auto const other = layout.reshaped([&](std::size_t k) -> std::span<std::size_t const> {
+    if (k == 0) return extents;
+    return k == 1 ? layout[k].shape : std::span<std::size_t const>();
+  });
+  CHECK(other.tensor_count() == 3);
+  CHECK(other["matrix"].shape[0] == 2);
+  CHECK(other["matrix"].size == 12);
+  CHECK(other["bias"].offset == 12);
+  CHECK(other["bias"].group == layout["bias"].group);
+  CHECK(other.groups()[other["bias"].group].weight_decay == 0.0);
+  CHECK(other.clips_with(other["bias"].group) == 0);
+  CHECK(other["other"].group == frozen);
+  CHECK(other["other"].size == 1);  // of no extents: one number
+  CHECK(other.size() == 19);
+  CHECK(layout.size() == 39);
 }

@@ -189,8 +189,9 @@ TEST_CASE("gloo: an exception in one rank's code") {
 
 TEST_CASE("gloo: ranks built with other types, or started with other flags") {
   for (auto const& [name, value, words] :
-       {std::tuple{"BFLOAT16", "1", "rank 0 has 'parameter type = float', rank 1 has 'parameter type = bfloat16'"},
-        std::tuple{"LEARNING_RATE", "0.5", "rank 0 has 'rule.learning_rate = 0.01', rank 1 has 'rule.learning_rate = 0.5'"}}) {
+       {std::tuple{"BFLOAT16", "1", "ranks 0 and 2 have 'parameter type = float', rank 1 has 'parameter type = bfloat16'"},
+        std::tuple{"LEARNING_RATE", "0.5",
+                   "ranks 0 and 2 have 'rule.learning_rate = 0.01', rank 1 has 'rule.learning_rate = 0.5'"}}) {
     for (ended const& each : over_gloo({{name, value}})) {
       CAPTURE(each.output);
       CHECK(each.exit == 1);

@@ -2,6 +2,12 @@
 // The tests of the core that make sense over a network, the same list for every backend: ACCO_WORLD names its world.
 #include ACCO_WORLD
 
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <acco/collective/hierarchical.hpp>
+
 #include "conformance/backend.hpp"
 #include "conformance/split.hpp"
 
@@ -31,6 +37,41 @@ TEST_CASE("results do not depend on the size of pieces, not by a bit, with and w
     }
   }
   this_world::piece_bytes = before;
+}
+
+TEST_CASE("two levels of this world: the bits of two levels of threads, exact, encoded between groups, with feedback") {
+  static_assert(this_world::most_ranks >= 4);
+  reference::setting s = conformance::setting(4, 7);
+  s.clip_norm = 1;
+  const auto compare = [&s](auto const& schedule) {
+    const auto train = [&](auto const& world) {
+      auto const levels = acco::hierarchical_world(world, 2, 30);
+      acco::optimizer training{schedule, acco::adamw{.learning_rate = 0.01}, acco::host_storage<float>{}, levels, 3001};
+      auto found = library::train_rank<float, float>(std::move(training), levels.rank(), s, [] {});
+      return std::pair(levels.rank(), std::move(found));
+    };
+    std::vector<library::finding<float>> expected(4);
+    worlds::threads::run(4, [&](auto const& world) {
+      auto [rank, found] = train(world);
+      expected[static_cast<std::size_t>(rank)] = std::move(found);
+    });
+    this_world::run(4, [&](auto const& world) {
+      auto const [rank, found] = train(world);
+      auto const& wanted = expected[static_cast<std::size_t>(rank)];
+      CHECK(found.parameters == wanted.parameters);
+      CHECK(found.digest == wanted.digest);
+      REQUIRE(found.reports.size() > 2);
+      CHECK(found.reports[2].bytes_sent == wanted.reports[2].bytes_sent);
+      CHECK(found.reports[2].bytes_between == wanted.reports[2].bytes_between);
+      CHECK(found.reports[2].bytes_between > 0);
+      CHECK(found.reports[2].bytes_between < found.reports[2].bytes_sent);
+    });
+  };
+  constexpr acco::fixed_pace pace{.first = 1};
+  compare(acco::two_phase{.pace = pace});
+  compare(acco::two_phase{
+      .estimate = acco::block_int4{}, .commit = acco::coded<acco::block_gauss4, acco::block_gauss3>{}, .pace = pace});
+  compare(acco::synchronous{.commit = acco::coded<acco::with_error_feedback<acco::block_gauss2>, acco::block_int4<>>{}});
 }
 
 TEST_CASE("memory() counts what the backend allocated for messages; the report says who moved them") {

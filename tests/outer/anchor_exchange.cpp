@@ -16,6 +16,7 @@
 #include <acco/outer.hpp>
 
 #include "support/float_wire.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -168,7 +169,8 @@ double largest_difference(std::vector<double> const& a, std::vector<double> cons
 
 }  // namespace
 
-TEST_CASE("in four bits every method comes to the same point as in full, where all workers want the same") {
+TEST_CASE("in four bits every method comes to the same point as in full, where all workers want the same" *
+          doctest::skip(!thorough())) {
   constexpr acco::block_int4<> four;
   const auto check = [](auto const& level) {
     CAPTURE(std::string(level.name));
@@ -190,7 +192,17 @@ TEST_CASE("in four bits every method comes to the same point as in full, where a
   check(acco::streaming_diloco{.steps = 4, .fragments = 2, .momentum = 0.6, .exchange = four});
 }
 
-TEST_CASE("where workers want different things four bits stay near, and their mean over time is that of exact exchanges") {
+TEST_CASE("the largest coefficients of changes are an exchange, where they are said to be meant") {
+  using changes = acco::loosely<acco::block_dct_top<128>>;
+  auto const found = anchors(3, acco::local_sgd{.steps = 1, .exchange = acco::coded<changes, acco::full>{}}, 0, 160);
+  std::vector<double> point(found.back().size());
+  for (std::size_t i = 0; i < point.size(); ++i) point[i] = std::sin(static_cast<double>(i));
+  CHECK(largest_difference(found[3], point) > 1e-3);
+  CHECK(largest_difference(found.back(), point) < 1e-6);
+}
+
+TEST_CASE("where workers want different things four bits stay near, and their mean over time is that of exact exchanges" *
+          doctest::skip(!thorough())) {
   const auto check = [](auto const& coarse, auto const& exact) {
     CAPTURE(std::string(coarse.name));
     constexpr int rounds = 600, settled = 200;
@@ -359,7 +371,7 @@ TEST_CASE("a whole round late the polynomials are of one degree more") {
                    [=](double b) { return vector{1 - b, b * (1 - lr)}; });
 }
 
-TEST_CASE("stable 3 percent below the limits, divergent 3 percent above them") {
+TEST_CASE("stable 3 percent below the limits, divergent 3 percent above them" * doctest::skip(!thorough())) {
   const auto nesterov = [](double rate, double momentum) {
     return acco::sgd{.learning_rate = rate, .momentum = momentum, .nesterov = true};
   };
@@ -377,7 +389,7 @@ TEST_CASE("stable 3 percent below the limits, divergent 3 percent above them") {
   check_limit(1, late(acco::sgd{.learning_rate = 0.7}, meanwhile::keep), 2 / (2 - 0.7));
 }
 
-TEST_CASE("defaults of methods with a delay are stable where local steps solve the problem") {
+TEST_CASE("defaults of methods with a delay are stable where local steps solve the problem" * doctest::skip(!thorough())) {
   CHECK(!diverges(2, acco::delayed_diloco{.steps = 1}, 1.0));
   CHECK(!diverges(4, acco::eager_diloco{.steps = 1}, 1.0));
   CHECK(!diverges(2, acco::co2{.steps = 1}, 1.0));

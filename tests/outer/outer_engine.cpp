@@ -534,6 +534,8 @@ TEST_CASE("what local updates do not have is refused in words") {
     refused(level{.steps = 3, .delay = 1, .work = meanwhile::eager}, {}, "whole round");
     refused(level{.steps = 3, .delay = 1, .work = meanwhile::pull}, {}, "whole round");
     refused(level{.delay = acco::whole_round, .work = meanwhile::eager, .weights = acco::worker_weights::samples}, {}, "share");
+    refused(acco::local_updates<acco::synchronous<>, acco::adamw>{.delay = acco::whole_round, .work = meanwhile::eager}, {},
+            "share");  // a step of Adam is not its rate times the change
     refused(level{.by_gap = true}, {}, "by_gap");
     refused(acco::diloco{.momentum = 1.5}, {}, "momentum");
     refused(acco::local_updates<acco::synchronous<>, acco::sgd>{.delay = acco::whole_round, .work = meanwhile::pull}, {},

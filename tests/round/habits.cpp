@@ -14,6 +14,7 @@
 
 #include "support/every_schedule.hpp"
 #include "support/problem.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -34,7 +35,7 @@ enum class habit {
 
 /// Some habits are races by their nature: trainer and engine in the same memory.
 bool skipped_as_race() {
-#if defined(__SANITIZE_THREAD__)
+#if defined(ACCO_SANITIZED_THREADS)
   MESSAGE("skipped: the habit itself is a data race, which ThreadSanitizer reports");
   return true;
 #else
@@ -323,6 +324,7 @@ TEST_CASE("what is right raises nothing, and has the bits that it has without ch
     auto const with = trained(schedule, habit::none);
     CHECK(with.error.empty());
     CHECK(with.parameters == trained(schedule, habit::none, unchecked).parameters);
+    if (!thorough()) return;
     CHECK(trained<acco::host_storage<acco::bfloat16>>(schedule, habit::none).error.empty());
     CHECK(trained<acco::host_storage<acco::bfloat16, float>>(schedule, habit::none).error.empty());
     CHECK(trained<acco::host_storage<float, acco::half>>(schedule, habit::none).error.empty());
@@ -330,6 +332,7 @@ TEST_CASE("what is right raises nothing, and has the bits that it has without ch
 }
 
 TEST_CASE("gradients that flip their sign, vanish for a while, or are sparse raise nothing") {
+  if (!thorough()) return;  // thousands of micro-batches: about numbers
   const auto run = [](auto schedule, auto add) {
     acco::optimizer training{schedule, acco::sgd{.learning_rate = 2}, acco::host_storage<double>{}, acco::solo_backend{}, count,
                              checked};
@@ -385,7 +388,8 @@ TEST_CASE("a rank may lack gradients that others have: heads of its own, nothing
 }
 
 TEST_CASE("micro-batches that nearly undo each other are no clearing, whatever their size") {
-  for (const double factor : {-1.001, -3.0, -9.0, -12.0, -30.0}) {
+  for (const double factor : {-3.0, -1.001, -9.0, -12.0, -30.0}) {
+    if (!thorough() && factor != -3.0) break;
     every_schedule([&](auto schedule) {
       acco::optimizer training{
           schedule, acco::sgd{.learning_rate = 1e-3}, acco::host_storage<float>{}, acco::solo_backend{}, count, checked};

@@ -350,10 +350,18 @@ TEST_CASE("ranks that ask for different numbers of updates are told so, before a
     for (std::size_t m = 0; m < 30; ++m) (void)micro_batch(t, rank, m);
     const std::uint64_t steps = t.steps();
     CHECK_THROWS_WITH_AS((void)t.rewind(rank == 1 ? 5 : 1),
-                         doctest::Contains(rank == 1 ? "this rank asks for 5 updates, and rank 0 for 1"
-                                                     : "this rank asks for 1 updates, and rank 1 for 5"),
+                         doctest::Contains(": rewind: ranks 0 and 2 ask for 1 updates, and rank 1 asks for 5. "),
                          acco::mismatch_error);
     CHECK(t.steps() == steps);
+  });
+}
+TEST_CASE("a number of updates that no training has is told as such") {
+  const spiky training{{.snapshots = 3, .snapshot_every = 2}};
+  training.run(2, [&](auto& t, int rank) {
+    for (std::size_t m = 0; m < 4; ++m) (void)micro_batch(t, rank, m);
+    CHECK_THROWS_WITH_AS((void)t.rewind(rank == 0 ? ~std::uint64_t{0} : 3),
+                         doctest::Contains(": rewind: rank 0 asks for 2^53 or more updates, and rank 1 asks for 3. "),
+                         acco::mismatch_error);
   });
 }
 

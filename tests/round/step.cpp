@@ -282,7 +282,7 @@ TEST_CASE("a learning rate that differs between ranks: all throw alike, with bot
     });
     for (std::string const& words : what) {
       CAPTURE(words);
-      CHECK(words.find("options::learning_rate returned 0.25 on rank 0 and 0.5 on rank 2, at ") != std::string::npos);
+      CHECK(words.find("options::learning_rate returned 0.25 on ranks 0 and 1, and 0.5 on rank 2, at ") != std::string::npos);
       CHECK(words.find(", round ") != std::string::npos);
     }
   });

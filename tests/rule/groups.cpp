@@ -33,7 +33,7 @@ std::vector<double> second_tensor(Rule rule, acco::update_group const& group) {
 }  // namespace
 
 TEST_CASE("a group's own betas, epsilon and momentum give the bits of a rule that has them; those of another rule are refused") {
-  using acco::adamw, acco::sgd, acco::lion;
+  using acco::adamw, acco::sgd, acco::lion, acco::signum;
   const adamw plain{.learning_rate = 0.05};
   const auto same = [&](auto rule, acco::update_group const& group, auto rule_that_has_it) {
     auto const own = second_tensor(rule, group);
@@ -47,6 +47,7 @@ TEST_CASE("a group's own betas, epsilon and momentum give the bits of a rule tha
   same(sgd{.learning_rate = 0.05, .momentum = 0.9}, {.momentum = 0.3}, sgd{.learning_rate = 0.05, .momentum = 0.3});
   same(sgd{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true}, {.momentum = 0.0},
        sgd{.learning_rate = 0.05, .momentum = 0.0, .nesterov = true});
+  same(signum{.learning_rate = 0.13}, {.momentum = 0.0}, signum{.learning_rate = 0.13, .momentum = 0.0});
   const auto refused = [](auto rule, acco::update_group const& group, char const* what) {
     CAPTURE(std::string(what));
     CHECK_THROWS_WITH_AS(second_tensor(rule, group), doctest::Contains(what), acco::usage_error);
@@ -56,6 +57,9 @@ TEST_CASE("a group's own betas, epsilon and momentum give the bits of a rule tha
   refused(plain, {.epsilon = 0.0}, "update_group::epsilon is 0");
   refused(plain, {.momentum = 0.9}, "a group has a momentum of its own, which the rule adamw does not take");
   refused(lion{}, {.epsilon = 1e-8}, "a group has a epsilon of its own, which the rule lion does not take");
+  refused(signum{}, {.beta1 = 0.9}, "a group has a beta of its own, which the rule signum does not take");
+  refused(signum{}, {.epsilon = 1e-8}, "a group has a epsilon of its own, which the rule signum does not take");
+  refused(signum{}, {.momentum = 1.0}, "update_group::momentum is 1");
   refused(sgd{}, {.beta1 = 0.9}, "a group has a beta of its own, which the rule sgd does not take");
   refused(sgd{}, {.momentum = 1.0}, "update_group::momentum is 1");
 }

@@ -40,7 +40,8 @@ void count_features(setting const& s, outcome const& o, tally& counts) {
   counts["two optimizers"] += s.trainings.size() == 2;
   counts["split off a larger world"] += s.bystanders != 0;
   for (training_setting const& t : s.trainings) {
-    ++counts[std::string("schedule: ") + name_of(t.schedule) + name_of(t.late) + ", " + name_of(t.wires)];
+    ++counts[std::string("schedule: ") + name_of(t.schedule) + name_of(t.late) + ", " + name_of(t.wires) +
+             name_of(t.keeps_apart)];
     ++counts[std::string("rule: ") + name_of(t.rule)];
     counts["elastic pace"] += t.elastic;
     counts["the split found by the clock"] += t.found;

@@ -17,7 +17,8 @@ template <bool corrects, class With>
 training with_schedule(training_setting const& t, With with) {
   const fixed_pace fixed{.first = t.first, .second = t.second};
   const elastic_pace elastic{.at_least = t.first, .at_most = t.at_most};
-  const acco::coded<block_int8<>, block_int4<>> coarse{.exact_every = t.exact_every};
+  acco::coded<acco::with_error_feedback<block_int8<>>, block_int4<>> coarse{.exact_every = t.exact_every};
+  coarse.gradients.keep = t.keeps_apart == kept_kind::lost ? 1.0F : 0.0F;
   const bool full = t.wires != wire_kind::coded;
   const auto in_two_rounds = [&](auto pace) -> training {
     switch (t.wires) {
@@ -50,6 +51,15 @@ training with_schedule(training_setting const& t, With with) {
     }
     return in_two_rounds(pace);
   };
+  if constexpr (corrects) {  // adamw
+    const auto kept = [&](auto gradients) -> training {
+      const acco::coded<decltype(gradients), block_int4<>> wire{gradients, {}, t.exact_every};
+      if (t.waits()) return with(acco::synchronous{.commit = wire, .pace = fixed});
+      return with(acco::delayed{.commit = wire, .pace = fixed});
+    };
+    if (t.keeps_apart == kept_kind::estimates) return kept(acco::with_ef21<block_int8<>>{});
+    if (t.keeps_apart == kept_kind::low_rank) return kept(products);
+  }
   if (t.waits()) {
     if (full) return with(acco::synchronous{.pace = fixed});
     return with(acco::synchronous{.commit = coarse, .pace = fixed});

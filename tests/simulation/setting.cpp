@@ -20,6 +20,9 @@ char const* name_of(wire_kind kind) {
                     "estimate from own gradients",
                     "estimate corrected by own gradients"}[static_cast<std::size_t>(kind)];
 }
+char const* name_of(kept_kind kind) {
+  return std::array{"", ", feedback", ", EF21", " as products"}[static_cast<std::size_t>(kind)];
+}
 char const* name_of(lateness kind) { return std::array{"", ", extrapolated", ", compensated"}[static_cast<std::size_t>(kind)]; }
 char const* name_of(rule_kind kind) { return std::array{"adamw", "sgd", "lion"}[static_cast<std::size_t>(kind)]; }
 char const* name_of(disaster kind) {
@@ -47,6 +50,15 @@ std::uint64_t training_setting::sample(std::size_t segment, int rank, std::size_
 
 namespace {
 
+/// Whether gradients of a tensor travel as products.
+bool has_products(acco::parameter_layout const& layout) {
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    auto const& each = layout[k];
+    if (!layout.groups()[each.group].frozen && each.shape.size() == 2 && products.pays(each.shape[0], each.shape[1])) return true;
+  }
+  return false;
+}
+
 acco::parameter_layout draw_layout(stream& from) {
   acco::parameter_layout layout;
   const std::size_t plain_groups = from.below(3);
@@ -63,7 +75,9 @@ acco::parameter_layout draw_layout(stream& from) {
   while (left > 0) {
     if (frozen && from.chance(0.4)) layout.add(name(), {from.between(0, 90)}, ice);
     const std::size_t size = from.chance(0.1) ? 0 : from.chance(0.3) ? left : from.between(1, left);
-    layout.add(name(), {size}, from.below(plain_groups + 1));
+    std::size_t rows = 1;  // a matrix, where it can be one
+    for (std::size_t k = 2; k * k <= size; ++k) rows = size % k == 0 ? k : rows;
+    layout.add(name(), rows > 1 ? std::vector{rows, size / rows} : std::vector{size}, from.below(plain_groups + 1));
     left -= size;
   }
   if (frozen) layout.add(name(), {from.between(0, 70)}, ice);
@@ -200,6 +214,16 @@ setting draw(std::uint64_t seed) {
     if (t.two_rounds() && t.wires != wire_kind::coded && t.rule == rule_kind::adamw && !s.poisons() && corrections.chance(0.4))
       t.wires = wire_kind::estimate_corrected;
   }
+  stream fed_back(seed ^ 0xfeedU);
+  for (training_setting& t : s.trainings) {
+    if (t.wires == wire_kind::coded && fed_back.chance(0.5)) t.keeps_apart = kept_kind::lost;
+  }
+  stream kept(seed ^ 0xef21U);
+  for (training_setting& t : s.trainings) {  // engines of their own: one rule and one pace
+    const bool plain = t.wires == wire_kind::coded && t.rule == rule_kind::adamw && !t.elastic && t.late == lateness::plain;
+    if (plain && (t.waits() || t.schedule == schedule_kind::delayed) && kept.chance(0.6))
+      t.keeps_apart = kept.chance(0.5) || !has_products(t.layout) ? kept_kind::estimates : kept_kind::low_rank;
+  }
   return s;
 }
 
@@ -216,7 +240,7 @@ std::string describe(setting const& s) {
   out << (s.polls ? ", trainers poll" : "") << "\n";
   for (training_setting const& t : s.trainings) {
     out << "  " << name_of(t.schedule) << name_of(t.late) << " (" << name_of(t.wires);
-    if (t.wires == wire_kind::coded) out << ", exact every " << t.exact_every;
+    if (t.wires == wire_kind::coded) out << ", exact every " << t.exact_every << name_of(t.keeps_apart);
     out << "), " << name_of(t.rule) << ", pace ";
     if (t.found) {
       out << "found, of " << t.step();

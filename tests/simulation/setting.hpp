@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <acco/encoding/power_sgd.hpp>
 #include <acco/layout/parameter_layout.hpp>
 #include <acco/rule/adamw.hpp>
 #include <acco/rule/lion.hpp>
@@ -19,7 +20,8 @@ namespace simulation {
 
 enum class schedule_kind { synchronous, delayed, two_phase, weight_prediction };
 enum class wire_kind { full, estimate_int8, estimate_int4, coded, estimate_own, estimate_corrected };
-enum class lateness { plain, extrapolated, compensated };  ///< of the delayed update
+enum class kept_kind { nothing, lost, estimates, low_rank };  ///< by ranks, of coded commits: feedback, EF21, PowerSGD
+enum class lateness { plain, extrapolated, compensated };     ///< of the delayed update
 enum class rule_kind { adamw, sgd, lion };
 enum class disaster {
   none,
@@ -39,11 +41,13 @@ inline constexpr std::size_t disasters = 12;
 inline constexpr double ahead = 0.7, strength = 0.3;  // of an extrapolation, and of a compensation
 inline constexpr acco::adamw adamw{.learning_rate = 0.02, .weight_decay = 0.1};
 inline constexpr acco::sgd sgd{.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.05, .nesterov = true};
+inline constexpr acco::power_sgd products{.rank = 1, .min_compression = 1};
 inline constexpr acco::lion lion{.learning_rate = 0.01, .weight_decay = 0.1};
 enum class question { gather_committed, state_digest, sum_over_ranks };
 
 char const* name_of(schedule_kind kind);
 char const* name_of(wire_kind kind);
+char const* name_of(kept_kind kind);
 char const* name_of(lateness kind);
 char const* name_of(rule_kind kind);
 char const* name_of(disaster kind);
@@ -61,6 +65,7 @@ struct training_setting {
   rule_kind rule = rule_kind::adamw;
   lateness late = lateness::plain;
   unsigned exact_every = 0;
+  kept_kind keeps_apart = kept_kind::nothing;
   bool elastic = false;
   bool found = false;  // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one
   unsigned first = 1, second = 1, at_most = 1;  // micro-batches of a part of a step; `at_most` where the pace is elastic

@@ -14,6 +14,7 @@
 #include <acco/rule/adamw.hpp>
 #include <acco/rule/lion.hpp>
 #include <acco/rule/sgd.hpp>
+#include <acco/rule/signum.hpp>
 
 #include "support/problem.hpp"
 
@@ -50,6 +51,11 @@ inline void update(acco::lion const& r, double& p, double g, double* s, double, 
   p -= h.learning_rate * h.weight_decay * p;
   p -= h.learning_rate * (c > 0 ? 1.0 : c < 0 ? -1.0 : 0.0);
   s[0] = r.beta2 * s[0] + (1 - r.beta2) * g;
+}
+inline void update(acco::signum const& r, double& p, double g, double* s, double, hyper h) {
+  s[0] = r.momentum * s[0] + (1 - r.momentum) * g;
+  p -= h.learning_rate * h.weight_decay * p;
+  p -= h.learning_rate * (s[0] > 0 ? 1.0 : s[0] < 0 ? -1.0 : 0.0);
 }
 
 enum class algorithm {

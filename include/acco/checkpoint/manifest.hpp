@@ -4,7 +4,6 @@
 #pragma once
 
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -22,6 +21,7 @@
 #include "acco/checkpoint/json.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
+#include "acco/number/finite.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
 
@@ -40,6 +40,7 @@ struct rank_record {
   std::uint64_t micro_batches = 0, bytes_sent = 0;
   bool has_trainer = false;
   habit_numbers habits;
+  double residual_scale = 0;  ///< the loss scale of what its codes had lost; 0: that was not kept
 };
 
 struct manifest {
@@ -68,12 +69,19 @@ struct manifest {
   return name;
 }
 
+/// The name of the file of what a rank's codes had lost.
+[[nodiscard]] inline std::string residual_file(std::size_t rank, std::size_t ranks) {
+  char name[64];
+  std::snprintf(name, sizeof name, "residual-%05zu-of-%05zu", rank, ranks);
+  return name;
+}
+
 /// Every bit of a number, for people too: 0x1.8p+3, whatever the locale is.
 [[nodiscard]] inline std::string exactly(double number) {
   char text[40];
   const auto end = std::to_chars(text, text + sizeof text, number, std::chars_format::hex).ptr;
   const std::string_view digits(text, static_cast<std::size_t>(end - text));
-  if (!std::isfinite(number)) return std::string(digits);
+  if (!is_finite(number)) return std::string(digits);
   const std::size_t sign = digits.front() == '-' ? 1 : 0;
   return std::string(digits.substr(0, sign)) + "0x" + std::string(digits.substr(sign));
 }
@@ -86,7 +94,7 @@ struct manifest {
   if (text.empty() || text.front() == '-' || (!digits && text != "inf" && text != "nan")) return false;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number,
                                              digits ? std::chars_format::hex : std::chars_format::general);
-  if (failed != std::errc() || end != text.data() + text.size() || (digits && !std::isfinite(number))) return false;
+  if (failed != std::errc() || end != text.data() + text.size() || (digits && !is_finite(number))) return false;
   if (negative) number = -number;
   return true;
 }
@@ -105,7 +113,7 @@ struct manifest {
   if (list.empty()) return habits;
   bool right = list.size() == 1 + habit_numbers::count && read_hex(list[0], habits.random) && habits.random != 0;
   for (std::size_t k = 0; right && k < habit_numbers::count; ++k)
-    right = read_exactly(list[k + 1], habits.values[k]) && std::isfinite(habits.values[k]);
+    right = read_exactly(list[k + 1], habits.values[k]) && is_finite(habits.values[k]);
   if (!right) throw std::runtime_error("the numbers of habits are none");
   return habits;
 }
@@ -129,6 +137,7 @@ class field {
     if (found == value_->end()) throw std::runtime_error(where + " is missing");
     return {*found, where};
   }
+  [[nodiscard]] bool has(char const* key) const noexcept { return value_->is_object() && value_->contains(key); }
   /// Calls visit(field) for each value of an array.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -161,7 +170,7 @@ class field {
   }
   [[nodiscard]] double finite() const {
     const double number = real();
-    if (!std::isfinite(number)) refuse("is not finite");
+    if (!is_finite(number)) refuse("is not finite");
     return number;
   }
   [[nodiscard]] double positive() const {
@@ -269,11 +278,13 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   state["round regions"] = all_exactly(m.numbers.last.measured);
   j["state"] = state;
   j["ranks"] = json::array();
-  for (rank_record const& each : m.ranks)
-    j["ranks"].push_back({{"micro_batches", each.micro_batches},
-                          {"bytes_sent", each.bytes_sent},
-                          {"trainer", each.has_trainer},
-                          {"habits", habits_text(each.habits)}});
+  for (rank_record const& each : m.ranks) {
+    json& rank = j["ranks"].emplace_back(json{{"micro_batches", each.micro_batches},
+                                              {"bytes_sent", each.bytes_sent},
+                                              {"trainer", each.has_trainer},
+                                              {"habits", habits_text(each.habits)}});
+    if (each.residual_scale != 0) rank["residual"] = exactly(each.residual_scale);
+  }
   j["construction"] = m.construction;
   j["files"] = json::array();
   for (file_record const& each : m.files) {
@@ -338,7 +349,8 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");
   if (j["samples"].decimal() != m.numbers.samples()) j["samples"].refuse("is not what \"state\" comes to");
   j["ranks"].for_each([&](field const& each) {
-    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag(), {}});
+    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag(), {}, 0});
+    if (each.has("residual")) m.ranks.back().residual_scale = each["residual"].positive();
     field const habits = each["habits"];
     habit_numbers& found = m.ranks.back().habits;
     std::size_t k = 0;
@@ -368,6 +380,8 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   });
   for (std::size_t rank = 0; rank < m.ranks.size(); ++rank) {
     if (std::string const name = trainer_file(rank, m.ranks.size()); m.ranks[rank].has_trainer && !names.contains(name))
+      j["files"].refuse("lacks " + name + ", which \"ranks\" tells of");
+    if (std::string const name = residual_file(rank, m.ranks.size()); m.ranks[rank].residual_scale != 0 && !names.contains(name))
       j["files"].refuse("lacks " + name + ", which \"ranks\" tells of");
   }
   return m;

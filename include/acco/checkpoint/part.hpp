@@ -27,7 +27,7 @@ struct part {
   };
   std::map<std::string, std::map<std::uint64_t, std::uint64_t>> sums;  ///< by file and chunk: of this rank's whole blocks
   std::vector<edge> edges;
-  std::uint64_t digest = 0, trainer_bytes = 0;
+  std::uint64_t digest = 0, trainer_bytes = 0, residual_bytes = 0;
   rank_record own;
   std::string problem;  ///< why there is none; then nothing else counts
 
@@ -40,6 +40,8 @@ struct part {
                      {"micro_batches", own.micro_batches},
                      {"bytes_sent", own.bytes_sent},
                      {"habits", habits_text(own.habits)},
+                     {"residual_bytes", residual_bytes},
+                     {"residual", exactly(own.residual_scale)},
                      {"sums", nlohmann::json::object()},
                      {"edges", nlohmann::json::array()}};
     for (auto const& [file, chunks] : sums) {
@@ -66,7 +68,10 @@ struct part {
     };
     p.digest = sum(j.at("digest"));
     p.trainer_bytes = j.at("trainer_bytes");
-    p.own = {j.at("micro_batches"), j.at("bytes_sent"), j.at("trainer"), read_habits(j.at("habits"))};
+    p.residual_bytes = j.at("residual_bytes");
+    p.own = {j.at("micro_batches"), j.at("bytes_sent"), j.at("trainer"), read_habits(j.at("habits")), 0};
+    if (!read_exactly(j.at("residual").get<std::string>(), p.own.residual_scale))
+      throw std::runtime_error("a loss scale is none");
     for (auto const& [file, chunks] : j.at("sums").items()) {
       for (auto const& each : chunks) p.sums[file][each.at(0)] = sum(each.at(1));
     }

@@ -42,20 +42,23 @@ class part_writer {
   /// whether a disk is too small is known before the first byte.
   void open_in(std::string const& in) {
     std::vector<tensor_file> const all = job_.files(mine_);
-    std::uint64_t needed = job_.trainer.size();
+    std::uint64_t needed = job_.trainer.size() + job_.copy.residual.size();
     for (tensor_file const& each : all) needed += each.bytes();
     try {
       for (tensor_file const& each : all) {
         open_.emplace_back(disk_, in + "/" + each.name);
         if (mine_.rank == 0) open_.back().reserve(0, each.bytes());
       }
-      if (!job_.has_trainer) return;
-      open_.emplace_back(disk_, in + "/" + own_file());
-      open_.back().reserve(0, job_.trainer.size());
+      const auto open_own = [&](std::string const& name, std::size_t bytes) {
+        open_.emplace_back(disk_, in + "/" + name);
+        open_.back().reserve(0, bytes);
+      };
+      if (!job_.copy.residual.empty()) open_own(residual_name(), job_.copy.residual.size());
+      if (job_.has_trainer) open_own(own_file(), job_.trainer.size());
     } catch (disk_error const& e) {
       if (e.number() != ENOSPC && e.number() != EDQUOT && e.number() != EFBIG) throw;
       throw std::runtime_error(std::string(e.what()) + ". The checkpoint needs " + std::to_string(needed) +
-                               " bytes, besides its manifest and what the trainers of other ranks keep");
+                               " bytes, besides its manifest and what other ranks and their trainers keep");
     }
   }
   /// On other ranks than 0, whose files are open, waits for rank 0's folder.
@@ -66,7 +69,8 @@ class part_writer {
     }
     part mine;
     mine.digest = digest_of(job_.copy);
-    mine.own = {job_.copy.numbers->micro_batches, job_.copy.numbers->bytes_sent, job_.has_trainer, job_.copy.numbers->habits};
+    mine.own = {job_.copy.numbers->micro_batches, job_.copy.numbers->bytes_sent, job_.has_trainer, job_.copy.numbers->habits,
+                job_.copy.residual.empty() ? 0 : job_.copy.residual_scale};
 
     std::vector<tensor_file> const all = job_.files(mine_);
     const auto stretches = [&](std::size_t array, auto&& visit) {
@@ -92,14 +96,13 @@ class part_writer {
       open_[of_frozen].write(0, std::as_bytes(std::span(all[of_frozen].header)));
       write_stretch(open_[of_frozen], all[of_frozen], 0, job_.frozen, mine);
     }
+    if (!job_.copy.residual.empty()) {
+      mine.residual_bytes = job_.copy.residual.size();
+      write_own(open_[all.size()], residual_name(), job_.copy.residual, mine);
+    }
     if (job_.has_trainer) {
-      const std::span<std::byte const> bytes(job_.trainer);
-      open_.back().write(0, bytes);
-      mine.trainer_bytes = bytes.size();
-      for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes) {
-        mine.sums[own_file()][at / chunk_bytes] =
-            sum_of_blocks(bytes.subspan(at, std::min<std::size_t>(chunk_bytes, bytes.size() - at)), at / block_bytes);
-      }
+      mine.trainer_bytes = job_.trainer.size();
+      write_own(open_.back(), own_file(), job_.trainer, mine);
     }
     if (mine_.rank != 0) {  // rank 0 has to write shared blocks yet
       for (file_to_write& each : open_) each.sync_and_close();
@@ -115,7 +118,7 @@ class part_writer {
     } catch (std::exception const&) {  // this rank's report has them
     }
   }
-  /// Tensor files, in the order of the job's, and this rank's trainer's.
+  /// Tensor files, in the order of the job's, and this rank's own.
   [[nodiscard]] std::vector<file_to_write>& files() noexcept { return open_; }
   void close() noexcept { open_.clear(); }
 
@@ -136,6 +139,18 @@ class part_writer {
       at += count;
       bytes = bytes.subspan(count);
     }
+  }
+  /// A file that is wholly this rank's.
+  void write_own(file_to_write& file, std::string const& name, std::span<std::byte const> bytes, part& into) {
+    for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes) {
+      purpose_.go_on();
+      const auto chunk = bytes.subspan(at, std::min<std::size_t>(chunk_bytes, bytes.size() - at));
+      file.write(at, chunk);
+      into.sums[name][at / chunk_bytes] = sum_of_blocks(chunk, at / block_bytes);
+    }
+  }
+  [[nodiscard]] std::string residual_name() const {
+    return residual_file(static_cast<std::size_t>(mine_.rank), static_cast<std::size_t>(mine_.ranks));
   }
   [[nodiscard]] std::string own_file() const {
     return trainer_file(static_cast<std::size_t>(mine_.rank), static_cast<std::size_t>(mine_.ranks));

@@ -106,14 +106,13 @@ class publisher {
       if (!p.problem.empty()) throw anothers_problem("rank " + std::to_string(rank) + ": " + p.problem);
       m.digest += p.digest;
       m.ranks.push_back(p.own);
-      if (p.own.has_trainer) {
-        m.files.push_back({trainer_file(static_cast<std::size_t>(rank), static_cast<std::size_t>(mine_.ranks)),
-                           p.trainer_bytes,
-                           0,
-                           sum_of({}),
-                           {}});
-        m.files.back().chunks.resize((p.trainer_bytes + chunk_bytes - 1) / chunk_bytes, 0);
-      }
+      const auto add_own = [&](auto name_of, std::uint64_t bytes) {
+        m.files.push_back(
+            {name_of(static_cast<std::size_t>(rank), static_cast<std::size_t>(mine_.ranks)), bytes, 0, sum_of({}), {}});
+        m.files.back().chunks.resize((bytes + chunk_bytes - 1) / chunk_bytes, 0);
+      };
+      if (p.own.residual_scale != 0) add_own(residual_file, p.residual_bytes);
+      if (p.own.has_trainer) add_own(trainer_file, p.trainer_bytes);
       for (auto const& [name, chunks] : p.sums) {
         for (auto const& [chunk, sum] : chunks) m.files[number_of(name)].chunks.at(chunk) += sum;
       }

@@ -185,7 +185,24 @@ class reader final : public state_source {
   }
   /// A rank's own bytes, as they were then.
   [[nodiscard]] std::vector<std::byte> trainer(std::size_t rank) const {
-    file_record const* const record = manifest_.find(trainer_file(rank, manifest_.ranks.size()));
+    return own_bytes(trainer_file(rank, manifest_.ranks.size()));
+  }
+  /// Whether every rank had kept what its codes had lost, so many bytes of it.
+  [[nodiscard]] bool has_residuals(std::size_t bytes) const {
+    for (std::size_t rank = 0; rank < manifest_.ranks.size(); ++rank) {
+      file_record const* const record = manifest_.find(residual_file(rank, manifest_.ranks.size()));
+      if (manifest_.ranks[rank].residual_scale == 0 || record == nullptr || record->bytes != bytes) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] std::vector<std::byte> residual(std::size_t rank) const {
+    return own_bytes(residual_file(rank, manifest_.ranks.size()));
+  }
+
+ private:
+  /// Of a file that is wholly a rank's; none where there is none.
+  [[nodiscard]] std::vector<std::byte> own_bytes(std::string const& name) const {
+    file_record const* const record = manifest_.find(name);
     if (record == nullptr) return {};
     const checked_file file(path_, *record);
     std::vector<std::byte> all, chunk;
@@ -196,8 +213,6 @@ class reader final : public state_source {
     }
     return all;
   }
-
- private:
   [[nodiscard]] share_edges edges_of(std::size_t array) const {
     return share_edges::of(shares_, size_of(manifest_.shape.type(array)));
   }

@@ -119,7 +119,7 @@ class purpose {
 
  private:
   static constexpr double grace = 10;  ///< seconds for the others' parts, when this optimizer ends without `finish`
-  static constexpr double never = std::numeric_limits<double>::infinity();
+  static constexpr double never = std::numeric_limits<double>::max();
 
   std::atomic<bool> abandoned_{false};
   std::atomic<double> ended_{never};

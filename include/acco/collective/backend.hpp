@@ -146,6 +146,16 @@ concept has_progress_policy = requires(Backend const& backend) {
   { backend.progress_policy() } -> std::convertible_to<char const*>;
 };
 
+/// A backend of two levels (hierarchical.hpp): `inside(queue, call)` and `between(queue, call)` call it with the backend of this
+/// rank's group, and of the ranks of its place in every group; rank = place() * groups() + group().
+template <class Backend>
+concept two_levels = requires(Backend& backend) {
+  { backend.ranks_a_group() } -> std::convertible_to<int>;
+  { backend.groups() } -> std::convertible_to<int>;
+  { backend.place() } -> std::convertible_to<int>;
+  { backend.group() } -> std::convertible_to<int>;
+};
+
 /// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always) and take
 /// effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a time. When an
 /// operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers belong to it.

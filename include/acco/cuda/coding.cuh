@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what the host
-// makes of it (encoding/block_integer.hpp), so both give the same bits.
+// makes of it (encoding/), so both give the same bits. Those of levels: levels.cuh; those that choose: choices.cuh.
 #pragma once
 
 #include <bit>
@@ -38,8 +38,10 @@ template <class Encoding>
 using block_values = values_of_block<Encoding::block_size>;
 
 /// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a warp call
-/// together, with what each of them holds; zeros behind the block's end. Blocks lie one after the other from a multiple of 256
-/// bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to bring an encoding of your own.
+/// together, with what each of them holds; zeros behind the block's end; of an encoding that adds codes (`sums_codes`)
+/// `decode_sum(from, stride, sources, weights, lane, values)`, where source k begins k strides behind `from`. Blocks lie one
+/// after the other from a multiple of 256 bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to
+/// bring an encoding of your own.
 template <class Encoding>
 struct device_encoding {
   static_assert(!std::is_same_v<Encoding, Encoding>,
@@ -220,9 +222,14 @@ struct view_source {
 };
 
 /// Thread blocks that a multiprocessor has room for: four where a lane holds eight numbers, so 64 registers; one where it holds
-/// more.
+/// more, or what its `device_encoding` says.
 template <class Encoding>
-inline constexpr int resident_blocks = block_values<Encoding>::stretches <= 2 ? 4 : 1;
+consteval int resident_of() noexcept {
+  if constexpr (requires { device_encoding<Encoding>::resident; }) return device_encoding<Encoding>::resident;
+  return block_values<Encoding>::stretches <= 2 ? 4 : 1;
+}
+template <class Encoding>
+inline constexpr int resident_blocks = resident_of<Encoding>();
 
 /// Calls work(block, lane) for the lanes of a warp a block.
 template <class Work>
@@ -259,12 +266,122 @@ struct encode_body {
     device_encoding<Encoding>::encode(to + block * Encoding::block_bytes, lane, x);
   }
 };
+/// The same of from[i] + keep lost[i]; lost[i] becomes what the decoded number lacks of that. `Residual` is a pointer to numbers,
+/// or residual_blocks (storage/residual.hpp).
+template <class Encoding, class T, class Residual>
+struct encode_with_lost_body {
+  using total = elementwise::wider<T, T>;
+  using values = block_values<Encoding>;
+  static constexpr int resident = resident_blocks<Encoding> > 3 ? 3 : resident_blocks<Encoding>;  // it holds sums and codes
+  array_source<T> from;
+  Residual lost;
+  std::size_t all;  // numbers of `lost`
+  total keep;
+  std::size_t index, count, blocks;
+  std::byte* to;
+  coding::refused bad;
+
+  __device__ void operator()(std::size_t block, unsigned lane) const {
+    const std::size_t begin = block % blocks * Encoding::block_size, left = count - begin;
+    const std::size_t first = block / blocks * count + begin;
+    total sum[4 * values::stretches] = {};
+    take_lost(block, first, left, lane, sum);
+    from.template take<Encoding>(first, left, lane, [&](std::size_t k, T number) { sum[k] += static_cast<total>(number); });
+    values x{};
+    not_finite mine;
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * values::stretches; ++k) {
+      x.value[k] = static_cast<float>(sum[k]);
+      mine.look(x.value[k], index + first + values::index(k, lane));
+    }
+    mine.note(bad.found, bad.first);
+    std::byte* const here = to + block * Encoding::block_bytes;
+    device_encoding<Encoding>::encode(here, lane, x);
+    __syncwarp();
+    device_encoding<Encoding>::decode(here, lane, x);
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * values::stretches; ++k) sum[k] -= static_cast<total>(x.value[k]);
+    leave_lost(block, first, left, lane, sum);
+  }
+
+ private:
+  /// sum[k] = keep times what was lost of the k-th number, where there is one.
+  __device__ void take_lost(std::size_t block, std::size_t first, std::size_t left, unsigned lane, total* sum) const {
+    if constexpr (coding::in_blocks<Residual>) {
+      using code = typename Residual::code;
+      values x{};
+      device_encoding<code>::decode(lost.begin + block * code::block_bytes, lane, x);
+#pragma unroll
+      for (std::size_t k = 0; k < 4 * values::stretches; ++k)
+        sum[k] = values::index(k, lane) < left ? keep * static_cast<total>(x.value[k]) : total(0);
+    } else {
+      const array_source<std::remove_pointer_t<Residual>> source{lost, lost + all};
+      source.template take<Encoding>(first, left, lane,
+                                     [&](std::size_t k, auto number) { sum[k] = keep * static_cast<total>(number); });
+    }
+  }
+  __device__ void leave_lost(std::size_t block, std::size_t first, std::size_t left, unsigned lane, total const* sum) const {
+    if constexpr (coding::in_blocks<Residual>) {
+      using code = typename Residual::code;
+      values x{};
+#pragma unroll
+      for (std::size_t k = 0; k < 4 * values::stretches; ++k)
+        x.value[k] = values::index(k, lane) < left ? static_cast<float>(sum[k]) : 0.0F;
+      device_encoding<code>::encode(lost.begin + block * code::block_bytes, lane, x);
+    } else {
+      using number = std::remove_pointer_t<Residual>;
+      write_block<Encoding, false>(lost + first, left, lane, [&](std::size_t k, number) {
+        total lacks = sum[k];
+        if constexpr (coding::largest_kept<number> != 0) {
+          constexpr total most = coding::largest_kept<number>;
+          lacks = lacks > most ? most : lacks < -most ? -most : lacks;
+        }
+        return static_cast<number>(lacks);
+      });
+    }
+  }
+};
 template <class Encoding, class T>
 struct values_to_encode {
   array_source<T> from;
   __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
     block_values<Encoding> x{};
     from.template take<Encoding>(first, left, lane, [&x](std::size_t k, T number) { x.value[k] = static_cast<float>(number); });
+    return x;
+  }
+};
+/// from[i] - how->second kept[i].
+template <class Encoding, class T, class Kept>
+struct lacking_to_encode {
+  combination const* how;
+  array_source<T> from;
+  array_source<Kept> kept;
+  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+    using total = elementwise::wider<T, Kept>;
+    const auto factor = static_cast<total>(-how->second);
+    total lacks[4 * block_values<Encoding>::stretches] = {};
+    kept.template take<Encoding>(first, left, lane,
+                                 [&](std::size_t k, Kept number) { lacks[k] = factor * static_cast<total>(number); });
+    from.template take<Encoding>(first, left, lane, [&](std::size_t k, T number) { lacks[k] += static_cast<total>(number); });
+    block_values<Encoding> x{};
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * x.stretches; ++k) x.value[k] = static_cast<float>(lacks[k]);
+    return x;
+  }
+};
+/// from[i] + keep lost[i].
+template <class Encoding, class T>
+struct sum_to_encode {
+  array_source<T> from, lost;
+  elementwise::wider<T, T> keep;
+  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+    using total = elementwise::wider<T, T>;
+    total sum[4 * block_values<Encoding>::stretches] = {};
+    lost.template take<Encoding>(first, left, lane, [&](std::size_t k, T number) { sum[k] = keep * static_cast<total>(number); });
+    from.template take<Encoding>(first, left, lane, [&](std::size_t k, T number) { sum[k] += static_cast<total>(number); });
+    block_values<Encoding> x{};
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * x.stretches; ++k) x.value[k] = static_cast<float>(sum[k]);
     return x;
   }
 };
@@ -335,7 +452,41 @@ struct decode_sum_body {
   int sources;
   To* out;
   std::size_t count;
+  double const* weights;  // of the sources; null: they weigh alike
   __device__ void operator()(std::size_t block, unsigned lane) const {
+    std::byte const* at = from + block * Encoding::block_bytes;
+    block_values<Encoding> sums{};
+    if constexpr (sums_codes<Encoding>) {
+      device_encoding<Encoding>::decode_sum(at, stride, sources, weights, lane, sums);
+    } else {
+      device_encoding<Encoding>::decode(at, lane, sums);
+      for (int source = 1; source < sources; ++source) {
+        block_values<Encoding> x{};
+        device_encoding<Encoding>::decode(at += stride, lane, x);
+#pragma unroll
+        for (std::size_t k = 0; k < 4 * x.stretches; ++k) sums.value[k] += x.value[k];
+      }
+    }
+    const std::size_t begin = block * Encoding::block_size;
+    write_block<Encoding, add>(out + begin, count - begin, lane, [&](std::size_t k, To before) {
+      return add ? static_cast<To>(before + static_cast<To>(sums.value[k])) : static_cast<To>(sums.value[k]);
+    });
+  }
+};
+
+/// Where how->wanted: to[i] += how->second times the sum of the sources' numbers, in slices.
+template <class Encoding, class To>
+struct decode_towards_body {
+  static constexpr int resident = resident_blocks<Encoding>;
+  combination const* how;
+  std::byte const* from;
+  std::size_t stride;
+  int sources;
+  To* to;
+  std::size_t count, blocks;
+  __device__ void operator()(std::size_t block, unsigned lane) const {
+    if (!how->wanted) return;
+    const auto factor = static_cast<To>(how->second);
     std::byte const* at = from + block * Encoding::block_bytes;
     block_values<Encoding> sums{};
     device_encoding<Encoding>::decode(at, lane, sums);
@@ -345,9 +496,9 @@ struct decode_sum_body {
 #pragma unroll
       for (std::size_t k = 0; k < 4 * x.stretches; ++k) sums.value[k] += x.value[k];
     }
-    const std::size_t begin = block * Encoding::block_size;
-    write_block<Encoding, add>(out + begin, count - begin, lane, [&](std::size_t k, To before) {
-      return add ? static_cast<To>(before + static_cast<To>(sums.value[k])) : static_cast<To>(sums.value[k]);
+    const std::size_t begin = block % blocks * Encoding::block_size;
+    write_block<Encoding, true>(to + block / blocks * count + begin, count - begin, lane, [&](std::size_t k, To before) {
+      return static_cast<To>(before + factor * static_cast<To>(sums.value[k]));
     });
   }
 };

@@ -109,7 +109,7 @@ class cuda_queue {
   }
 
   /// Appends works: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It captures at most
-  /// 80 bytes of pointers, views and numbers. A thread's call that has a member `dropped() noexcept` is told when it will not be
+  /// 160 bytes of pointers, views and numbers. A thread's call that has a member `dropped() noexcept` is told when it will not be
   /// made.
   template <class Call>
   void issue(Call call) {

@@ -23,13 +23,19 @@
 #include "acco/layout/distribution.hpp"
 #include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
+#include "acco/storage/low_rank.hpp"
+#include "acco/storage/projection.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/update_table.hpp"
 #if defined(__CUDACC__)
+#include "acco/cuda/choices.cuh"
 #include "acco/cuda/coding.cuh"
 #include "acco/cuda/kernels.cuh"
+#include "acco/cuda/levels.cuh"
+#include "acco/cuda/low_rank.cuh"
+#include "acco/cuda/projection.cuh"
 #endif
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -43,7 +49,9 @@ class cuda_numbers {
   cuda_numbers() = default;
   template <class Storage>
   cuda_numbers(Storage const& storage, std::size_t count)
-      : count_(count), here_(count * sizeof(T)), there_(storage.memory, storage.computation, count * sizeof(T)) {
+      : count_(count),
+        here_(std::max<std::size_t>(count, 1) * sizeof(T)),
+        there_(storage.memory, storage.computation, std::max<std::size_t>(count, 1) * sizeof(T)) {
     for (std::size_t i = 0; i < count; ++i) here_.template as<T>()[i] = T{};
     check_cuda(cudaMemcpyAsync(there_.template as<T>(), here_.template as<T>(), count * sizeof(T), cudaMemcpyHostToDevice,
                                storage.computation),
@@ -277,6 +285,53 @@ struct cuda_storage {
                      std::byte* to, coding::refused bad) {
     issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad); });
   }
+  template <encoding Encoding, class T>
+  static void encode_ahead_now(cuda_queue& queue, Encoding const&, T const* from, T const* lost, double keep, std::size_t index,
+                               std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+    const std::size_t blocks = blocks_of<Encoding>(count), all = slices * count;
+    using source = cuda_kernels::sum_to_encode<Encoding, T>;
+    cuda_kernels::launch_blocks({queue.computation(), queue.max_ctas}, slices * blocks,
+                                cuda_kernels::encode_body<Encoding, source>{
+                                    {{from, from + all}, {lost, lost + all}, static_cast<elementwise::wider<T, T>>(keep)},
+                                    index,
+                                    count,
+                                    blocks,
+                                    to,
+                                    bad});
+  }
+  template <encoding Encoding, class T, class Residual>
+  static void encode_with_lost(cuda_queue& queue, Encoding const&, T const* from, Residual lost, double keep, std::size_t index,
+                               std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+    issue(queue, [=](cuda_kernels::on where) {
+      const std::size_t blocks = blocks_of<Encoding>(count), all = slices * count;
+      using body = cuda_kernels::encode_with_lost_body<Encoding, T, Residual>;
+      cuda_kernels::launch_blocks(
+          where, slices * blocks,
+          body{{from, from + all}, lost, all, static_cast<elementwise::wider<T, T>>(keep), index, count, blocks, to, bad});
+    });
+  }
+  /// As in host_storage; `how` is read by the kernel.
+  template <encoding Encoding, class T>
+  static void encode_towards(cuda_queue& queue, Encoding const&, combination const* how, T const* from, sum_type const* kept,
+                             std::size_t index, std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+    issue(queue, [=](cuda_kernels::on where) {
+      using source = cuda_kernels::lacking_to_encode<Encoding, T, sum_type>;
+      const std::size_t blocks = blocks_of<Encoding>(count), all = slices * count;
+      cuda_kernels::launch_blocks(where, slices * blocks,
+                                  cuda_kernels::encode_body<Encoding, source>{
+                                      {how, {from, from + all}, {kept, kept + all}}, index, count, blocks, to, bad});
+    });
+  }
+  template <encoding Encoding>
+  static void decode_towards(cuda_queue& queue, Encoding const&, combination const* how, std::byte const* from, int sources,
+                             sum_type* to, std::size_t slices, std::size_t count) {
+    issue(queue, [=](cuda_kernels::on where) {
+      using body = cuda_kernels::decode_towards_body<Encoding, sum_type>;
+      const std::size_t blocks = blocks_of<Encoding>(count);
+      cuda_kernels::launch_blocks(where, slices * blocks,
+                                  body{how, from, slices * encoded_size<Encoding>(count), sources, to, count, blocks});
+    });
+  }
   /// The reference's runs lie where kernels find them.
   template <encoding Encoding>
   static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
@@ -290,13 +345,13 @@ struct cuda_storage {
     });
   }
   template <encoding Encoding>
-  static void decode_sum(cuda_queue& queue, Encoding const&, std::byte const* from, int sources, sum_type* out, std::size_t count,
-                         bool add) {
-    issue(queue, [=](cuda_kernels::on where) {
+  static void decode_sum(cuda_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
+                         std::size_t count, bool add) {
+    issue(queue, [=, weights = weights_of(e)](cuda_kernels::on where) {
       const auto go = [&](auto adds) {
-        using body = cuda_kernels::decode_sum_body<Encoding, adds(), sum_type>;
+        using body = cuda_kernels::decode_sum_body<unweighed<Encoding>, adds(), sum_type>;
         cuda_kernels::launch_blocks(where, blocks_of<Encoding>(count),
-                                    body{from, encoded_size<Encoding>(count), sources, out, count});
+                                    body{from, encoded_size<Encoding>(count), sources, out, count, weights});
       };
       add ? go(std::true_type()) : go(std::false_type());
     });
@@ -311,6 +366,53 @@ struct cuda_storage {
           where, (total + slice - 1) / slice * blocks,
           cuda_kernels::decode_onto_body<Encoding, Parameter>{from, {reference}, index, slice, blocks, total, out});
     });
+  }
+
+  // The steps of storage/low_rank.hpp, as in host_storage; at once means on the trainer's stream.
+  static void low_rank_forget(cuda_queue& queue, low_rank_view<sum_type> const& view) {
+    cuda_kernels::launch_low_rank_end({queue.computation(), queue.max_ctas}, view, 1, nullptr, nullptr, nullptr);
+  }
+  static void low_rank_begin(cuda_queue& queue, low_rank_view<sum_type> const& view, low_rank_piece const* pieces,
+                             std::size_t count, Gradient const* gradients, double loss_scale, double const* mine) {
+    issue(queue, [=](cuda_kernels::on where) {
+      cuda_kernels::launch_low_rank_begin(where, view, pieces, count, gradients, loss_scale, mine);
+    });
+  }
+  static void low_rank_turn(cuda_queue& queue, low_rank_view<sum_type> const& view, double const* mine) {
+    issue(queue, [=](cuda_kernels::on where) { cuda_kernels::launch_low_rank_turn(where, view, mine); });
+  }
+  static void low_rank_write(cuda_queue& queue, low_rank_view<sum_type> const& view, low_rank_piece const* pieces,
+                             std::size_t count, sum_type* out, std::size_t size, bool add) {
+    issue(queue,
+          [=](cuda_kernels::on where) { cuda_kernels::launch_low_rank_write(where, view, pieces, count, out, size, add); });
+  }
+  static void low_rank_end(cuda_queue& queue, low_rank_view<sum_type> const& view, double loss_scale, double const* mine,
+                           double const* all, bool const* skip) {
+    issue(queue, [=](cuda_kernels::on where) { cuda_kernels::launch_low_rank_end(where, view, loss_scale, mine, all, skip); });
+  }
+
+  // The steps of storage/projection.hpp, as in host_storage; at once means on the trainer's stream.
+  using projection_view_type = projection_view<Parameter, Gradient, sum_type>;
+  template <class Z>
+  static void projection_show(cuda_queue& queue, projection_view_type const& view, std::size_t group, double shrink, double scale,
+                              Z const* z) {
+    projecting(queue, view, [=](auto const& kernels) { kernels.show(group, shrink, scale, z); });
+  }
+  template <class Z>
+  static void projection_show_others(cuda_queue& queue, projection_view_type const& view, Z const* z) {
+    projecting(queue, view, [=](auto const& kernels) { kernels.show_others(z); });
+  }
+  template <class Z, class To>
+  static void projection_expand(cuda_queue& queue, projection_view_type const& view, std::size_t k, double shrink, double scale,
+                                Z const* z, To* to) {
+    projecting(queue, view, [=](auto const& kernels) { kernels.expand(k, shrink, scale, z, to); });
+  }
+  static void projection_project(cuda_queue& queue, projection_view_type const& view, Gradient* to) {
+    projecting(queue, view, [=](auto const& kernels) { kernels.project(to); });
+  }
+  static void projection_multiply(cuda_queue& queue, projection_view_type const& view, thin_product which,
+                                  sum_type const* vectors, sum_type* to) {
+    projecting(queue, view, [=](auto const& kernels) { kernels.multiply(which, vectors, to); });
   }
 
   /// Enqueues to[i] += from[i].
@@ -329,6 +431,12 @@ struct cuda_storage {
   template <class Launch>
   static void issue(cuda_queue& queue, Launch launch) {
     queue.issue([launch, most = queue.max_ctas](cudaStream_t stream) { launch(cuda_kernels::on{stream, most}); });
+  }
+  /// go(kernels): on the trainer's stream, where no computation needs the multiprocessors meanwhile.
+  template <class Go>
+  static void projecting(cuda_queue& queue, projection_view_type const& view, Go go) {
+    with_place([&] { return queue.place; },
+               [&] { go(cuda_kernels::projection_launches<projection_view_type>{{queue.computation()}, view}); });
   }
   template <class Body, class From, class To>
   static void elements(cuda_queue& queue, std::size_t count, Body const& body, From const* from, To* to) {

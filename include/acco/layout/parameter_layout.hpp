@@ -117,6 +117,25 @@ class parameter_layout {
     return *this;
   }
 
+  /// The same names and groups; tensor k has the shape shape_of(k), a span of extents, of no more elements than it has here.
+  template <class ShapeOf>
+  [[nodiscard]] parameter_layout reshaped(ShapeOf&& shape_of) const {
+    parameter_layout other = *this;
+    other.size_ = 0;
+    for (std::size_t k = 0; k < entries_.size(); ++k) {
+      entry& each = other.entries_[k];
+      each.dimensions = 0;
+      each.size = 1;
+      for (const std::size_t extent : shape_of(k)) {
+        each.shape[each.dimensions++] = extent;
+        each.size *= extent;
+      }
+      each.offset = other.size_;
+      other.size_ += each.size;
+    }
+    return other;
+  }
+
   /// Elements of all tensors, frozen ones included: the size of the trainer's spans.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t tensor_count() const noexcept { return entries_.size(); }
@@ -129,6 +148,13 @@ class parameter_layout {
       if (view(entries_[k]).name == name) return k;
     }
     throw usage_error({}, text("no tensor is called '", name, "'"), text("Use a name that was given to add"));
+  }
+  /// A tensor in a message: "tensor 2, 'w' of 3 x 4".
+  [[nodiscard]] text told(std::size_t index) const noexcept {
+    tensor const of = (*this)[index];
+    text words("tensor ", index, ", '", of.name, "'");
+    for (std::size_t k = 0; k < of.shape.size(); ++k) words.append(k == 0 ? " of " : " x ").append(of.shape[k]);
+    return words;
   }
   /// The tensor in which element `offset` of the flat buffer lies.
   [[nodiscard]] tensor at_offset(std::size_t offset) const noexcept {

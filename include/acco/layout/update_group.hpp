@@ -15,13 +15,15 @@ struct update_group {
   bool frozen = false;                      ///< never updated: no state, no traffic
   // Replace the rule's own, where it has them; a rule that has not is refused by the optimizer's constructor.
   std::optional<double> beta1 = {}, beta2 = {}, epsilon = {};  ///< adamw; lion has the betas
-  std::optional<double> momentum = {};                         ///< sgd
+  std::optional<double> momentum = {};                         ///< sgd, signum
   std::size_t rule = 0;  ///< which of several rules (rule/rules.hpp) updates the group; 0 where there is one
   /// Largest norm of the mean gradient of the group's tensors, together, instead of `options::clip_norm`, whose norm then leaves
   /// them out; 0: not clipped.
   std::optional<double> clip_norm = {};
   /// A tensor whose gradient is exactly zero, on every rank and in all its elements, is left alone in that step: no decay, no
-  /// momentum, its state stays. Otherwise zero is a gradient like others.
+  /// momentum, its state stays. Otherwise zero is a gradient like others. What counts is what arrives: with feedback
+  /// (`with_error_feedback`, `with_ef21`, `power_sgd`) a rank may still send what was lost of the tensor before, and then it
+  /// moves. Codes that have no 0 are refused beside such groups, of gradients, parameters and changes of workers.
   bool leave_without_gradient = false;
 };
 

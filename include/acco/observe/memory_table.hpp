@@ -16,9 +16,9 @@ namespace ACCO_NAMESPACE {
 /// with `stable_addresses` (not under `synchronous`), frozen tensors or a rule for matrices max(p, g) of the trainable ones
 /// + (k + 1) m Phi / N + s Phi / N, + m Phi / N for averages; where rounds travel encoded, + the encoded bytes of Phi gradients,
 /// and once more of gradients or parameters, whichever are more; once `save` has been called, + (k + 1) m Phi / N + 2 p Phi / N,
-/// and m Phi / N where averages are kept. Local updates: docs/local_updates.md. Bookkeeping is not counted: a few KiB, some 3 KiB
-/// for every bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every block, at most 4096 elements of one group in the
-/// slice; 8 more where norms are wanted of groups or tensors.
+/// and m Phi / N where averages are kept. Local updates: docs/local_updates.md; galore: docs/galore.md. Bookkeeping is not
+/// counted: a few KiB, some 3 KiB for every bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every block, at most 4096
+/// elements of one group in the slice; 8 more where norms are wanted of groups or tensors.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole
@@ -27,10 +27,13 @@ struct memory_table {
   std::size_t slots = 0;       ///< the rule's state, this rank's slice
   std::size_t averages = 0;    ///< `options::average_decay`: averages of the masters, this rank's slice
   std::size_t scratch = 0;     ///< for a rule that updates matrices: room for this rank's largest, and what its update needs
-  std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
-  std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives
-  std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
+  std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first part lives here
+  std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives; over two levels also
+                               ///< this rank's part of its group's sum, and what of it is kept; what feedback keeps of what
+                               ///< codes have lost, and what `power_sgd` keeps
+  std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages, or between levels
   std::size_t outer = 0;       ///< under local updates: anchor, changes, outer state, and all else of the level between workers
+  std::size_t projected = 0;   ///< under `galore`: matrices as they were when their bases were renewed, bases, and room
   std::size_t staging = 0;     ///< in host memory, once `save` has been called: a copy of this rank's part of the state
   std::size_t gathering = 0;   ///< not in the total: what `gather_committed` takes for as long as it runs
 
@@ -38,7 +41,7 @@ struct memory_table {
     char const* name;
     std::size_t bytes;
   };
-  [[nodiscard]] constexpr std::array<row, 12> rows() const noexcept {
+  [[nodiscard]] constexpr std::array<row, 13> rows() const noexcept {
     return {{{"parameters in use", parameters},
              {"gradients accumulating", gradients},
              {"round in flight", in_flight},
@@ -50,11 +53,12 @@ struct memory_table {
              {"encoded numbers", encoded},
              {"arriving messages", messages},
              {"outer level", outer},
+             {"projected matrices", projected},
              {"copy to be saved", staging}}};
   }
   [[nodiscard]] constexpr std::size_t total() const noexcept {
     return parameters + gradients + in_flight + masters + slots + averages + scratch + reduced + encoded + messages + outer +
-           staging;
+           projected + staging;
   }
 };
 

@@ -57,6 +57,14 @@ struct outer_report {
   std::uint64_t bytes_sent = 0;      ///< by this rank; they are in the round's `bytes_sent`, too
 };
 
+/// New bases of a projected training (projected/galore.hpp). The same on every rank but for `bytes_sent` and `seconds`.
+struct basis_report {
+  std::size_t refresh = 0;       ///< index, from 0
+  double overlap = 0;            ///< share of the old bases that lies in the new ones, 0 to 1, mean over the matrices
+  double seconds = 0;            ///< of the computation, lost to it; they are in the round's `exposed_seconds`, too
+  std::uint64_t bytes_sent = 0;  ///< by this rank; they are in the round's `bytes_sent`, too
+};
+
 /// A round that has ended on this rank. `compute_seconds`, `exposed_seconds` and `computing` are of the clock of the trainer's
 /// computation. In host memory that is its thread's. On a GPU it is its stream's, as events tell; when a round lands, the host is
 /// ahead of the stream, so `computing` is the part that the round carried, and `exposed_seconds` is what the stream is known to
@@ -86,10 +94,12 @@ struct round_report {
   double communication_seconds = 0;  ///< from the round's start to its end, waiting for other ranks and the update included
   double exposed_seconds = 0;        ///< of the computation, lost to the engine: waiting, clearing, copying, encoding
   std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
+  std::uint64_t bytes_between = 0;   ///< of these, between the groups of a `hierarchical` backend that counts; else 0
   save_outcome const* saved =
       nullptr;  ///< of the save that has ended since the last report, valid until the next one has; or null
   std::optional<std::uint64_t> digest;     ///< `any_optimizer::world_digest` after it, where `options::digest_every` asks for it
   std::optional<outer_report> outer = {};  ///< under local updates: of the exchange that has ended since the last report
+  std::optional<basis_report> bases = {};  ///< under `galore`: of the bases that were renewed since the last report
   char const* progress = "";               ///< who moved the messages meanwhile (network backends), in words
   time_interval computing;                 ///< when the trainer computed
   time_interval communicating;             ///< when the round was in flight

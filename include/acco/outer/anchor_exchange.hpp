@@ -143,8 +143,8 @@ class anchor_exchange final : private between_rounds {
   // The workers change, at rest: `hand_over` to all that are there, `take_up` instead of `begin`. Collective; block.
 
   /// All that the workers hold together, on every one of them. What codes have lost of the changes of those that leave becomes
-  /// part of what they have lost of the others', in equal parts; among more workers, or
-  /// fewer, it counts as it would have counted.
+  /// part of what they have lost of the others', in equal parts; among more workers, or fewer, it counts as it would have
+  /// counted.
   void hand_over(carried_anchor<Master>& all, bool leaves, change_of_workers const& change) {
     all.arrays = engine_.gather_state();
     all.run = engine_.numbers();

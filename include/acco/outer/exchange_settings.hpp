@@ -38,9 +38,24 @@ template <wire Exchange>
   static_assert(
       !own_gradients<of_changes>,
       "acco: own_slice and own_corrected are for estimates: an exchange of local updates needs the changes of all workers");
-  static_assert(!feeds_back<of_changes>,
+  static_assert(!low_rank_wire<of_changes>,
+                "acco: power_sgd is for gradients that a schedule commits: give `exchange` an encoding, block_gauss3 say");
+  static_assert(!wrapped<of_changes> || meant_loosely<of_changes>,
                 "acco: exchanges of local updates always have error feedback: give `exchange` the encoding alone");
-  if constexpr (encoding<of_changes>) {
+  static_assert(!unscaled<of_changes> && !unscaled<of_anchor>,
+                "acco: this encoding tells nothing of a number's size, and changes of workers need theirs: give `exchange` "
+                "block_sign, say");
+  static_assert(
+      !plans<of_changes> && !plans<of_anchor>,
+      "acco: planned_encoding is for gradients that a schedule commits: exchanges of local updates take one encoding, or "
+      "acco::one_of");
+  static_assert(!loose<of_changes> && !loose<of_anchor>,
+                "acco: changes in this encoding fall behind, and an outer rule with momentum diverges: give `exchange` "
+                "block_gauss2 or finer, or say acco::loosely<Encoding> where the rule has none");
+  if constexpr (meant_loosely<of_changes>) {
+    using code = typename of_changes::code_type;
+    return coded<with_error_feedback<code>, of_anchor>{{static_cast<code const&>(of.gradients)}, of.parameters, of.exact_every};
+  } else if constexpr (encoding<of_changes>) {
     return coded<with_error_feedback<of_changes>, of_anchor>{{of.gradients}, of.parameters, of.exact_every};
   } else {
     return of;
@@ -59,7 +74,7 @@ struct exchange_settings {
   bool by_gap = false;
   bool averages = false;       ///< the rule is `averaging`
   bool codes_changes = false;  ///< changes travel encoded
-  bool rated = false;          ///< the rule has a `learning_rate`: `rate`
+  bool rated = false;          ///< the rule moves by its `learning_rate`, `rate`, times what it is given
   double rate = 1;
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
@@ -101,7 +116,7 @@ struct exchange_settings {
       fail_use(text("meanwhile::pull is for means of parameters"), "Let local_updates::rule be averaging");
     if (!blocks() && work == meanwhile::eager && (weights != worker_weights::equal || !(rated || averages)))
       fail_use(text("meanwhile::eager knows its share of the mean beforehand, and the rate at which it will count"),
-               "Use worker_weights::equal, and a rule with a learning_rate");
+               "Use worker_weights::equal, and a rule that moves by its learning_rate times what it is given, sgd, or averaging");
     if (by_gap &&
         (fragments != 1 || blocks() || work != meanwhile::restart || !takes_whole_round() || ranks_a_worker != 1 || averages))
       fail_use(text("local_updates::by_gap measures how far the anchor has come during a whole round, over all parameters"),

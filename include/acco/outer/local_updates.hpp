@@ -14,6 +14,7 @@
 #include "acco/outer/outer_rules.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/rule/sgd.hpp"
+#include "acco/rule/update_rule.hpp"
 #include "acco/schedule/decorated_rule.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/schedule/synchronous.hpp"
@@ -284,7 +285,7 @@ struct level_around<Method> {
   static auto* make(Method const& method, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen) {
     auto found = method.recurrence();
     using outer_rule = decltype(found.rule);
-    const bool rated = requires { found.rule.learning_rate; };
+    const bool rated = requires { found.rule.learning_rate; } && !bounded_step<outer_rule>;
     const exchange_settings settings{
         .ranks_a_worker = found.ranks_a_group,
         .steps = found.steps,

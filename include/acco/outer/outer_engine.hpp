@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,10 +28,11 @@
 #include "acco/outer/workers_world.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/between_rounds.hpp"
+#include "acco/round/check_wire.hpp"
 #include "acco/round/engine.hpp"
 #include "acco/round/schedule_in_use.hpp"
-#include "acco/round/state_keeper.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/round/without_states.hpp"
 #include "acco/round/world_digest.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {
@@ -39,7 +41,7 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place in the other
 /// workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class OuterRule, class Rule, class Storage, class Backend>
-class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
+class outer_engine final : public without_states<typename Storage::parameter_type, typename Storage::gradient_type>,
                            public regroups_over<Backend>,
                            private between_rounds {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
@@ -57,7 +59,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   outer_engine(exchange_settings const& settings, Exchange const& exchange, OuterRule outer_rule, Inner inner, Rule rule,
                Storage storage, Backend backend, parameter_layout layout, options chosen)
       : settings_(cut(settings, backend)),
-        chosen_(checked(std::move(chosen), backend.rank())),
+        chosen_((check_exchange(exchange, layout, backend.rank()), checked(std::move(chosen), backend.rank()))),
         make_exchange_([exchange, rule = told(std::move(outer_rule), settings_), memory = storage.memory, of = of_outer(chosen_)](
                            exchange_settings const& now, group_backend<Backend> group, std::size_t count) {
           return std::make_unique<exchange_type>(now, exchange, rule, typename exchange_type::storage{.memory = memory},
@@ -214,8 +216,6 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     return mix(workers) + mix(anchors + 1);
   }
 
-  // States are not kept: everything that would is refused.
-
   [[nodiscard]] state_shape shape() const noexcept override {
     state_shape found = inner_.shape();
     found.averages = chosen_.average_decay > 0;  // the anchor's
@@ -227,17 +227,8 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   void copy_parameters(std::size_t tensor, std::byte* to) override { inner_.copy_parameters(tensor, to); }
   [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return inner_.frozen_values(); }
   void broadcast(std::span<char> bytes, int root) override { in_->broadcast(bytes, root); }
-  void attach(state_keeper* keeper) override {
-    const std::unique_ptr<state_keeper> dropped(keeper);
-    refuse_states();
-  }
-  [[nodiscard]] bool can_be_saved() const noexcept override { return false; }
-  [[nodiscard]] state_keeper* keeper() noexcept override { return nullptr; }
-  [[nodiscard]] save_outcome const* saved() const noexcept override { return nullptr; }
+  [[nodiscard]] std::vector<planned_bucket> encoding_plan() const override { return inner_.encoding_plan(); }
   void together(function_view<void()> action) override { in_->member.together(action); }
-  void begin() override { refuse_states(); }  // of a restore; `initialize` does its own
-  void load(state_source&) override { refuse_states(); }
-  std::uint64_t resume(resumption) override { return refuse_states(); }
 
   void leave(std::string_view reason) noexcept override {
     in_->member.leave(reason);
@@ -281,6 +272,15 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   }
 
  private:
+  /// As `check_wire`, of what the exchanges travel by: their engines know no groups.
+  template <class Exchange>
+  static void check_exchange(Exchange const& exchange, parameter_layout const& layout, int rank) {
+    auto const wire = exchange_wire(exchange);
+    if constexpr (encoding<std::remove_cvref_t<decltype(wire.gradients)>>)
+      check_zeros(wire.gradients, "changes of workers", layout, {.rank = rank});
+    if constexpr (encoding<std::remove_cvref_t<decltype(wire.parameters)>>)
+      check_zeros(wire.parameters, "anchors", layout, {.rank = rank});
+  }
   static exchange_settings cut(exchange_settings settings, Backend const& world) {
     const error_place where{.rank = world.rank()};
     const int group = settings.ranks_a_worker;
@@ -332,7 +332,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
       all.append(level.begin(), level.end());
     return all;
   }
-  [[noreturn]] std::uint64_t refuse_states() const {
+  [[noreturn]] std::uint64_t refuse_states() const override {
     throw usage_error(place(), text("checkpoints of local updates are not there yet"),
                       text("save_model writes the anchor's weights; initialize from them"));
   }

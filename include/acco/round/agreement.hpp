@@ -2,11 +2,14 @@
 // Ranks that were constructed differently are found before the first round; the message shows both sides.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "acco/bfloat16.hpp"
@@ -14,6 +17,8 @@
 #include "acco/collective/blocking.hpp"
 #include "acco/error.hpp"
 #include "acco/half.hpp"
+#include "acco/round/first_difference.hpp"
+#include "acco/round/ranks_told.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -61,30 +66,16 @@ class description {
       object.describe([&](std::string_view what, auto value) { add(std::string(prefix).append(what), value); });
     }
   }
+  /// Adds lines of another description.
+  void add_lines(std::string_view lines) { lines_.append(lines); }
   [[nodiscard]] std::string const& lines() const noexcept { return lines_; }
 
  private:
   std::string lines_;
 };
 
-/// The first line in which two descriptions differ, in the words of both.
-inline text first_difference(std::string_view a, std::string_view b, int rank_a, int rank_b) {
-  const auto line = [](std::string_view& rest) {
-    const std::size_t end = rest.find('\n');
-    const std::string_view first = rest.substr(0, end);
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    return first;
-  };
-  while (!a.empty() || !b.empty()) {
-    const std::string_view from_a = line(a);
-    const std::string_view from_b = line(b);
-    if (from_a != from_b) return text("rank ", rank_a, " has '", from_a, "', rank ", rank_b, " has '", from_b, "'");
-  }
-  return text("no difference");
-}
-
 /// Compares every rank's description with rank 0's; on any difference every rank throws `mismatch_error` with both sides of the
-/// first one. Collective; blocks.
+/// first one, and which ranks are on which. Collective; blocks.
 template <class Queue, class Backend>
 void agree(Queue& queue, Backend& backend, std::string const& mine, error_place where) {
   const auto text_of = [&](int root) {
@@ -95,34 +86,53 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
     broadcast_and_wait(queue, backend, std::span<char>(characters), root);
     return std::string(characters.begin(), characters.end());
   };
+  const auto of_all = [&](double answer) {
+    std::vector<double> of_this(static_cast<std::size_t>(backend.size()), 0.0), all(of_this.size(), 0.0);
+    of_this[static_cast<std::size_t>(backend.rank())] = answer;
+    all_reduce_and_wait(queue, backend, std::span<double const>(of_this), std::span<double>(all));
+    return all;
+  };
   const std::string first = text_of(0);
-  std::vector<double> differs(static_cast<std::size_t>(backend.size()), 0.0);
-  std::vector<double> all(differs.size(), 0.0);
-  differs[static_cast<std::size_t>(backend.rank())] = mine == first ? 0 : 1;
-  all_reduce_and_wait(queue, backend, std::span<double const>(differs), std::span<double>(all));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == 0) continue;
-    const int odd = static_cast<int>(rank);
-    const std::string theirs = text_of(odd);
-    throw mismatch_error(where, text("the ranks were constructed differently: ", first_difference(first, theirs, 0, odd)),
-                         text("Give every rank the same parameter layout, types, rule, schedule and options"),
-                         backend.rank() == odd ? 0 : odd);
-  }
+  const std::vector<double> differs = of_all(mine == first ? 0 : 1);
+  const auto odd = std::find(differs.begin(), differs.end(), 1.0);
+  if (odd == differs.end()) return;
+  const int other = static_cast<int>(odd - differs.begin());
+  const std::string theirs = text_of(other);
+  const first_difference found(first, theirs);
+  enum side : int { of_first, of_other, of_neither };
+  const side here = found.like_second(mine) ? of_other : found.like_first(mine) ? of_first : of_neither;
+  const std::vector<double> sides = of_all(static_cast<double>(here));
+  const auto on = [&](side which) {
+    return ranks_told(sides.size(), [&](std::size_t rank) { return sides[rank] == static_cast<double>(which); });
+  };
+  const ranks_told neither = on(of_neither);
+  throw mismatch_error(where,
+                       text("the ranks were constructed differently: ",
+                            found.told(on(of_first).that("has", "have"), on(of_other).that("has", "have")),
+                            neither.none() ? text("") : text(", and ", neither.that("differs from both", "differ from both"))),
+                       text("Give every rank the same parameter layout, types, rule, schedule and options"),
+                       here == of_other ? 0 : other);
 }
 
-/// The ranks' learning rates, by rank, differ in a round that starts at so many samples: names rank 0 and the one that is
-/// farthest from it.
+/// The ranks' learning rates, by rank, differ in a round that starts at so many samples: names rank 0's and the one that is
+/// farthest from it, and who has them.
 [[noreturn]] inline void raise_different_rates(std::span<double const> rates, double samples, error_place where) {
   std::size_t odd = 0;
   const auto distance = [&](std::size_t rank) {
     return rates[rank] < rates[0] ? rates[0] - rates[rank] : rates[rank] - rates[0];
   };
   for (std::size_t rank = 1; rank < rates.size(); ++rank) odd = distance(rank) > distance(odd) ? rank : odd;
+  const auto with = [&](double rate) {
+    return ranks_told(rates.size(), [&, rate](std::size_t rank) { return rates[rank] == rate; });
+  };
+  const ranks_told others(rates.size(), [&](std::size_t rank) { return rates[rank] != rates[0] && rates[rank] != rates[odd]; });
+  const bool of_odd = where.rank >= 0 && rates[static_cast<std::size_t>(where.rank)] == rates[odd];
   throw mismatch_error(where,
-                       text("options::learning_rate returned ", rates[0], " on rank 0 and ", rates[odd], " on rank ", odd,
+                       text("options::learning_rate returned ", rates[0], " on ", with(rates[0]).words(), ", and ", rates[odd],
+                            " on ", with(rates[odd]).words(), others.none() ? text("") : text(", and others on ", others.words()),
                             ", at ", samples, " samples"),
                        text("It must be a function of the samples alone, the same on every rank"),
-                       where.rank == static_cast<int>(odd) ? 0 : static_cast<int>(odd));
+                       of_odd ? 0 : static_cast<int>(odd));
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE

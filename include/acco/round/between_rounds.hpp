@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a level around the engine comes in: after a round has landed, before the next one starts.
+// Where a level around the engine comes in: before a round starts, and after it has landed.
 #pragma once
 
 #include "acco/observe/round_report.hpp"
@@ -7,10 +7,13 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Told by an engine, on the trainer's thread, on every rank, after the same rounds. Nothing is in flight then: the masters may
-/// be replaced, and the report changed. What it throws ends the training.
+/// Told by an engine, on the trainer's thread, on every rank, of the same rounds. Nothing is in flight then: the masters may be
+/// replaced. What it throws ends the training.
 class between_rounds {
  public:
+  /// A round is about to carry what has been accumulated, to which may still be added. `begins_step`: it is the first of a step.
+  virtual void starting([[maybe_unused]] bool begins_step) {}
+  /// A round has landed; the report may be changed.
   virtual void landed(round_report& report) = 0;
 
  protected:

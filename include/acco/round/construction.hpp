@@ -5,9 +5,12 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "acco/encoding/describe_code.hpp"
+#include "acco/encoding/encoding.hpp"
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
@@ -17,18 +20,37 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
+/// How gradients, or parameters, travel.
+template <class Wire>
+void describe_codes(description& d, std::string_view what, Wire const& wire) {
+  const auto add = [&d](std::string_view of, auto value) { d.add(of, value); };
+  if constexpr (plans<Wire>) {
+    d.add(what, text(Wire::name, " of ", Wire::count, ", first ", Wire::name_of(wire.first), ", number ", wire.first, ", budget ",
+                     wire.budget, ", every ", wire.every)
+                    .view());
+    for (std::size_t k = 0; k < Wire::count; ++k)
+      Wire::visit(k, [&](auto const& e) { describe_code(text(what, " ", k).view(), e, add); });
+  } else if constexpr (low_rank_wire<Wire>) {
+    d.add(what, text(Wire::name, " of rank ", wire.rank, ", min_compression ", wire.min_compression, ", exact_steps ",
+                     wire.exact_steps, ", seed ", wire.seed)
+                    .view());
+  } else {
+    describe_code(what, wire, add);
+  }
+}
+
 template <class Gradients, class Parameters>
 void describe_wire(description& d, std::string const& of, coded<Gradients, Parameters> const& wire) {
-  const auto name = [](auto const& each) {
-    using type = std::remove_cvref_t<decltype(each)>;
-    if constexpr (encoding<type>) {
-      return text(type::name, ", blocks of ", type::block_size, " in ", type::block_bytes, " bytes");
-    } else {
-      return text(type::name);
-    }
-  };
-  d.add(of + " gradients", name(wire.gradients).view());
-  d.add(of + " parameters", name(wire.parameters).view());
+  describe_codes(d, of + " gradients", wire.gradients);
+  if constexpr (tracks<Gradients>) {
+    d.add(of + " feedback", "ef21");
+  } else if constexpr (feeds_ahead<Gradients>) {
+    d.add(of + " feedback", "ahead");
+  } else if constexpr (feeds_back<Gradients>) {
+    d.add(of + " feedback keeps", static_cast<double>(wire.gradients.keep));
+    d.add(of + " feedback store", name_of_type<typename Gradients::store_type>());
+  }
+  describe_codes(d, of + " parameters", wire.parameters);
   d.add(of + " exact_every", wire.exact_every);
 }
 

@@ -30,7 +30,8 @@ struct round_counts {
   /// Of the parameters in use at the end of the round before, by words (round/world_digest.hpp), and their squares.
   digest_words shown{};
 
-  /// That travel: the first ones, or all.
+  /// That travel: the first ones, or all. Checkpoints save them as they are, "round counts" of the manifest: another order or
+  /// number is another format (checkpoint/manifest.hpp, docs/checkpoints.md, tests/checkpoint/python/verify.py).
   static constexpr std::size_t usual_numbers = 13, checked_numbers = 15, measured_numbers = 18, all_numbers = 26;
   constexpr void write(double (&to)[all_numbers]) const noexcept {
     to[0] = weight;
@@ -81,8 +82,10 @@ struct round_numbers {
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
   double loss_scale = 1;   ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
+  double group_weight = 0;                  ///< of two levels: of the samples that this rank's group carries
   double own = 1;                           ///< by what this rank's gradients are multiplied to stand for all ranks' sum
   combination mixed;                        ///< of own and others' gradients, where an estimate takes both
+  combination tracked;                      ///< of gradients and estimates of them, where ranks keep such (with_ef21)
   combination others;                       ///< the others' mean gradient, of all gradients and this rank's
   bool apply = false;                       ///< whether the update happens
   bool skip = false;                        ///< left out because the gradients are not finite, or
@@ -189,6 +192,22 @@ struct begin_step {
 struct weigh_own {
   round_numbers* n;
   constexpr void operator()() const { n->own = n->counts_mine[0] > 0 ? n->all.weight / n->counts_mine[0] : 0; }
+};
+/// Of a round whose ranks send what their estimates of g_i / n lack: these, as gradients as they are carried, of which the slice
+/// that is kept of the round before is a part.
+struct weigh_tracked {
+  round_numbers* n;
+  double loss_scale;
+  constexpr void operator()() const { n->tracked = {1, n->step_weight * loss_scale, true}; }
+};
+/// What has travelled becomes part of the estimates, in their units, where the step is taken.
+struct follow_tracked {
+  round_numbers* n;
+  double loss_scale;
+  constexpr void operator()() const {
+    const double weight = n->step_weight * loss_scale;
+    n->tracked = {1, n->apply ? 1 / weight : 0, n->apply};
+  }
 };
 /// Of a round that takes its own gradients, and for the samples of the other ranks their mean gradient of before, if it
 /// `remembers` any: the sum over all ranks that these stand for.

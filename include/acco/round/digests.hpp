@@ -35,14 +35,16 @@ class round_digests {
   using parameter_type = typename Storage::parameter_type;
   using master_type = typename Storage::master_type;
 
+  /// `tells_state`: whether this rank's part counts; where all have the same, it is rank 0's.
   template <class Rule>
   void allocate(Storage const& storage, parameter_layout const& layout, sharded_state<Storage, Rule> const& state,
-                partition const& shares, int rank) {
+                partition const& shares, int rank, bool tells_state) {
     of_tensors_ = {storage, layout.tensor_count()};
     of_state_ = {storage, 1};
     shown_.reserve(layout.tensor_count());
     const std::size_t arrays = state.arrays();
     state.for_arrays([&](std::size_t array, master_type const* values) {
+      if (!tells_state) return;
       shares.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
         state_.push_back({values + offset, count, key_of(first, array, arrays), 0});
       });

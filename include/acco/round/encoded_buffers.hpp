@@ -13,21 +13,23 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Owns two buffers: `leaving` holds this rank's encoded gradients, for each bucket a share for every rank; in `arriving` the
-/// other ranks' gradients for this one lie, and later all ranks' parameters.
+/// Owns two buffers: `leaving` holds the gradients that this rank has encoded, for each bucket a share for every rank that gets
+/// one (round/group_sums.hpp); in the other one those for this rank arrive, `gradients`, and later all ranks' `parameters`.
 template <class Storage>
 class encoded_buffers {
  public:
-  explicit encoded_buffers(partition shares) : shares_(shares) {}
+  /// `gradients`: shares of a bucket that are encoded by each rank; `sources`: from how many ranks one arrives.
+  encoded_buffers(partition shares, std::size_t gradients, std::size_t sources)
+      : shares_(shares), gradients_(gradients), sources_(sources), parameters_(static_cast<std::size_t>(shares.ranks())) {}
 
   /// Makes room for rounds that travel like this.
   template <class Gradients, class Parameters>
   void add(coded<Gradients, Parameters> const&) noexcept {
     if constexpr (encoding<Gradients>) {
-      leaving_bytes_ = std::max(leaving_bytes_, whole<Gradients>());
-      arriving_bytes_ = std::max(arriving_bytes_, whole<Gradients>());
+      leaving_bytes_ = std::max(leaving_bytes_, whole<Gradients>(gradients_));
+      arriving_bytes_ = std::max(arriving_bytes_, whole<Gradients>(sources_));
     }
-    if constexpr (encoding<Parameters>) arriving_bytes_ = std::max(arriving_bytes_, whole<Parameters>());
+    if constexpr (encoding<Parameters>) arriving_bytes_ = std::max(arriving_bytes_, whole<Parameters>(parameters_));
   }
   void count(memory_table& table) const noexcept {
     table.encoded += Storage::allocation_size(leaving_bytes_, stagger::encoded) +
@@ -40,36 +42,40 @@ class encoded_buffers {
     Storage::clear(queue, arriving_.template as<std::byte>(), arriving_bytes_);
   }
 
-  /// A bucket's encoded numbers: all shares of what leaves, or of what arrives.
-  template <encoding Encoding>
+  /// A bucket's encoded numbers: all shares of what leaves, or of what arrives, by `Encoding`, which `Wire` is or has chosen.
+  template <encoding Wire, encoding Encoding>
   [[nodiscard]] std::span<std::byte> leaving(bucket const& b) const noexcept {
-    return {leaving_.template as<std::byte>() + begin<Encoding>(b), ranks() * encoded_size<Encoding>(b.share)};
+    return {leaving_.template as<std::byte>() + begin<Wire>(b, gradients_), gradients_ * encoded_size<Encoding>(b.share)};
   }
-  template <encoding Encoding>
-  [[nodiscard]] std::span<std::byte> arriving(bucket const& b) const noexcept {
-    return {arriving_.template as<std::byte>() + begin<Encoding>(b), ranks() * encoded_size<Encoding>(b.share)};
+  template <encoding Wire, encoding Encoding>
+  [[nodiscard]] std::span<std::byte> gradients(bucket const& b) const noexcept {
+    return {arriving_.template as<std::byte>() + begin<Wire>(b, sources_), sources_ * encoded_size<Encoding>(b.share)};
   }
-  /// A rank's own share of what arrives everywhere.
-  template <encoding Encoding>
+  template <encoding Wire, encoding Encoding>
+  [[nodiscard]] std::span<std::byte> parameters(bucket const& b) const noexcept {
+    return {arriving_.template as<std::byte>() + begin<Wire>(b, parameters_), parameters_ * encoded_size<Encoding>(b.share)};
+  }
+  /// A rank's own share of the parameters.
+  template <encoding Wire, encoding Encoding>
   [[nodiscard]] std::span<std::byte> share(bucket const& b, int rank) const noexcept {
     const std::size_t bytes = encoded_size<Encoding>(b.share);
-    return arriving<Encoding>(b).subspan(static_cast<std::size_t>(rank) * bytes, bytes);
+    return parameters<Wire, Encoding>(b).subspan(static_cast<std::size_t>(rank) * bytes, bytes);
   }
 
  private:
-  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(shares_.ranks()); }
   /// Where a bucket's begin: the buckets before it are full.
   template <encoding Encoding>
-  [[nodiscard]] std::size_t begin(bucket const& b) const noexcept {
-    return b.index * ranks() * encoded_size<Encoding>(shares_[0].share);
+  [[nodiscard]] std::size_t begin(bucket const& b, std::size_t shares) const noexcept {
+    return b.index * shares * encoded_size<Encoding>(shares_[0].share);
   }
   template <encoding Encoding>
-  [[nodiscard]] std::size_t whole() const noexcept {
+  [[nodiscard]] std::size_t whole(std::size_t shares) const noexcept {
     const bucket last = shares_[shares_.buckets() - 1];
-    return begin<Encoding>(last) + ranks() * encoded_size<Encoding>(last.share);
+    return begin<Encoding>(last, shares) + shares * encoded_size<Encoding>(last.share);
   }
 
   partition shares_;
+  std::size_t gradients_, sources_, parameters_;  // shares of a bucket
   std::size_t leaving_bytes_ = 0, arriving_bytes_ = 0;
   typename Storage::buffer leaving_, arriving_;
 };

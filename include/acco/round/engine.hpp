@@ -69,9 +69,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         layout_(std::move(layout)),
         options_(checked(std::move(chosen), *schedule_, rule_, layout_, backend.rank())),
         waits_(schedule_->plan(0).meanwhile == computation::waits),
-        placement_(placed(backend.size())),
-        shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
-                                   : placement_.shares(backend.size())),
+        placement_(placed(owners(backend))),
+        shares_(placement_.empty() ? partition(layout_.trainable_size(), owners(backend), bucket_elements(owners(backend)))
+                                   : placement_.shares(owners(backend))),
         checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_),
         habits_(layout_, accumulator_, checks_habits_),
@@ -102,8 +102,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     table.gathering = Storage::allocation_size(gathered_bytes(), 0);
     const std::size_t frozen =
         works_.backend().rank() == 0 && copies_.kept() != 0 ? layout_.size() - layout_.trainable_size() : 0;
-    table.staging = frozen * sizeof(parameter_type) +
-                    (copies_.kept() + (options_.snapshots == 0 ? 0 : options_.snapshots + 1)) * empty_staging().bytes();
+    table.staging = frozen * sizeof(parameter_type) + copies_.kept() * empty_staging(saved_residual()).bytes() +
+                    (options_.snapshots == 0 ? 0 : options_.snapshots + 1) * empty_staging(works_.lost_bytes()).bytes();
     return table;
   }
 
@@ -131,11 +131,13 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     works_.joined(schedule_->same_everywhere());
     description lines = construction_lines();
     lines.add("checks habits", checks_habits_);
+    lines.add("owners of the state", shares_.ranks());
     membership_.together([&] { agree(queue(), backend(), lines.lines(), queue().place); });
     try {
       works_.allocate();  // first: it makes room in the queue
       accumulator_.allocate(works_.storage(), queue());
-      if constexpr (stages<Storage>) copies_.keep_snapshots(options_.snapshots, [this] { return new_staging(); });
+      if constexpr (stages<Storage>)
+        copies_.keep_snapshots(options_.snapshots, [this] { return new_staging(works_.lost_bytes()); });
     } catch (std::bad_alloc const&) {
       constexpr double mebibyte = 1 << 20;
       throw memory_error(
@@ -288,7 +290,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] std::uint64_t world_digest() override {
     std::uint64_t digest = 0;
     outside_rounds([&] {
-      digest_words words = digest_words::of(works_.state().part_of_digest(queue()));
+      digest_words words = digest_words::of(works_.tells_state() ? works_.state().part_of_digest(queue()) : 0);
       works_.sum_over_ranks(words.word);
       digest = words.sum() + digest_of(committed().steps, committed().samples);
     });
@@ -301,17 +303,28 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (in_flight_) queue().wait();
     queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), "rewind"};
     std::vector<double> asked(static_cast<std::size_t>(backend().size()), 0.0);
-    asked[static_cast<std::size_t>(backend().rank())] = static_cast<double>(steps);
+    constexpr std::uint64_t most = std::uint64_t{1}
+                                   << 53U;  // beyond which numbers that travel are not exact; no training has these
+    asked[static_cast<std::size_t>(backend().rank())] = static_cast<double>(std::min(steps, most));
     works_.sum_over_ranks(asked);
-    const double mine = asked[static_cast<std::size_t>(backend().rank())];
-    const auto other = std::find_if(asked.begin(), asked.end(), [&](double each) { return each != mine; });
+    const auto other = std::find_if(asked.begin(), asked.end(), [&](double each) { return each != asked[0]; });
     if (other != asked.end()) {
-      const auto rank = static_cast<int>(other - asked.begin());
+      const auto with = [&](double number) {
+        return ranks_told(asked.size(), [&, number](std::size_t rank) { return asked[rank] == number; });
+      };
+      const ranks_told others(asked.size(), [&](std::size_t rank) { return asked[rank] != asked[0] && asked[rank] != *other; });
+      const auto count = [](double number) {
+        const auto whole = static_cast<std::uint64_t>(number);
+        return whole == most ? text("2^53 or more") : text(whole);
+      };
+      const bool on_rank_0s_side = static_cast<double>(std::min(steps, most)) == asked[0];
       membership_.together([&] {
-        throw mismatch_error(
-            place(),
-            text("rewind: this rank asks for ", steps, " updates, and rank ", rank, " for ", static_cast<std::uint64_t>(*other)),
-            text("Every rank calls it with the same number, at the same report"), rank);
+        throw mismatch_error(place(),
+                             text("rewind: ", with(asked[0]).that("asks", "ask"), " for ", count(asked[0]), " updates, and ",
+                                  with(*other).that("asks", "ask"), " for ", count(*other),
+                                  others.none() ? text("") : text(", and ", others.words(), " for others")),
+                             text("Every rank calls it with the same number, at the same report"),
+                             on_rank_0s_side ? static_cast<int>(other - asked.begin()) : 0);
       });
     }
     auto const* const found = run_.steps < steps ? nullptr : copies_.newest(run_.steps - steps);
@@ -340,18 +353,29 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] state_keeper* keeper() noexcept override { return copies_.keeper(); }
   [[nodiscard]] save_outcome const* saved() const noexcept override { return copies_.saved(); }
   void together(function_view<void()> action) override { membership_.together(action); }
-  [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage>; }
+  [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage> && !replicates<Backend>; }
+  [[nodiscard]] bool keeps_unsaved() const noexcept override { return works_.plans_codes(); }
+  [[nodiscard]] std::size_t residual_bytes() const noexcept override { return works_.lost_bytes(); }
+  void load_residual(std::span<std::byte const> bytes, double loss_scale) override {
+    works_.put_lost(bytes.data(), loss_scale);
+    queue().after_computation();
+    queue().wait();  // `bytes` go
+    queue().before_computation();
+  }
+  [[nodiscard]] std::vector<planned_bucket> encoding_plan() const override { return works_.encoding_plan(); }
   void attach(state_keeper* keeper) override {
     std::unique_ptr<state_keeper> taken(keeper);
+    refuse_states_of_replicas();
     if constexpr (stages<Storage>) {
       try {
-        copies_.attach(std::move(taken), [this] { return new_staging(); });
+        copies_.attach(std::move(taken), [this] { return new_staging(saved_residual()); });
       } catch (std::bad_alloc const&) {
         constexpr double mebibyte = 1 << 20;
-        throw memory_error(place(),
-                           text("the copy of this rank's state, ", static_cast<double>(empty_staging().bytes()) / mebibyte,
-                                " MiB, could not be allocated"),
-                           text("A save needs room for it; use more ranks"));
+        throw memory_error(
+            place(),
+            text("the copy of this rank's state, ", static_cast<double>(empty_staging(saved_residual()).bytes()) / mebibyte,
+                 " MiB, could not be allocated"),
+            text("A save needs room for it; use more ranks"));
       }
     } else {
       throw usage_error(place(), text("this storage cannot be saved: it lacks `stage` and `allocate_staging`"),
@@ -359,6 +383,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
   }
   void load(state_source& source) override {
+    refuse_states_of_replicas();
     copies_.drop_after(nullptr);  // snapshots are of another run
     calls_ = farthest_ = 0;
     rewinds_ = 0;
@@ -370,8 +395,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 
-  /// Who is told, between rounds, that one has landed.
+  /// Who is told, between rounds, that one starts, or has landed.
   void watch(between_rounds* who) noexcept { watcher_ = who; }
+  /// How the level was made, in lines "what = value", which ranks compare before those of the engine.
+  void made_for(std::string lines) { level_ = std::move(lines); }
   /// This rank's slice of the masters, padding included: between rounds, or `outside_rounds`.
   [[nodiscard]] std::span<typename Storage::master_type> masters() noexcept { return works_.state().slice(); }
   /// Between rounds: the masters have been replaced on every rank, and become the parameters in use. What the trainer has
@@ -398,6 +425,55 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void moved(double distance) noexcept { moved_ = distance; }
   /// Sum of `loss_sum` over the ranks, of the round that has landed last.
   [[nodiscard]] double loss_sum() const noexcept { return works_.numbers().all.loss_sum; }
+  /// The learning rate's factor in the round that has started last.
+  [[nodiscard]] double rate() const noexcept { return rate_; }
+  /// Whether that round updates, once it is worked off.
+  [[nodiscard]] bool updates() const noexcept { return works_.numbers().apply; }
+  /// Whether it is in flight, and changes the masters.
+  [[nodiscard]] bool committing() const noexcept { return in_flight_ && updates() && commits(works_.plan()); }
+  /// The queue of rounds; between them it is idle.
+  [[nodiscard]] typename Storage::queue& queue() noexcept { return works_.queue(); }
+  /// Between rounds, in the storage's memory: the sums over ranks of `count` numbers, of which every rank sums `count` / ranks:
+  /// they are many. Collective; blocks. Returns the bytes that this rank has sent.
+  template <class T>
+  std::uint64_t sum_between(T const* from, T* to, std::size_t count) {
+    queue().after_computation();
+    const std::uint64_t bytes = works_.sum_now(std::span(from, count), std::span(to, count));
+    queue().before_computation();
+    return bytes;
+  }
+  /// What this rank has sent so far between the groups of two levels.
+  [[nodiscard]] std::uint64_t sent_to_groups() const noexcept { return works_.sent_between(); }
+  /// Likewise: every rank gets the root's.
+  void broadcast_between(std::span<char> whole, int root) {
+    queue().after_computation();
+    backend().broadcast(queue(), replicated<char>(whole), root);
+    queue().wait();
+    queue().before_computation();
+  }
+  /// Likewise: all ranks' masters, by position, padding included. Returns the bytes that this rank has sent.
+  std::uint64_t gather_between(std::span<typename Storage::master_type> whole) {
+    queue().after_computation();
+    const std::uint64_t bytes = works_.sent_by([&] { works_.gather_slices(works_.state().slice().data(), whole); },
+                                               bytes_sent(collective::all_gather, works_.backend().size(), whole.size_bytes()));
+    queue().before_computation();
+    return bytes;
+  }
+  /// `masters_changed`, and the bytes that it has sent.
+  std::uint64_t show_changed_masters() {
+    return works_.sent_by([&] { masters_changed(); },
+                          bytes_sent(collective::all_gather, works_.backend().size(), gathered_bytes()));
+  }
+  /// Between rounds: these masters become 0 where they are this rank's, `count` from position `first` on.
+  void clear_masters(std::size_t first, std::size_t count) {
+    auto const slice = masters();
+    shares_.for_positions(owner(works_.backend()), [&](std::size_t offset, std::size_t position, std::size_t n) {
+      const std::size_t begin = std::max(first, position), end = std::min(first + count, position + n);
+      if (begin < end) Storage::clear(queue(), slice.data() + offset + (begin - position), end - begin);
+    });
+  }
+  /// Between rounds: what codes have lost of gradients is no part of those that come.
+  void forget_lost() { works_.forget_lost(); }
   /// At rest, in host memory: the arrays of all ranks' state (state_copy.hpp), by position. Collective; blocks.
   [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state() {
     std::vector<std::vector<typename Storage::master_type>> arrays;
@@ -416,7 +492,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return found;
   }
   /// At rest: by position, what encodings have lost of this rank's gradients; empty where they keep nothing.
-  [[nodiscard]] std::span<gradient_type> lost() noexcept { return works_.lost(); }
+  [[nodiscard]] std::span<gradient_type> lost() noexcept {
+    static_assert(Storage::host_memory, "acco: what codes have lost lies in memory of a device");
+    return works_.lost();
+  }
   /// At rest, on every rank: this one may leave in peace, as after `finish`.
   void be_at_peace() noexcept { membership_.finish(); }
   /// Between rounds for whoever communicates himself: the round in flight is done, and stays.
@@ -438,6 +517,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
  private:
   [[nodiscard]] description construction_lines() const {
     description lines;
+    lines.add_lines(level_);
     schedule_->describe(lines);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(lines, rule_, options_, layout_);
     return lines;
@@ -448,8 +528,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       return element_type::float64;
     } else if constexpr (std::is_same_v<T, bfloat16>) {
       return element_type::bfloat16;
+    } else if constexpr (std::is_same_v<T, half>) {
+      return element_type::float16;
     } else {
-      return std::is_same_v<T, half> ? element_type::float16 : element_type::float32;
+      static_assert(std::is_same_v<T, float>, "acco: parameters and masters are float, double, acco::bfloat16 or acco::half");
+      return element_type::float32;
     }
   }
 
@@ -459,7 +542,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// added. What was copied then is complete now.
   void end_copies() {
     copies_.end(works_.numbers().nothing || works_.numbers().ends() || ends_here(), works_.numbers().apply,
-                [this](run_numbers& numbers) { keep_round(numbers); });
+                [this](state_staging<Storage>& to) { keep_round(to); });
   }
   /// Whether this training goes another way than on, once the round lands: whoever came back to here would do so again.
   [[nodiscard]] bool ends_here() const noexcept {
@@ -488,7 +571,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
     works_.add_to(to, shape(), !waits_, flight_.sends_differences || !shows_committed(plan));
   }
-  void keep_round(run_numbers& numbers) const {
+  void keep_round(state_staging<Storage>& to) const {
+    works_.keep_codes(to.codes);
+    run_numbers& numbers = to.numbers;
     keep(numbers);
     numbers.completed = true;
     works_.keep(numbers.last);
@@ -518,6 +603,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     take_back_memory();
     loaded_.reset();  // of a candidate that was refused
     loaded_ = transfer_.load(source, shape(), waits_, root);
+    works_.forget_lost();
   }
   /// The round that the state was copied in is in flight again, worked off.
   void go_on(loaded_state<Storage>& from) {
@@ -551,7 +637,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       queue().after_computation();
       to.enqueue(queue());
       queue().wait();
-      keep_round(to.numbers);
+      keep_round(to);
       to.numbers.habits = habits;
     });
   }
@@ -613,6 +699,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const auto frozen = [this](std::size_t tensor, std::byte* to) { copy_parameters(tensor, to); };
     snapshot_source source(snapshot.view(), frozen);
     load_from(source, std::exchange(trusted_, 0));
+    works_.put_lost(snapshot.lost(), snapshot.lost_scale);
+    works_.put_codes(snapshot.codes);
     good_round_ = std::min(good_round_, snapshot.numbers.run.round);
     calls_ = snapshot.calls;
     accumulator_.drop(queue());
@@ -650,14 +738,28 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const bool more = in_flight_ && n.apply && commits(works_.plan());
     return {run_.steps + (more ? 1 : 0), run_.samples + (more ? n.step_weight : 0)};
   }
-  [[nodiscard]] state_staging<Storage> empty_staging() const {
-    return {shape(), shares_, works_.backend().rank(), !waits_, schedule_->commits_otherwise()};
+  /// Bytes of what is a rank's alone that a checkpoint has.
+  [[nodiscard]] std::size_t saved_residual() const noexcept {
+    return options_.residuals == residual_saving::saved ? works_.lost_bytes() : 0;
   }
-  [[nodiscard]] std::unique_ptr<state_staging<Storage>> new_staging() const {
-    auto made = std::make_unique<state_staging<Storage>>(empty_staging());
-    const std::size_t most_pieces = shape().owned() + shares_.buckets() + accumulator_.stretches();
+  [[nodiscard]] state_staging<Storage> empty_staging(std::size_t lost_bytes) const {
+    return {shape(), shares_, owner(works_.backend()), !waits_, schedule_->commits_otherwise(), lost_bytes};
+  }
+  [[nodiscard]] std::unique_ptr<state_staging<Storage>> new_staging(std::size_t lost_bytes) const {
+    auto made = std::make_unique<state_staging<Storage>>(empty_staging(lost_bytes));
+    const std::size_t most_pieces = 1 + shape().owned() + shares_.buckets() + accumulator_.stretches();
     made->allocate(works_.storage(), most_pieces, works_.norms().regions().size());
+    works_.keep_codes(made->codes);  // makes room
     return made;
+  }
+  void refuse_states_of_replicas() const {
+    if constexpr (replicates<Backend>) {
+      throw usage_error(
+          place(),
+          text("over replicas a training is neither saved nor restored: a checkpoint's parts are slices of the state, "
+               "and here every rank has all of it"),
+          text("gather_committed gives the parameters; or train without acco::replicas"));
+    }
   }
   /// What options ask for, and the storage lacks.
   void demand_storage() const {
@@ -677,14 +779,19 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   /// Whether the parameters in use are digested at this round's end, to be compared by the next one.
   [[nodiscard]] bool compares(std::uint64_t round) const noexcept {
-    return digests<Storage> && shares_.ranks() > 1 && options_.compare_every != 0 && (round + 1) % options_.compare_every == 0;
+    return digests<Storage> && works_.backend().size() > 1 && options_.compare_every != 0 &&
+           (round + 1) % options_.compare_every == 0;
   }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static options checked(options chosen, schedule_in_use<works_type> const& schedule, Rule const& rule,
                          parameter_layout const& layout, int rank) {
     chosen.check({.rank = rank});
     if (layout.trainable_size() == 0) {
-      throw usage_error({.rank = rank}, text("the layout has ", layout.size(), " parameters and none of them is trainable"),
+      throw usage_error({.rank = rank},
+                        text("the layout has ", layout.size(), " parameters and none of them is trainable",
+                             layout.tensor_count() == 0
+                                 ? text("")
+                                 : text(": ", layout.told(0), ", ", layout[0].size == 0 ? "has no elements" : "is frozen")),
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
     schedule.check({.rank = rank});
@@ -705,7 +812,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (options_.bucket_elements != 0) return options_.bucket_elements;
     return Storage::usual_share * static_cast<std::size_t>(ranks);
   }
-  [[nodiscard]] typename Storage::queue& queue() noexcept { return works_.queue(); }
   [[nodiscard]] Backend& backend() noexcept { return works_.backend(); }
   [[nodiscard]] char const* progress_policy() const noexcept {
     if constexpr (traits_of<Backend>.names_progress) {
@@ -760,10 +866,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const round_plan plan = schedule_->plan_of(run_.round, place());
     queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), label_of(plan)};
     rate_ = options_.rate_at({run_.samples, run_.steps}, queue().place);
+    if (watcher_ != nullptr) watcher_->starting(begins_step(*schedule_, run_.round));
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
     const bool late = !std::exchange(quiet_, false) && !std::exchange(replaced_, false) && !waits_;
     round_counts carried = mine_;
     if (plan.keeps) {
+      works_.bring(mine_.weight > 0, scaler_.computing());
       schedule_->encode_kept(works_);
     } else {
       mine_ = {.commits_rest = mine_.commits_rest, .saving = {}};
@@ -920,6 +1028,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         .communication_seconds = works_.times().seconds(),
         .exposed_seconds = computation.exposed,
         .bytes_sent = works_.bytes(),
+        .bytes_between = works_.bytes_between(),
         .digest = flight_.digests_state ? std::optional(n.state_all.sum() + digest_of(run_.steps, run_.samples)) : std::nullopt,
         .progress = progress_policy(),
         .computing = computation.computed,
@@ -975,6 +1084,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   double moved_ = 0;
   bool replaced_ = false;  // the masters were, since the last round started
   between_rounds* watcher_ = nullptr;
+  std::string level_;  // how the level around this engine was made
 
   works_type works_;  // its queue's threads use what is above
   state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, layout_, shares_};

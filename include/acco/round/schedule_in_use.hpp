@@ -30,7 +30,7 @@ class schedule_in_use {
   /// Least and most micro-batches that the pace wants in a part of a step.
   [[nodiscard]] virtual unsigned minimum(step_part part) const = 0;
   [[nodiscard]] virtual unsigned maximum(step_part part) const = 0;
-  /// Whether the pace measures: then `measured` is called when a step is about to begin.
+  /// Whether the pace measures: then `measured` is called when an estimate has landed.
   [[nodiscard]] virtual bool measures() const = 0;
   virtual void measured(pace_seconds const& seconds) = 0;
   /// What such a pace has found, where it tells, and what it is to go on with.
@@ -63,10 +63,14 @@ class schedule_in_use {
                         text("docs/extending.md says what a table may hold"));
     for (const step_part part : {step_part::first, step_part::second}) {
       const unsigned least = minimum(part), most = maximum(part);
+      if (most == 0) {
+        throw usage_error(where, text("the pace asks for 0 micro-batches a round"),
+                          text("Give 1 or more: fixed_pace{.first = 1}, where second = 0 is as many as first; "
+                               "elastic_pace{.at_least = 1, .at_most = 64}; auto_pace{.micro_batches = 2}, to be split"));
+      }
       if (least == 0 || most < least) {
-        throw usage_error(
-            where, text("the pace asks for ", least, " to ", most, " micro-batches a round"),
-            text("A round needs at least one micro-batch, and at_most not below at_least; auto_pace splits two or more"));
+        throw usage_error(where, text("the pace asks for ", least, " to ", most, " micro-batches a round"),
+                          text("Give at_least = 1 or more, and at_most not below it"));
       }
     }
   }
@@ -84,6 +88,20 @@ class schedule_in_use {
   [[nodiscard]] bool keeps_reduced() const {
     for (std::size_t round = 0; round < period().rounds(); ++round) {
       if (plan(round).gradients == carried::kept_and_fresh) return true;
+    }
+    return false;
+  }
+  /// Whether some round carries gradients that the accumulator keeps.
+  [[nodiscard]] bool keeps_carried() const {
+    for (std::size_t round = 0; round < period().rounds(); ++round) {
+      if (plan(round).keeps) return true;
+    }
+    return false;
+  }
+  /// Whether some round estimates.
+  [[nodiscard]] bool estimates() const {
+    for (std::size_t round = 0; round < period().rounds(); ++round) {
+      if (!commits(plan(round))) return true;
     }
     return false;
   }
@@ -120,8 +138,8 @@ class schedule_of final : public schedule_in_use<Works> {
   void describe(description& into) const override { describe_schedule(into, constructed_); }
 
   void add_wires(Works& works) const override {
-    works.add_wire(estimate_);
-    works.add_wire(commit_);
+    if (this->estimates()) works.add_wire(estimate_, this->keeps_carried());
+    works.add_wire(commit_, false);
   }
   void encode_kept([[maybe_unused]] Works& works) const override {
     if constexpr (!std::is_same_v<typename estimate_type::gradient_encoding, full>) {
@@ -133,6 +151,10 @@ class schedule_of final : public schedule_in_use<Works> {
   }
   bool enqueue(Works& works, round_plan const& plan, std::uint64_t step) const override {
     if (!commits(plan)) return enqueue_as(works, estimate_);
+    if constexpr (low_rank_wire<typename commit_type::gradient_encoding>) {
+      if (step <= commit_.gradients.exact_steps)
+        return enqueue_as(works, coded<full, typename commit_type::parameter_encoding>{{}, commit_.parameters});
+    }
     if constexpr (encoding<typename commit_type::parameter_encoding>) {
       if (commit_.exact_every != 0 && step % commit_.exact_every == 0)
         return enqueue_as(works, coded<typename commit_type::gradient_encoding>{commit_.gradients});
@@ -142,11 +164,14 @@ class schedule_of final : public schedule_in_use<Works> {
 
   [[nodiscard]] schedule_means means() const override { return means_of<Schedule>(); }
   [[nodiscard]] bool commits_otherwise() const override {
-    if (encoding<typename commit_type::parameter_encoding>) return true;
-    for (std::size_t round = 0; round < period_.rounds(); ++round) {
-      if (round_plan const plan = schedule_.plan(round); commits(plan) && !shows_committed(plan)) return true;
+    if constexpr (encoding<typename commit_type::parameter_encoding>) {
+      return true;
+    } else {
+      for (std::size_t round = 0; round < period_.rounds(); ++round) {
+        if (round_plan const plan = schedule_.plan(round); commits(plan) && !shows_committed(plan)) return true;
+      }
+      return false;
     }
-    return false;
   }
 
  private:

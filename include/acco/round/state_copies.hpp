@@ -56,7 +56,7 @@ class state_copies {
     if (cuts_) fill(*(wanted.copies[0] = staging_.get()));
     if (snapshots_ && snapshot_due) fill(*(wanted.copies[1] = snapshot_ = snapshots_->next()));
   }
-  /// The copies are complete, but for their numbers, which keep(numbers) adds; or `lost` with the round. Of an update that was
+  /// The copies are complete, but for their numbers, which keep(room) adds; or `lost` with the round. Of an update that was
   /// skipped there is no snapshot.
   template <class Keep>
   void end(bool lost, bool applied, Keep&& keep) {
@@ -69,7 +69,7 @@ class state_copies {
     }
     staging* const snapshot = std::exchange(snapshot_, nullptr);
     if (snapshot == nullptr || lost || !applied) return;
-    keep(snapshot->numbers);
+    keep(*snapshot);
     if (snapshots_) snapshots_->taken();  // who had one to fill
   }
   /// What the ranks have told in a round.
@@ -89,7 +89,7 @@ class state_copies {
       keeper_->cut();
       staging_->clear();
       fill_now(*staging_);
-      take([](run_numbers&) {});
+      take([](staging&) {});
     };
     const auto exchange = [&](save_signals const& mine) {
       std::array<double, 5> numbers{mine.wishes, mine.busy, mine.failed, mine.culprits, mine.complete};
@@ -128,7 +128,7 @@ class state_copies {
  private:
   template <class Keep>
   void take(Keep&& keep) {
-    keep(staging_->numbers);
+    keep(*staging_);
     keeper_->taken(staging_->view());
   }
 

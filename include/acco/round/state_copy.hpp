@@ -105,7 +105,9 @@ struct state_view {
   partition shares;
   int rank;
   std::span<std::byte const* const> arrays;
-  bool shows, arrives;  ///< whether the last two arrays are there, on any rank
+  bool shows, arrives;                       ///< whether the last two arrays are there, on any rank
+  std::span<std::byte const> residual = {};  ///< what its codes have lost, which is nobody else's, in its own form
+  double residual_scale = 1;                 ///< the loss scale of that
 };
 
 /// What ranks tell each other about saving, with the counts of every round.

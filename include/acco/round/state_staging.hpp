@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "acco/layout/partition.hpp"
+#include "acco/round/bucket_codes.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
@@ -27,15 +28,11 @@ template <class Storage>
 class state_staging {
  public:
   /// `shape`, `shares`, `rank` of the engine; whether there may be parameters in use, and parameters that arrive, which do not
-  /// follow from the masters.
-  state_staging(state_shape shape, partition shares, int rank, bool may_show, bool may_arrive)
-      : shape_(shape), shares_(shares), rank_(rank), may_show_(may_show), may_arrive_(may_arrive) {}
+  /// follow from the masters; bytes of what is nobody's but this rank's: what its codes have lost.
+  state_staging(state_shape shape, partition shares, int rank, bool may_show, bool may_arrive, std::size_t lost_bytes)
+      : shape_(shape), shares_(shares), rank_(rank), may_show_(may_show), may_arrive_(may_arrive), lost_bytes_(lost_bytes) {}
 
-  [[nodiscard]] std::size_t bytes() const noexcept {
-    std::size_t sum = 0;
-    for (std::size_t k = 0; k < shape_.arrays(); ++k) sum += rounded(bytes_of(k));
-    return sum;
-  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return begin_of_lost() + rounded(lost_bytes_); }
   /// For copies of at most so many pieces, and the norms of so many regions.
   void allocate(Storage const& storage, std::size_t pieces, std::size_t regions) {
     buffer_ = storage.allocate_staging(bytes());
@@ -62,14 +59,28 @@ class state_staging {
     const std::size_t size = size_of(shape_.type(array));
     pieces_.push_back({from, begin + offset * size, count * size});
   }
+  /// The same of what codes have lost, in gradients of this loss scale, where there is room for it.
+  void add_lost(void const* from, double loss_scale) {
+    if (lost_bytes_ == 0) return;
+    pieces_.push_back({from, buffer_.template as<std::byte>() + begin_of_lost(), lost_bytes_});
+    lost_scale = loss_scale;
+  }
+  /// Null where there is no room for it.
+  [[nodiscard]] std::byte const* lost() const noexcept {
+    return lost_bytes_ == 0 ? nullptr : buffer_.template as<std::byte>() + begin_of_lost();
+  }
   /// Enqueues the copying of what was added.
   void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_piece const>(pieces_)); }
 
-  [[nodiscard]] state_view view() const noexcept { return {&numbers, shape_, shares_, rank_, arrays_, shows, arrives}; }
+  [[nodiscard]] state_view view() const noexcept {
+    return {&numbers, shape_, shares_, rank_, arrays_, shows, arrives, {lost(), lost_bytes_}, lost_scale};
+  }
 
   run_numbers numbers;
   bool shows = false, arrives = false;  ///< parameters in use, and parameters that arrive
   std::uint64_t calls = 0;              ///< micro-batches that this rank has put into it
+  double lost_scale = 1;                ///< of what codes have lost
+  kept_codes codes;                     ///< chosen by a plan; a checkpoint does not have them
 
  private:
   [[nodiscard]] static constexpr std::size_t rounded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
@@ -77,16 +88,21 @@ class state_staging {
     if ((array == shape_.shown() && !may_show_) || (array == shape_.arriving() && !may_arrive_)) return 0;
     return shares_.slice_size() * size_of(shape_.type(array));
   }
+  [[nodiscard]] std::size_t bytes_before(std::size_t array) const noexcept {
+    std::size_t sum = 0;
+    for (std::size_t k = 0; k < array; ++k) sum += rounded(bytes_of(k));
+    return sum;
+  }
+  [[nodiscard]] std::size_t begin_of_lost() const noexcept { return bytes_before(shape_.arrays()); }
   [[nodiscard]] std::byte* begin_of(std::size_t array) const noexcept {
-    std::byte* at = buffer_.template as<std::byte>();
-    for (std::size_t k = 0; k < array; ++k) at += rounded(bytes_of(k));
-    return at;
+    return buffer_.template as<std::byte>() + bytes_before(array);
   }
 
   state_shape shape_;
   partition shares_;
   int rank_;
   bool may_show_, may_arrive_;
+  std::size_t lost_bytes_;
   decltype(std::declval<Storage const&>().allocate_staging(std::size_t{})) buffer_;
   std::vector<state_piece> pieces_;
   std::vector<std::byte const*> arrays_;
@@ -97,17 +113,22 @@ template <class Storage>
   requires(!stages<Storage>)
 class state_staging<Storage> {
  public:
-  state_staging(state_shape shape, partition shares, int rank, bool, bool) : shape_(shape), shares_(shares), rank_(rank) {}
+  state_staging(state_shape shape, partition shares, int rank, bool, bool, std::size_t)
+      : shape_(shape), shares_(shares), rank_(rank) {}
   [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
   void allocate(Storage const&, std::size_t, std::size_t) noexcept {}
   void clear() noexcept {}
   void add(std::size_t, std::size_t, void const*, std::size_t) noexcept {}
+  void add_lost(void const*, double) noexcept {}
+  [[nodiscard]] std::byte const* lost() const noexcept { return nullptr; }
   void enqueue(typename Storage::queue&) noexcept {}
   [[nodiscard]] state_view view() const noexcept { return {&numbers, shape_, shares_, rank_, {}, false, false}; }
 
   run_numbers numbers;
   bool shows = false, arrives = false;
   std::uint64_t calls = 0;
+  double lost_scale = 1;
+  kept_codes codes;
 
  private:
   state_shape shape_;

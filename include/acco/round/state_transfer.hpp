@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "acco/collective/blocking.hpp"
+#include "acco/collective/replicas.hpp"
 #include "acco/function_view.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
@@ -64,7 +65,7 @@ class state_transfer {
     queue().after_computation();
     works_.backend().broadcast(queue(), replicated<parameter_type>(whole), root);
     if (masters) {
-      accumulator_.for_slice(rank(), whole.data(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+      accumulator_.for_slice(owner(), whole.data(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
         works_.state().set_masters(queue(), offset, from, count);
       });
     }
@@ -114,7 +115,7 @@ class state_transfer {
       if (rank() == 0) read(offset, count, reinterpret_cast<std::byte*>(piece.data()));
       broadcast_and_wait(queue(), works_.backend(), chars_of(piece), 0);
       if (trainable) {
-        shares_.for_shares(rank(), [&](std::size_t in_slice, std::size_t begin, std::size_t n) {
+        shares_.for_shares(owner(), [&](std::size_t in_slice, std::size_t begin, std::size_t n) {
           const std::size_t from = std::max(first, begin), until = std::min(first + count, begin + n);
           if (from < until)
             works_.state().put_masters(queue(), in_slice + (from - begin), piece.data() + (from - first), until - from);
@@ -192,7 +193,7 @@ class state_transfer {
   void arrive(loaded_state<Storage> const& from, replicated<parameter_type> arriving) {
     if (auto const* const kept = from.arriving.template as<parameter_type>()) {
       queue().wait();
-      shares_.for_positions(rank(), [&](std::size_t, std::size_t position, std::size_t count) {
+      shares_.for_positions(owner(), [&](std::size_t, std::size_t position, std::size_t count) {
         Storage::copy(queue(), kept + position, arriving.whole().data() + position, count);
       });
       queue().after_computation();
@@ -207,6 +208,7 @@ class state_transfer {
 
   [[nodiscard]] typename Storage::queue& queue() const noexcept { return works_.queue(); }
   [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
+  [[nodiscard]] int owner() const { return acco::owner(works_.backend()); }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static std::span<char> chars_of(std::vector<master_type>& piece) {
     return {reinterpret_cast<char*>(piece.data()), piece.size() * sizeof(master_type)};
@@ -220,15 +222,15 @@ class state_transfer {
   void expect(state_source& source, std::size_t arrays) const {
     for (std::size_t array = 0; array < arrays; ++array) {
       if (!source.has(array)) continue;
-      shares_.for_shares(rank(), [&](std::size_t, std::size_t first, std::size_t count) { source.expect(array, first, count); });
+      shares_.for_shares(owner(), [&](std::size_t, std::size_t first, std::size_t count) { source.expect(array, first, count); });
     }
   }
 
   /// Elements of an array of the source's to this rank's slice, or, `whole`, to where they lie in the whole.
   template <class T>
   void read(state_source& source, std::size_t array, T* to, bool whole) {
-    shares_.for_shares(rank(), [&](std::size_t offset, std::size_t first, std::size_t count) {
-      T* const at = to + (whole ? shares_.position(rank(), offset) : offset);
+    shares_.for_shares(owner(), [&](std::size_t offset, std::size_t first, std::size_t count) {
+      T* const at = to + (whole ? shares_.position(owner(), offset) : offset);
       if constexpr (Storage::host_memory) {
         source.read(array, first, count, reinterpret_cast<std::byte*>(at));
       } else {

@@ -14,6 +14,7 @@
 #include "acco/function_view.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/memory_table.hpp"
+#include "acco/observe/planned_bucket.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/round/state_copy.hpp"
 
@@ -105,6 +106,7 @@ class training_engine {
   [[nodiscard]] virtual std::uint64_t steps() const noexcept = 0;
   [[nodiscard]] virtual round_totals const& totals() const noexcept = 0;
   [[nodiscard]] virtual memory_table memory() const noexcept = 0;
+  [[nodiscard]] virtual std::vector<planned_bucket> encoding_plan() const = 0;
   [[nodiscard]] virtual parameter_layout const& layout() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t state_digest() = 0;
   [[nodiscard]] virtual std::uint64_t world_digest() = 0;
@@ -128,6 +130,12 @@ class training_engine {
   virtual void attach(state_keeper* keeper) = 0;
   /// Whether the storage can be copied from.
   [[nodiscard]] virtual bool can_be_saved() const noexcept = 0;
+  /// Whether there is something that no copy of the state for others has: a plan of codes.
+  [[nodiscard]] virtual bool keeps_unsaved() const noexcept = 0;
+  /// Bytes of what this rank's codes have lost; 0: they keep nothing.
+  [[nodiscard]] virtual std::size_t residual_bytes() const noexcept = 0;
+  /// After `load`: so many bytes that a copy of the state had, and the loss scale of them. Without it there is none.
+  virtual void load_residual(std::span<std::byte const> bytes, double loss_scale) = 0;
   [[nodiscard]] virtual state_keeper* keeper() noexcept = 0;
   [[nodiscard]] virtual save_outcome const* saved() const noexcept = 0;
   /// What `action` throws is thrown on every rank alike: nobody has to be told.

@@ -6,6 +6,7 @@
 //
 // What stands in one lane keeps its order; `squares b` waits for `RS b`, `AG b` for `update b`. Nothing is updated before the
 // norm of all gradients is known to be finite. RS is a reduce-scatter, or an all-to-all of encoded gradients, AG an all-gather.
+// Over two levels a reduce-scatter inside the group stands before `encode b`, and the all-to-all is between groups.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +20,21 @@
 #include "acco/collective/backend.hpp"
 #include "acco/collective/blocking.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/collective/replicas.hpp"
 #include "acco/encoding/encoding.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/round/bucket_codes.hpp"
+#include "acco/round/check_wire.hpp"
 #include "acco/round/decision.hpp"
 #include "acco/round/digests.hpp"
 #include "acco/round/encoded_buffers.hpp"
+#include "acco/round/feedback.hpp"
 #include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/group_sums.hpp"
+#include "acco/round/low_rank_sums.hpp"
 #include "acco/round/non_finite.hpp"
 #include "acco/round/norms.hpp"
 #include "acco/round/sharded_state.hpp"
@@ -83,9 +90,12 @@ class round_works {
         accumulator_(accumulator),
         shares_(shares),
         keeps_reduced_(keeps_reduced),
-        encoded_(shares_),
+        addends_(shares_, backend_),
+        encoded_(shares_, addends_.shares_of_a_bucket(), addends_.sources()),
+        feedback_(shares_, addends_.shares_of_a_bucket()),
+        low_rank_(shares_, backend_.rank()),
         norms_(layout, chosen.norms),
-        state_(rule, layout, norms_.regions(), shares_, backend_.rank(), chosen.average_decay > 0) {
+        state_(rule, layout, norms_.regions(), shares_, owner(), chosen.average_decay > 0) {
     queue_.deadline = options_.deadline;
     queue_.place.rank = backend_.rank();
   }
@@ -103,20 +113,49 @@ class round_works {
   }
   [[nodiscard]] state_type& state() noexcept { return state_; }
 
-  /// Rounds may travel as `wire` says. Before `count` and `allocate`.
+  /// Rounds may travel as `wire` says; `keeps`: also those whose gradients the accumulator keeps. Before `count` and `allocate`.
   template <class Gradients, class Parameters>
-  void add_wire(coded<Gradients, Parameters> const& wire) noexcept {
+  void add_wire(coded<Gradients, Parameters> const& wire, bool keeps) {
+    check_wire(wire, layout_, queue_.place);
     encoded_.add(wire);
+    if constexpr (plans<Gradients>) {
+      static_assert(
+          Storage::host_memory,
+          "acco: planned_encoding measures gradients in host memory: on a device give coded::gradients one encoding, or "
+          "acco::one_of");
+      codes_.add(wire.gradients, shares_, addends_.shares_of_a_bucket());
+    }
+    if constexpr (encoding<Gradients>) addends_.add(keeps);
+    if constexpr (low_rank_wire<Gradients>) {
+      static_assert(!two_levels<Backend>,
+                    "acco: power_sgd sums over one level of ranks: over two, give coded::gradients an encoding");
+      static_assert(!replicates<Backend>,
+                    "acco: power_sgd writes its sums to their owners: over replicas, give coded::gradients an encoding");
+      low_rank_.add(wire.gradients, layout_, queue_.place);
+    }
+    if constexpr (std::is_same_v<Gradients, full>) sums_exactly_ = true;
     if constexpr (own_gradients<Gradients>) takes_own_ = true;
-    if constexpr (feeds_back<Gradients>) keeps_lost_ = true;
+    if constexpr (weighs_sources<Gradients>) weighs_ = true;
+    if constexpr (feeds_ahead<Gradients>) {
+      static_assert(!two_levels<Backend>,
+                    "acco: with_feedback_ahead encodes before anything is summed, and over two levels a group's sum is encoded: "
+                    "give `estimate` the encoding alone");
+    }
+    feedback_.add(wire.gradients, queue_.place);
   }
   void count(memory_table& table) const noexcept {
     state_.count(table);
     encoded_.count(table);
-    table.encoded += Storage::allocation_size(lost_bytes(), stagger::encoded + 1);
+    addends_.count(table);
+    feedback_.count(table);
+    low_rank_.count(table);
     table.reduced = Storage::allocation_size(reduced_bytes(), stagger::reduced) +
                     Storage::allocation_size(received_bytes(), stagger::reduced + 1);
-    if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
+    if constexpr (two_levels<Backend>) {
+      table.messages = backend_.buffer_bytes(between_levels());
+    } else if constexpr (traits_of<Backend>.allocates_messages) {
+      table.messages = backend_.buffer_bytes();
+    }
   }
   void allocate() {
     queue_.reserve(works_of_a_round(shares_.buckets()), shares_.buckets() > 1);
@@ -124,20 +163,42 @@ class round_works {
       each->resize(shares_.buckets());
     state_.allocate(storage_, queue_);
     encoded_.allocate(storage_, queue_);
+    addends_.allocate(storage_);
+    low_rank_.allocate(storage_, queue_);
+    if constexpr (two_levels<Backend>) backend_.reserve(between_levels());
     reduced_ = storage_.allocate(reduced_bytes(), stagger::reduced);
     received_ = storage_.allocate(received_bytes(), stagger::reduced + 1);
-    lost_ = storage_.allocate(lost_bytes(), stagger::encoded + 1);
+    feedback_.allocate(storage_);
     forget_lost();
     numbers_ = {storage_, 1};
+    if (weighs_) weights_ = {storage_, addends_.sources()};
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
-    digests_.allocate(storage_, layout_, state_, shares_, backend_.rank());
+    digests_.allocate(storage_, layout_, state_, shares_, owner(), tells_state());
     Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
   }
 
-  /// What encodings have lost of this rank's gradients is not sent any more.
+  /// What encodings have lost of this rank's gradients is not sent any more, and what they were planned from does not count.
   void forget_lost() {
-    if (keeps_lost_) Storage::clear(queue_, lost_.template as<gradient_type>(), shares_.padded_size());
+    codes_.forget();
+    feedback_.forget(queue_);
+    low_rank_.forget(queue_);
   }
+
+  /// As it was when it was copied. Committed gradients travel in one way, so one of the two keeps nothing.
+  void put_lost(std::byte const* from, double loss_scale) {
+    feedback_.put(queue_, from, loss_scale);
+    if (from != nullptr) low_rank_.put(queue_, from);
+  }
+  /// Which encodings are chosen once the round in flight has been worked off, and what it has measured for the next plan.
+  void keep_codes(kept_codes& to) const { codes_.keep(to); }
+  void put_codes(kept_codes const& from) { codes_.put(from); }
+  /// By which encodings the buckets travel; empty where they are not planned.
+  [[nodiscard]] std::vector<planned_bucket> encoding_plan() const { return codes_.describe(shares_); }
+  [[nodiscard]] bool plans_codes() const noexcept { return codes_.any(); }
+  /// Whether this rank's part counts where a digest of the state is summed over all ranks.
+  [[nodiscard]] bool tells_state() const { return !replicates<Backend> || backend_.rank() == 0; }
+  /// Of what is this rank's alone: what codes have lost, or what low-rank sums keep.
+  [[nodiscard]] std::size_t lost_bytes() const noexcept { return feedback_.bytes() + low_rank_.kept_bytes(); }
 
   // A round: carry, encode_kept where the accumulator keeps, begin, enqueue, end; when the queue is idle, the results; then
   // take_flight.
@@ -147,16 +208,34 @@ class round_works {
     plan_ = plan;
     bytes_ = 0;
     sent_before_ = sent();
+    sent_between_before_ = sent_between();
+  }
+  /// Before `encode_kept`: whether this rank brings samples, and the loss scale of its gradients.
+  void bring(bool some, double loss_scale) noexcept {
+    brings_ = some;
+    position_.loss_scale = loss_scale;
   }
   /// The carried gradients that the accumulator keeps: encoded before the trainer adds to them.
   template <encoding Encoding>
-  void encode_kept(Encoding const& e) {
-    round_numbers* const n = numbers_.there();
-    Storage::forget(queue_, {&n->found, &n->first});
-    for_buckets([&](std::size_t, bucket const& b) {
-      Storage::encode_now(queue_, e, carried(b), b.begin, ranks(), b.share, encoded_.template leaving<Encoding>(b).data(),
-                          {&n->found, &n->first});
-    });
+  void encode_kept([[maybe_unused]] Encoding const& e) {
+    if constexpr (two_levels<Backend>) {
+      addends_.keep(queue_, flight_.gradients().local());
+    } else {
+      round_numbers* const n = numbers_.there();
+      Storage::forget(queue_, {&n->found, &n->first});
+      for_buckets([&](std::size_t, bucket const& b) {
+        with_chosen(e, [&]<class Chosen>(Chosen const& chosen) {
+          std::byte* const leaving = encoded_.template leaving<Encoding, Chosen>(b).data();
+          if constexpr (feeds_ahead<Encoding>) {
+            if (brings_) {
+              feedback_.encode_ahead(queue_, chosen, b, carried(b), position_.loss_scale, leaving, {&n->found, &n->first});
+              return;
+            }
+          }
+          Storage::encode_now(queue_, chosen, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first});
+        });
+      });
+    }
   }
   /// Of them this rank's own share, in the gradient's type: before the trainer adds to them.
   template <own_gradients Own>
@@ -174,9 +253,10 @@ class round_works {
     queue_.on(lane::network);
     queue_.after_computation();
     queue_.stamp([to = &times_.begin](double now) { *to = now; });
-    Storage::run(queue_, begin_step{n, mine, plan_.keeps});
+    Storage::run(queue_, begin_step{n, mine, plan_.keeps && !two_levels<Backend>});
     all_reduce(n->counts_mine, n->counts_all, summed);
     Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
+    left_out_ = mine.finishing != 0 && lost_bytes() != 0 && ends_on_host();
     weighed_at_ = queue_.mark();
     state_.prepare({position.steps + 1, position.rate, position.late});
     state_.upload(queue_);
@@ -184,15 +264,25 @@ class round_works {
   /// The works of the round that was carried, which travels like this.
   template <class Gradients, class Parameters>
   void enqueue(coded<Gradients, Parameters> const& wire) {
+    static_assert(!replicates<Backend> || (std::is_same_v<Parameters, full> && !own_gradients<Gradients>),
+                  "acco: over replicas no parameters travel, and all ranks make the same update: let coded::parameters be "
+                  "acco::full, and estimates not be of own gradients");
+    if (left_out_) return;
+    if constexpr (plans<Gradients>) codes_.plan();
     reduce(wire.gradients);
     take(wire.gradients);
     decide<Gradients>();
+    if constexpr (tracks<Gradients>) follow(wire.gradients);
     if constexpr (remembers_others<Rule>) {
       if (commits(plan_)) remember_others();
     }
     if (plan_.parameters == update::commit_and_predict) prepare_next();
     update_shares(wire.parameters);
     gather(wire.parameters);
+    if constexpr (low_rank_wire<Gradients>) {
+      queue_.on(lane::update);
+      low_rank_.end(queue_, position_.loss_scale, numbers_.there());
+    }
   }
   void end(round_end<Storage> const& wanted) {
     queue_.on(lane::update);
@@ -226,6 +316,17 @@ class round_works {
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : bytes_; }
 
+  /// What this rank has sent so far between the groups of two levels; 0 over others.
+  [[nodiscard]] std::uint64_t sent_between() const noexcept {
+    if constexpr (two_levels<Backend> && traits_of<Backend>.counts_bytes) {
+      return backend_.bytes_sent_between();
+    } else {
+      return 0;
+    }
+  }
+  /// Of these, between the groups of two levels; since this process began the round, or came back to it.
+  [[nodiscard]] std::uint64_t bytes_between() const noexcept { return sent_between() - sent_between_before_; }
+
   /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`: whether the
   /// parameters in use, and those that arrive, do not follow from the masters.
   template <class Copy>
@@ -233,8 +334,10 @@ class round_works {
     copy.shows = shows;
     copy.arrives = arrives;
     state_.for_arrays([&](std::size_t array, auto const* values) { copy.add(array, 0, values, shares_.slice_size()); });
+    feedback_.add_to(copy);
+    if (low_rank_.any()) copy.add_lost(low_rank_.kept(), 1);
     if (shows) {
-      accumulator_.for_slice_in_use(backend_.rank(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+      accumulator_.for_slice_in_use(owner(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
         copy.add(shape.shown(), offset, from, count);
       });
     }
@@ -273,6 +376,7 @@ class round_works {
   void has_sent(std::uint64_t bytes) noexcept {
     bytes_ = bytes;
     if constexpr (traits_of<Backend>.counts_bytes) sent_before_ = sent() - bytes;
+    sent_between_before_ = sent_between();
   }
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
@@ -319,8 +423,7 @@ class round_works {
     });
     queue_.wait();
   }
-  /// All ranks' slices of an array of the state, this rank's of which is `slice`, by position. In host memory. Collective;
-  /// blocks.
+  /// All ranks' slices of an array of the state, this rank's of which is `slice`, by position. Collective; blocks.
   template <class T>
   void gather_slices(T const* slice, std::span<T> whole) {
     queue_.on(lane::network);
@@ -332,7 +435,30 @@ class round_works {
   }
   /// By position, what encodings have lost of this rank's gradients; empty where they keep nothing.
   [[nodiscard]] std::span<gradient_type> lost() noexcept {
-    return {lost_.template as<gradient_type>(), keeps_lost_ ? shares_.size() : 0};
+    static_assert(!two_levels<Backend>, "acco: over two levels what is lost is a part of a group's");
+    return {feedback_.template numbers<gradient_type>(), feedback_.bytes() != 0 ? shares_.size() : 0};
+  }
+  /// to = the sums over all ranks, of so many numbers that every rank sums as many of them, and passes them on. Collective;
+  /// blocks. Returns the bytes that this rank sends.
+  template <class T>
+  std::uint64_t sum_now(std::span<T const> from, std::span<T> to) {
+    const std::size_t part = from.size() / ranks();
+    const std::span<T> mine = to.subspan(static_cast<std::size_t>(owner()) * part, part);
+    const auto sum = [&] {
+      queue_.on(lane::network);
+      backend_.reduce_scatter(queue_, partial<T const>(from), sharded<T>(mine));
+      backend_.all_gather(queue_, sharded<T const>(mine), replicated<T>(to));
+      queue_.wait();
+    };
+    return sent_by(sum, acco::bytes_sent(collective::reduce_scatter, backend_.size(), from.size_bytes()) +
+                            acco::bytes_sent(collective::all_gather, backend_.size(), from.size_bytes()));
+  }
+  /// The bytes that this rank sends in `action`, between rounds: counted, or `otherwise`.
+  template <class Action>
+  std::uint64_t sent_by(Action&& action, std::uint64_t otherwise) {
+    const std::uint64_t before = sent();
+    action();
+    return traits_of<Backend>.counts_bytes ? sent() - before : otherwise;
   }
   /// Replaces the numbers by their sums over all ranks. Collective; blocks.
   void sum_over_ranks(std::span<double> numbers) {
@@ -342,7 +468,7 @@ class round_works {
 
   /// Throws an error that names ranks of different learning rates; `mine` is this rank's. Collective: every rank throws alike.
   [[noreturn]] void raise_rates(double mine) {
-    std::vector<double> all(ranks(), 0.0);
+    std::vector<double> all(static_cast<std::size_t>(backend_.size()), 0.0);
     all[static_cast<std::size_t>(backend_.rank())] = mine;
     sum_over_ranks(all);
     raise_different_rates(all, position_.samples, queue_.place);
@@ -369,18 +495,18 @@ class round_works {
     };
     if (n.not_finite) {
       const bool in_slice = own_ && n.found != 0;
-      raise_non_finite_gradients(find(n.found, in_slice ? shares_.position(backend_.rank(), n.first) : n.first), layout_,
-                                 queue_.place);
+      raise_non_finite_gradients(find(n.found, in_slice ? shares_.position(owner(), n.first) : n.first), layout_, queue_.place);
     }
     if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, queue_.place);
   }
 
  private:
-  /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
+  /// At most: tasks, marks included, of a round's six sums and a gathering, of two sums of low rank, and of a bucket's reduction
+  /// and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
     constexpr std::size_t of_matrices = matrix_rule<Rule> ? 1 : 0;
-    return 31 + 4 * of_a_call + (12 + of_matrices + 2 * of_a_call) * buckets;
+    return 41 + 11 * of_a_call + (16 + of_matrices + 2 * of_a_call) * buckets;
   }
   static constexpr bool accumulating = traits_of<Backend>.accumulates;
   /// The backend leaves sums in the gradient's type; they are widened afterwards.
@@ -393,8 +519,11 @@ class round_works {
       return make_queue<queue_type>(backend);
     }
   }
-  [[nodiscard]] std::size_t lost_bytes() const noexcept {
-    return keeps_lost_ ? shares_.padded_size() * sizeof(gradient_type) : 0;
+  /// What a backend of two levels needs between them, of a bucket or of a round's numbers.
+  [[nodiscard]] std::size_t between_levels() const noexcept {
+    const std::size_t bucket = sums_exactly_ ? shares_[0].share * addends_.shares_of_a_bucket() * sizeof(sum_type) : 0;
+    return std::max({bucket, norms_.regions().size() * sizeof(double), round_counts::all_numbers * sizeof(double),
+                     codes_.mine().size() * sizeof(double)});
   }
   [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
   /// A backend that cannot add to its destination needs a second slice when gradients are kept.
@@ -410,7 +539,9 @@ class round_works {
       return 0;
     }
   }
-  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(backend_.size()); }
+  /// Those that share the state among themselves, by number, and this one.
+  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(shares_.ranks()); }
+  [[nodiscard]] int owner() const { return acco::owner(backend_); }
   [[nodiscard]] bool adds() const noexcept { return plan_.gradients != carried::fresh; }
   template <class Visitor>
   void for_buckets(Visitor&& visit) const {
@@ -429,20 +560,29 @@ class round_works {
   }
   /// This rank's share of what it carries itself.
   [[nodiscard]] gradient_type const* carried_own(bucket const& b) const noexcept {
-    return carried(b) + static_cast<std::size_t>(backend_.rank()) * b.share;
+    return carried(b) + static_cast<std::size_t>(owner()) * b.share;
   }
   [[nodiscard]] std::span<parameter_type> whole(bucket const& b, replicated<parameter_type> of) const noexcept {
     return of.whole().subspan(b.begin, b.share * ranks());
   }
   [[nodiscard]] std::span<parameter_type> own(bucket const& b, replicated<parameter_type> of) const noexcept {
-    return whole(b, of).subspan(static_cast<std::size_t>(backend_.rank()) * b.share, b.share);
+    return whole(b, of).subspan(static_cast<std::size_t>(owner()) * b.share, b.share);
   }
 
   void all_reduce(double const* from, double* to, std::size_t count) {
     backend_.all_reduce(queue_, partial<double const>({from, count}), replicated<double>({to, count}));
     bytes_ += bytes_sent(collective::all_reduce, backend_.size(), count * sizeof(double));
   }
+  /// Over those that own shares of the state.
+  void sum_over_owners(double const* from, double* to, std::size_t count) {
+    if constexpr (replicates<Backend>) {
+      Storage::convert(queue_, from, to, count);
+    } else {
+      all_reduce(from, to, count);
+    }
+  }
   void all_gather(bucket const& b, replicated<parameter_type> of) {
+    if (replicates<Backend>) return;  // what is this rank's is everything
     backend_.all_gather(queue_, sharded<parameter_type const>(own(b, of)), replicated<parameter_type>(whole(b, of)));
     bytes_ += bytes_sent(collective::all_gather, backend_.size(), whole(b, of).size_bytes());
   }
@@ -466,38 +606,107 @@ class round_works {
       reduced_at_[k] = queue_.mark();
     });
   }
+  /// What this rank has carried of all gradients, as long as the round lasts.
+  [[nodiscard]] std::span<gradient_type const> all_carried() const noexcept {
+    if constexpr (two_levels<Backend>) {
+      if (plan_.keeps) return addends_.kept();
+    }
+    return flight_.gradients().local();
+  }
+  /// What this rank encodes of a bucket: its gradients, or its part of its group's sum, once that is made.
+  [[nodiscard]] auto const* to_encode(bucket const& b) const noexcept {
+    if constexpr (two_levels<Backend>) {
+      return addends_.sum_of(b).data();
+    } else {
+      return carried(b);
+    }
+  }
   /// A bucket's gradients become what leaves, with what was lost of them before where the encoding says so.
   template <encoding Encoding>
   void encode_carried(Encoding const& e, bucket const& b) {
     round_numbers* const n = numbers_.there();
-    std::byte* const leaving = encoded_.template leaving<Encoding>(b).data();
-    if constexpr (feeds_back<Encoding>) {
-      if (brings_) {
-        Storage::encode_with_lost(queue_, e, carried(b), lost_.template as<gradient_type>() + b.begin, b.begin, ranks(), b.share,
-                                  leaving, {&n->found, &n->first});
-        return;
+    const coding::refused bad{&n->found, &n->first};
+    codes_.with(e, b.index, [&]<class Chosen>(Chosen const& chosen) {
+      std::byte* const leaving = encoded_.template leaving<Encoding, Chosen>(b).data();
+      if constexpr (two_levels<Backend> && feeds_back<Encoding>) {
+        feedback_.encode(queue_, e, chosen, b, addends_, position_.loss_scale, &n->group_weight, leaving, bad);
+      } else if constexpr (two_levels<Backend>) {
+        addends_.encode(queue_, chosen, b, leaving, bad);
+      } else {
+        if constexpr (tracks<Encoding>) {
+          return feedback_.track(queue_, chosen, &n->tracked, b, carried(b), leaving, bad);
+        } else if constexpr (feeds_back<Encoding>) {
+          if (brings_) return feedback_.encode(queue_, e, chosen, b, carried(b), position_.loss_scale, leaving, bad);
+        }
+        Storage::encode(queue_, chosen, carried(b), b.begin, ranks(), b.share, leaving, bad);
       }
+    });
+  }
+  /// Over two levels, exactly: this rank's part of its group's gradients, bucket by bucket.
+  template <encoding Encoding>
+  void sum_group() {
+    if constexpr (two_levels<Backend>) {
+      round_numbers* const n = numbers_.there();
+      queue_.on(lane::network);
+      if constexpr (feeds_back<Encoding> || weighs_sources<Encoding>)
+        addends_.weigh(queue_, backend_, &n->counts_mine[0], &n->group_weight);
+      for_buckets([&](std::size_t k, bucket const& b) {
+        addends_.sum(queue_, backend_, b, all_carried());
+        bytes_ += bytes_sent(collective::reduce_scatter, backend_.ranks_a_group(), b.share * ranks() * sizeof(gradient_type));
+        reduced_at_[k] = queue_.mark();
+      });
     }
-    Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first});
   }
   template <encoding Encoding>
   void reduce(Encoding const& e) {
-    if (!plan_.keeps) {  // otherwise that is done
+    const bool encodes = !plan_.keeps || two_levels<Backend>;  // otherwise that is done
+    sum_group<Encoding>();
+    if constexpr (tracks<Encoding>) {
+      queue_.on(lane::network);
+      Storage::run(queue_, weigh_tracked{numbers_.there(), position_.loss_scale});
+      weighed_at_ = queue_.mark();
+    }
+    if (encodes) {
       queue_.on(lane::update);
       queue_.after(weighed_at_);
       for_buckets([&](std::size_t k, bucket const& b) {
+        if (two_levels<Backend>) queue_.after(reduced_at_[k]);
         encode_carried(e, b);
         encoded_at_[k] = queue_.mark();
       });
+      if (feeds_back<Encoding> && brings_ && !two_levels<Backend>) feedback_.encoded(position_.loss_scale);
     }
     queue_.on(lane::network);
+    if constexpr (weighs_sources<Encoding>) {
+      round_numbers* const n = numbers_.there();
+      addends_.gather_weights(queue_, backend_, &n->counts_mine[0], &n->group_weight, weights_.there());
+      bytes_ += bytes_sent(collective::all_gather, static_cast<int>(addends_.sources()), addends_.sources() * sizeof(double));
+    }
     for_buckets([&](std::size_t k, bucket const& b) {
-      if (!plan_.keeps) queue_.after(encoded_at_[k]);
-      const std::span<std::byte const> leaving = encoded_.template leaving<Encoding>(b);
-      backend_.all_to_all(queue_, leaving, encoded_.template arriving<Encoding>(b));
-      bytes_ += bytes_sent(collective::all_to_all, backend_.size(), leaving.size());
+      if (encodes) queue_.after(encoded_at_[k]);
+      codes_.with(e, b.index, [&]<class Chosen>(Chosen const&) {
+        const std::span<std::byte const> leaving = encoded_.template leaving<Encoding, Chosen>(b);
+        addends_.exchange(queue_, backend_, leaving, encoded_.template gradients<Encoding, Chosen>(b));
+        bytes_ += bytes_sent(collective::all_to_all, static_cast<int>(addends_.sources()),
+                             leaving.size() / addends_.shares_of_a_bucket() * addends_.sources());
+      });
       reduced_at_[k] = queue_.mark();
     });
+    if constexpr (plans<Encoding>) {
+      if (codes_.begin_measuring(position_.steps)) measure<Encoding>();
+    }
+  }
+  /// What each encoding would lose of what the ranks encode, over all of them: for the next plan.
+  template <encoding Encoding>
+  void measure() {
+    queue_.on(lane::update);
+    for_buckets([&](std::size_t, bucket const& b) {
+      queue_.enqueue([this, b, from = to_encode(b)] { codes_.measure<Encoding>(b, addends_.shares_of_a_bucket(), from); });
+    });
+    const queue_mark measured = queue_.mark();
+    queue_.on(lane::network);
+    queue_.after(measured);
+    all_reduce(codes_.mine().data(), codes_.all().data(), codes_.all().size());
   }
   /// Nothing travels: what `encode_kept` has copied stands for all ranks' sum once it is scaled from this rank's weight to
   /// theirs.
@@ -513,15 +722,49 @@ class round_works {
     Storage::run(queue_, mix_own{numbers_.there(), position_.steps > 0, position_.loss_scale});
     for (queue_mark& each : reduced_at_) each = queue_.mark();
   }
+  /// Matrices as products of thin ones (low_rank_sums.hpp): two messages, of which the second depends on the first.
+  template <low_rank_wire Wire>
+  void reduce(Wire const&) {
+    round_numbers* const n = numbers_.there();
+    const auto sum = [&](bool first) {
+      const queue_mark written = queue_.mark();
+      queue_.on(lane::network);
+      queue_.after(written);
+      bytes_ += low_rank_.sum(queue_, backend_, first);
+      for (queue_mark& each : reduced_at_) each = queue_.mark();
+      queue_.on(lane::update);
+      queue_.after(reduced_at_[0]);
+    };
+    queue_.on(lane::update);
+    queue_.after(weighed_at_);
+    low_rank_.begin(queue_, all_carried().data(), position_.loss_scale, n);
+    sum(true);
+    low_rank_.turn(queue_, n);
+    sum(false);
+  }
+  /// Waits, where works cannot end a round (on a GPU), and says whether its ranks, who are all finishing then, have nothing to
+  /// commit: of gradients that are left out nothing may be kept.
+  [[nodiscard]] bool ends_on_host() {
+    if constexpr (!Storage::host_memory) {
+      numbers_.download(queue_);
+      queue_.wait();
+      return numbers_[0].nothing;
+    }
+    return false;
+  }
   /// What has arrived becomes the sum, in the sum's type, and its squares.
   template <class Gradients>
   void take(Gradients const& e) {
-    constexpr bool from_received = std::is_same_v<Gradients, own_slice> || (!encoding<Gradients> && sums_elsewhere);
+    constexpr bool from_received =
+        std::is_same_v<Gradients, own_slice> || (!encoding<Gradients> && !low_rank_wire<Gradients> && sums_elsewhere);
     queue_.on(lane::update);
     for_buckets([&](std::size_t k, bucket const& b) {
       queue_.after(reduced_at_[k]);
       auto* const slice = reduced_.template as<sum_type>();
-      if constexpr (std::is_same_v<Gradients, own_corrected>) {
+      if constexpr (low_rank_wire<Gradients>) {
+        low_rank_.write(queue_, b, reduced(b).data(), adds());
+        norms_.measure(queue_, state_, k, slice, b.offset);
+      } else if constexpr (std::is_same_v<Gradients, own_corrected>) {
         Storage::combine(queue_, &numbers_.there()->mixed, static_cast<gradient_type const*>(received<gradient_type>(b).data()),
                          static_cast<typename Storage::master_type const*>(state_.others(k)), reduced(b).data(), state_.real(k));
         norms_.measure(queue_, state_, k, slice, b.offset);
@@ -530,7 +773,18 @@ class round_works {
       } else {
         sum_type* const to = reduced(b).data();
         if constexpr (encoding<Gradients>) {
-          Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
+          codes_.with(e, b.index, [&]<class Chosen>(Chosen const& chosen) {
+            const auto sum = [&](auto const& code) {
+              Storage::decode_sum(queue_, code, encoded_.template gradients<Gradients, Chosen>(b).data(),
+                                  static_cast<int>(addends_.sources()), to, b.share, adds());
+            };
+            if constexpr (weighs_sources<Chosen>) {
+              sum(weighed<Chosen>(chosen, weights_.there()));
+            } else {
+              sum(chosen);
+            }
+          });
+          if constexpr (tracks<Gradients>) feedback_.add_known(queue_, &numbers_.there()->tracked, b, to);
         } else if constexpr (!accumulating) {
           if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
         }
@@ -552,20 +806,36 @@ class round_works {
     constexpr bool own = own_gradients<Gradients>;
     own_ = own;
     norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, std::is_same_v<Gradients, own_slice>,
-                  [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
+                  [this](double const* from, double* to, std::size_t count) { sum_over_owners(from, to, count); });
     if (options_.raises()) {
       if constexpr (own) {  // the accumulator is being added to
         Storage::find_non_finite(queue_, &n->not_finite, received_.template as<gradient_type>(), state_.count(), &n->found,
                                  &n->first);
-      } else if constexpr (!encoding<Gradients>) {
-        Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found,
-                                 &n->first);
+      } else if constexpr (!encoding<Gradients> || two_levels<Backend>) {  // a group's sum does not tell whose they were
+        Storage::find_non_finite(queue_, &n->not_finite, all_carried().data(), shares_.size(), &n->found, &n->first);
       }
     }
     const bool looks_for_spikes = limits.most > 0;
     if (limits.raises || (looks_for_spikes && limits.raises_spike)) Storage::run(queue_, stop_if_refused{n});
     if (!limits.raises || (looks_for_spikes && !limits.raises_spike))
       Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());
+    if constexpr (feeds_back<Gradients> && !tracks<Gradients>) feedback_.forget_if(queue_, &n->skip);
+  }
+  /// What has left and arrived of a step that is taken is known from now on, before parameters arrive where it lies.
+  template <encoding Encoding>
+  void follow(Encoding const& e) {
+    combination const* const how = &numbers_.there()->tracked;
+    Storage::run(queue_, follow_tracked{numbers_.there(), position_.loss_scale});
+    const queue_mark followed_from = queue_.mark();
+    queue_.on(lane::update);
+    queue_.after(followed_from);
+    for_buckets([&](std::size_t, bucket const& b) {
+      with_chosen(e, [&]<class Chosen>(Chosen const& chosen) {
+        feedback_.follow(queue_, chosen, how, b, encoded_.template leaving<Encoding, Chosen>(b).data(),
+                         encoded_.template gradients<Encoding, Chosen>(b).data());
+      });
+    });
+    queue_.on(lane::network);
   }
   /// Of the gradients of a step that is committed, those of the other ranks: their mean, for the estimates to come. Before the
   /// first update: its parameters may come to lie where the carried gradients are.
@@ -603,9 +873,11 @@ class round_works {
     for_buckets([&](std::size_t k, bucket const& b) {
       state_.apply(plan_.parameters, queue_, k, flight_.parameters());
       if constexpr (encoding<Parameters>) {
-        Storage::encode_difference(
-            queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.position(backend_.rank(), b.offset),
-            state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
+        with_chosen(e, [&]<class Chosen>(Chosen const& chosen) {
+          Storage::encode_difference(
+              queue_, chosen, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.position(owner(), b.offset),
+              state_.real(k), encoded_.template share<Parameters, Chosen>(b, owner()).data(), {&n->diverged, &n->diverged_first});
+        });
       }
       updated_at_[k] = queue_.mark();
       if (options_.average_decay > 0 && commits(plan_)) state_.average(queue_, k, &n->apply, options_.average_decay);
@@ -617,10 +889,12 @@ class round_works {
     for_buckets([&](std::size_t k, bucket const& b) {
       queue_.after(updated_at_[k]);
       if constexpr (encoding<Parameters>) {
-        const std::span<std::byte> all = encoded_.template arriving<Parameters>(b);
-        backend_.all_gather(queue_, sharded<std::byte const>(encoded_.template share<Parameters>(b, backend_.rank())),
-                            replicated<std::byte>(all));
-        bytes_ += bytes_sent(collective::all_gather, backend_.size(), all.size());
+        with_chosen(e, [&]<class Chosen>(Chosen const&) {
+          const std::span<std::byte> all = encoded_.template parameters<Parameters, Chosen>(b);
+          backend_.all_gather(queue_, sharded<std::byte const>(encoded_.template share<Parameters, Chosen>(b, owner())),
+                              replicated<std::byte>(all));
+          bytes_ += bytes_sent(collective::all_gather, backend_.size(), all.size());
+        });
       } else {
         all_gather(b, flight_.parameters());
       }
@@ -634,8 +908,10 @@ class round_works {
       for_buckets([&](std::size_t k, bucket const& b) {
         queue_.after(gathered_at_[k]);
         const std::size_t real = std::min(b.share * ranks(), shares_.size() - b.begin);
-        Storage::decode_onto(queue_, e, encoded_.template arriving<Parameters>(b).data(), accumulator_.in_use(), b.begin, b.share,
-                             real, flight_.parameters().whole().data() + b.begin);
+        with_chosen(e, [&]<class Chosen>(Chosen const& chosen) {
+          Storage::decode_onto(queue_, chosen, encoded_.template parameters<Parameters, Chosen>(b).data(), accumulator_.in_use(),
+                               b.begin, b.share, real, flight_.parameters().whole().data() + b.begin);
+        });
       });
     }
   }
@@ -647,24 +923,31 @@ class round_works {
   accumulator_type const& accumulator_;
   partition shares_;
   bool keeps_reduced_;
-  bool takes_own_ = false;   // some round takes this rank's own gradients for all ranks'
-  bool keeps_lost_ = false;  // some round feeds back what it loses
+  bool takes_own_ = false;     // some round takes this rank's own gradients for all ranks'
+  bool sums_exactly_ = false;  // some round's gradients do not travel encoded
+  bool weighs_ = false;        // some round's codes are added by the samples of their senders
+  encoded_addends<Storage, Backend> addends_;
   encoded_buffers<Storage> encoded_;
+  feedback_state<Storage, Backend> feedback_;
+  low_rank_sums<Storage> low_rank_;
+  bucket_codes codes_;
   round_norms<Storage> norms_;
   state_type state_;
   round_digests<Storage> digests_;
-  typename Storage::buffer reduced_, received_, lost_;  // `lost_`: by position, what encodings have lost of this rank's gradients
+  typename Storage::buffer reduced_, received_;
   typename Storage::template numbers<round_numbers> numbers_;
+  typename Storage::template numbers<double> weights_;  // of the ranks, or groups, whose codes are added
 
   // Of the round in flight.
   round_plan plan_;
   round_position position_;
   flight_type flight_;
   time_interval times_;
-  std::uint64_t bytes_ = 0, sent_before_ = 0;
+  std::uint64_t bytes_ = 0, sent_before_ = 0, sent_between_before_ = 0;
   bool brings_ = false;  // this rank brings something: what does not count carries nothing of what was lost before
   bool own_ = false;     // it takes this rank's own gradients
   queue_mark weighed_at_;
+  bool left_out_ = false;  // this round, of which something is kept otherwise
   std::vector<queue_mark> encoded_at_, reduced_at_, updated_at_, gathered_at_;  // by bucket
 
   queue_type queue_ = queue_for(storage_, backend_);  // last: its threads use everything above

@@ -18,6 +18,7 @@ struct adamw {
   double weight_decay = 0.01;
 
   static constexpr char const* name = "adamw";
+  static constexpr bool bounded_step = true;
   static constexpr std::size_t slot_count = 2;  ///< first and second moment
 
   struct constants {

@@ -17,6 +17,7 @@ struct lion {
   double weight_decay = 0.0;
 
   static constexpr char const* name = "lion";
+  static constexpr bool bounded_step = true;
   static constexpr std::size_t slot_count = 1;  ///< the momentum
 
   struct constants {

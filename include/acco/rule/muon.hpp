@@ -38,6 +38,7 @@ struct muon {
   unsigned iterations = 5;  ///< of Newton and Schulz
 
   static constexpr char const* name = "muon";
+  static constexpr bool bounded_step = true;
   static constexpr std::size_t slot_count = 1;  ///< momentum
 
   struct constants {

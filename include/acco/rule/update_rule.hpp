@@ -15,6 +15,11 @@
 
 namespace ACCO_NAMESPACE {
 
+/// A rule that declares `static constexpr bool bounded_step = true`: however large gradients are, and however long they point one
+/// way, an update moves a parameter by no more than its learning rate, or a few of them.
+template <class Rule>
+concept bounded_step = requires { requires Rule::bounded_step; };
+
 /// What a rule is told about the step it is preparing.
 struct update_step {
   std::uint64_t count = 1;           ///< 1 for the first update; a prediction has the count of the coming commit

@@ -32,7 +32,7 @@ struct auto_pace {
   }
   [[nodiscard]] constexpr unsigned maximum(step_part part) const noexcept { return minimum(part); }
 
-  /// Called by the engine, on every rank with the same seconds, whenever a step is about to begin.
+  /// Called by the engine, on every rank with the same seconds, whenever an estimate has landed.
   constexpr void measured(pace_seconds const& now) noexcept {
     if (found.second != 0) return;
     if (++found.steps <= warm_up) return;

@@ -11,8 +11,8 @@ namespace ACCO_NAMESPACE {
 /// Which part of a step a round's gradients are; schedules with one kind of round use `first` only.
 enum class step_part { first, second };
 
-/// Exactly `first` micro-batches in the first part of a step and `second` in the second (0: as many as in the first).
-/// Waits if the round before is still in flight. Reproducible bit for bit with the same number of ranks.
+/// Exactly `first` micro-batches in the first part of a step and `second` in the second (0: as many as in the first, so {7, 0}
+/// means 7 + 7). Waits if the round before is still in flight. Reproducible bit for bit with the same number of ranks.
 struct fixed_pace {
   unsigned first = 1;
   unsigned second = 0;
@@ -61,7 +61,7 @@ struct pace_seconds {
   double estimate = 0;     ///< of the round that did not commit, from its start to its end
   double commit = 0;       ///< of the round that did
 };
-/// A pace that wants to know them: `measured` is called when a step is about to begin.
+/// A pace that wants to know them: `measured` is called when an estimate has landed.
 template <class Pace>
 concept measuring_pace = pace<Pace> && requires(Pace& p, pace_seconds const& seconds) { p.measured(seconds); };
 

@@ -47,7 +47,7 @@ template <class Schedule>
   if constexpr (requires { as_coded(schedule.estimate); }) {
     return as_coded(schedule.estimate);
   } else {
-    return coded<>{};
+    return coded<full, full>{};
   }
 }
 template <class Schedule>
@@ -55,7 +55,7 @@ template <class Schedule>
   if constexpr (requires { as_coded(schedule.commit); }) {
     return as_coded(schedule.commit);
   } else {
-    return coded<>{};
+    return coded<full, full>{};
   }
 }
 
@@ -63,6 +63,13 @@ template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
     encoding<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> ||
     encoding<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>;
+
+/// `coded{}`, of which a reader would think that it encodes.
+template <class Wire>
+inline constexpr bool encodes_nothing = std::is_same_v<std::remove_cvref_t<Wire>, coded<full, full>>;
+template <class Schedule>
+concept says_nothing = requires(Schedule const& s) { requires encodes_nothing<decltype(s.estimate)>; } ||
+                       requires(Schedule const& s) { requires encodes_nothing<decltype(s.commit)>; };
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make<Flags>(level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
@@ -223,10 +230,42 @@ concept has_constant_plan = requires { typename std::bool_constant<(Schedule{}.p
 template <class Schedule>
 consteval bool check_schedule() {
   static_assert(has_plan<Schedule>, "acco: the schedule lacks `round_plan plan(std::size_t round) const`");
-  static_assert(!feeds_back<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> &&
-                    !feeds_back<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>,
-                "acco: with_error_feedback is for exchanges of local updates, which give it themselves: give a schedule the "
-                "encoding alone");
+  using estimate = decltype(estimate_wire(std::declval<Schedule const&>()));
+  using commit = decltype(commit_wire(std::declval<Schedule const&>()));
+  static_assert(
+      !says_nothing<Schedule>,
+      "acco: this acco::coded names no code, so all would travel in full: let `commit` be acco::block_gauss4{}, four bits "
+      "both ways, or acco::coded{.gradients = ..., .parameters = ...}, or leave it out");
+  static_assert(!feeds_back<typename estimate::gradient_encoding>,
+                "acco: with_error_feedback is for gradients that are committed, and nothing is committed from an estimate: give "
+                "`estimate` the encoding alone");
+  static_assert(!feeds_back<typename estimate::parameter_encoding> && !feeds_back<typename commit::parameter_encoding>,
+                "acco: with_error_feedback is for gradients: parameters travel as differences to what all ranks hold, so what is "
+                "lost of one is in the next: give coded::parameters the encoding alone");
+  static_assert(!feeds_ahead<typename commit::gradient_encoding> && !feeds_ahead<typename estimate::parameter_encoding> &&
+                    !feeds_ahead<typename commit::parameter_encoding>,
+                "acco: with_feedback_ahead is for the gradients of estimates: give `commit` acco::with_error_feedback");
+  static_assert(!feeds_ahead<typename estimate::gradient_encoding> || feeds_back<typename commit::gradient_encoding>,
+                "acco: with_feedback_ahead adds what the commit keeps, and this one keeps nothing: let coded::gradients of "
+                "`commit` be acco::with_error_feedback<Encoding>");
+  static_assert(!feeds_ahead<typename estimate::gradient_encoding> || feeds_back_numbers<typename commit::gradient_encoding>,
+                "acco: with_feedback_ahead reads what the commit keeps as numbers of the gradients' type: give "
+                "with_error_feedback no Store");
+  static_assert(!plans<typename estimate::gradient_encoding> && !plans<typename estimate::parameter_encoding> &&
+                    !plans<typename commit::parameter_encoding>,
+                "acco: planned_encoding is for gradients that are committed: let `commit` be acco::coded{.gradients = "
+                "acco::auto_encoding{}, .parameters = acco::block_int4<>{}}, say; estimates take one encoding, or acco::one_of");
+  static_assert(!unscaled<typename estimate::parameter_encoding> && !unscaled<typename commit::parameter_encoding> &&
+                    !(feeds_back<typename commit::gradient_encoding> && unscaled<typename commit::gradient_encoding>),
+                "acco: this encoding tells nothing of a number's size, so it is for gradients only, and not with feedback: let "
+                "coded::gradients be acco::without_feedback<Encoding>, and coded::parameters another encoding or acco::full");
+  static_assert(
+      !low_rank_wire<typename estimate::gradient_encoding>,
+      "acco: power_sgd is for gradients that are committed, with what it lacks sent later: nothing lasts of an estimate. "
+      "Give `estimate` an encoding, or acco::full");
+  static_assert(!biased<typename commit::gradient_encoding> || feeds_back<typename commit::gradient_encoding>,
+                "acco: what this encoding loses of committed gradients adds up: let coded::gradients be "
+                "acco::with_error_feedback<Encoding>, or say acco::without_feedback<Encoding>");
   static_assert(
       has_pace<Schedule>,
       "acco: the schedule lacks a data member `pace` with `minimum(step_part)` and `maximum(step_part)` returning unsigned");

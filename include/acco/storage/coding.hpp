@@ -11,6 +11,7 @@
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/refused.hpp"
+#include "acco/storage/residual.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::coding {
 
@@ -50,24 +51,112 @@ void encode_values(Encoding const& e, T const* from, std::size_t index, std::siz
   });
 }
 
-/// Encodes from[i] + lost[i]; lost[i] becomes what the decoded number lacks of that.
-template <encoding Encoding, class T>
-void encode_with_lost(Encoding const& e, T const* from, T* lost, std::size_t index, std::size_t count, std::byte* to,
-                      refused const& bad) {
-  using numbers = pack<elementwise::wider<T, T>>;
+/// Encodes from[i] + keep lost[i]; lost[i] becomes what the decoded number lacks of that, divided by `unit`. `lost` is a pointer
+/// to numbers, or residual_blocks (residual.hpp).
+template <encoding Encoding, class T, class Residual>
+void encode_with_lost(Encoding const& e, T const* from, Residual lost, double keep, std::size_t index, std::size_t count,
+                      std::byte* to, refused const& bad, double unit = 1) {
+  using total = elementwise::wider<T, T>;
+  using numbers = pack<total>;
   constexpr std::size_t block = Encoding::block_size;
-  alignas(64) float sum[block], decoded[block];
+  alignas(64) total sum[block];
+  alignas(64) float decoded[block];
+  [[maybe_unused]] alignas(64) float room[in_blocks<Residual> ? block : 1];  // what lies in blocks, as numbers
+  const numbers kept(keep), divisor(unit);
   for (std::size_t i = 0; i < count; i += block, to += Encoding::block_bytes) {
     const std::size_t n = std::min(block, count - i);
-    elementwise::add(from + i, lost + i, n);
-    elementwise::convert(static_cast<T const*>(lost + i), sum, n);
-    encode(e, index + i, n, to, bad, [&](std::size_t, std::size_t, float*) { return static_cast<float const*>(sum); });
+    auto* const here = [&] {
+      if constexpr (in_blocks<Residual>) {
+        Residual::code::decode(lost.begin + i / block * Residual::code::block_bytes, room);
+        return static_cast<float*>(room);
+      } else {
+        return lost + i;
+      }
+    }();
+    elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
+      elementwise::store(elementwise::load<numbers>(from + i + k, lanes) + kept * elementwise::load<numbers>(here + k, lanes),
+                         sum + k, lanes);
+    });
+    encode_values(e, static_cast<total const*>(sum), index + i, n, to, bad);
     e.decode(to, decoded);
     elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
-      elementwise::store(elementwise::load<numbers>(lost + i + k, lanes) - elementwise::load<numbers>(decoded + k, lanes),
-                         lost + i + k, lanes);
+      auto lacks = elementwise::load<numbers>(sum + k, lanes) - elementwise::load<numbers>(decoded + k, lanes);
+      if (unit != 1) lacks = lacks / divisor;
+      if constexpr (constexpr float largest = largest_kept<std::remove_pointer_t<decltype(lost)>>; largest != 0) {
+        const numbers most(largest);
+        lacks = -maximum(-maximum(lacks, -most), -most);
+      }
+      elementwise::store(lacks, here + k, lanes);
     });
+    if constexpr (in_blocks<Residual>) {
+      static_assert(Residual::code::block_size == block);
+      std::fill(room + n, room + block, 0.0F);
+      Residual::code::encode(room, lost.begin + i / block * Residual::code::block_bytes);
+    }
   }
+}
+
+/// Encodes from[i] - factor kept[i].
+template <encoding Encoding, class T, class Kept>
+void encode_towards(Encoding const& e, T const* from, Kept const* kept, double factor, std::size_t index, std::size_t count,
+                    std::byte* to, refused const& bad) {
+  using total = elementwise::wider<T, Kept>;
+  alignas(64) total lacks[Encoding::block_size];
+  for (std::size_t i = 0; i < count; i += Encoding::block_size, to += Encoding::block_bytes) {
+    const std::size_t n = std::min(Encoding::block_size, count - i);
+    elementwise::combine(1, from + i, -factor, kept + i, static_cast<total*>(lacks), n);
+    encode_values(e, static_cast<total const*>(lacks), index + i, n, to, bad);
+  }
+}
+/// to[i] += factor times the sum over sources of the decoded numbers; the k-th begins `stride` bytes behind the one before.
+template <encoding Encoding, class To>
+void decode_towards(Encoding const& e, std::byte const* from, int sources, std::size_t stride, double factor, To* to,
+                    std::size_t count) {
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float sums[block];
+  for (std::size_t i = 0; i < count; i += block, from += Encoding::block_bytes) {
+    const std::size_t n = std::min(block, count - i);
+    decode_sum(
+        e, sources, [=](int k) { return from + static_cast<std::size_t>(k) * stride; }, static_cast<float*>(sums), block, false);
+    elementwise::combine(1, to + i, factor, static_cast<float const*>(sums), to + i, n);
+  }
+}
+
+/// Encodes from[i] + keep lost[i]; `lost` stays.
+template <encoding Encoding, class T>
+void encode_ahead(Encoding const& e, T const* from, T const* lost, double keep, std::size_t index, std::size_t count,
+                  std::byte* to, refused const& bad) {
+  using numbers = pack<elementwise::wider<T, T>>;
+  const numbers kept(keep);
+  encode(e, index, count, to, bad, [=](std::size_t i, std::size_t n, float* room) {
+    elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
+      elementwise::store(elementwise::load<numbers>(from + i + k, lanes) + kept * elementwise::load<numbers>(lost + i + k, lanes),
+                         room + k, lanes);
+    });
+    return static_cast<float const*>(room);
+  });
+}
+
+/// The sum of the squares of what is lost of `count` numbers.
+template <encoding Encoding, class T>
+[[nodiscard]] double squared_error(Encoding const& e, T const* from, std::size_t count) {
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float values[block], decoded[block];
+  std::byte bytes[Encoding::block_bytes];
+  double lost = 0;
+  for (std::size_t i = 0; i < count; i += block) {
+    const std::size_t n = std::min(block, count - i);
+    elementwise::convert(from + i, values, n);
+    std::fill(values + n, values + block, 0.0F);
+    e.encode(values, bytes);
+    e.decode(bytes, decoded);
+    elementwise::for_packs<pack<float>::lanes>(n, [&](std::size_t k, auto lanes) {
+      elementwise::store(elementwise::load<pack<float>>(values + k, lanes) - elementwise::load<pack<float>>(decoded + k, lanes),
+                         decoded + k, lanes);
+    });
+    lost += elementwise::sum_of_squares(static_cast<float const*>(decoded), n);
+  }
+  return lost;
 }
 
 /// Encodes values[i] - reference[index + i].
@@ -88,20 +177,29 @@ void encode_difference(Encoding const& e, T const* values, trainable_view<T> ref
 }
 
 /// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th begins.
+/// Codes that can be are added before they are decoded.
 template <encoding Encoding, class Source, class To>
 void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add) {
   constexpr std::size_t block = Encoding::block_size;
-  alignas(64) float sums[block], addend[block];
+  alignas(64) float sums[block];
+  [[maybe_unused]] alignas(64) float addend[sums_codes<Encoding> ? 1 : block];
   std::size_t at = 0;
   for (std::size_t i = 0; i < count; i += block, at += Encoding::block_bytes) {
     const std::size_t n = std::min(block, count - i);
-    e.decode(source(0) + at, sums);
-    for (int k = 1; k < sources; ++k) {
-      e.decode(source(k) + at, addend);
-      elementwise::add(static_cast<float const*>(addend), sums, block);
+    if constexpr (sums_codes<Encoding>) {
+      e.decode_sum(sources, [&](int k) { return static_cast<std::byte const*>(source(k)) + at; }, weights_of(e), sums);
+    } else {
+      e.decode(source(0) + at, sums);
+      for (int k = 1; k < sources; ++k) {
+        e.decode(source(k) + at, addend);
+        elementwise::add(static_cast<float const*>(addend), sums, block);
+      }
     }
-    add ? elementwise::add(static_cast<float const*>(sums), out + i, n)
-        : elementwise::convert(static_cast<float const*>(sums), out + i, n);
+    if (add) {
+      elementwise::add(static_cast<float const*>(sums), out + i, n);
+    } else {
+      elementwise::convert(static_cast<float const*>(sums), out + i, n);
+    }
   }
 }
 

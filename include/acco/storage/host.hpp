@@ -17,7 +17,9 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/elementwise_works.hpp"
 #include "acco/storage/host_queue.hpp"
+#include "acco/storage/low_rank.hpp"
 #include "acco/storage/matrix_update.hpp"
+#include "acco/storage/projection.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 
@@ -262,15 +264,47 @@ struct host_storage {
                      std::size_t count, std::byte* to, coding::refused bad) {
     queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad); });
   }
-  /// As `encode`, with what was lost of these slices before added, and what is lost now left in `lost`.
+  /// As `encode_now`, with `keep` times what was lost of these slices before added; that stays.
   template <encoding Encoding, class T>
-  static void encode_with_lost(host_queue& queue, Encoding const& e, T const* from, T* lost, std::size_t index,
+  static void encode_ahead_now(host_queue&, Encoding const& e, T const* from, T const* lost, double keep, std::size_t index,
+                               std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+    for (std::size_t k = 0; k < slices; ++k)
+      coding::encode_ahead(e, from + k * count, lost + k * count, keep, index + k * count, count,
+                           to + k * encoded_size<Encoding>(count), bad);
+  }
+  /// As `encode`, with `keep` times what was lost of these slices before added, and what is lost now left in `lost`:
+  /// numbers, or residual_blocks (residual.hpp).
+  template <encoding Encoding, class T, class Residual>
+  static void encode_with_lost(host_queue& queue, Encoding const& e, T const* from, Residual lost, double keep, std::size_t index,
                                std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
     queue.enqueue([=] {
-      for (std::size_t k = 0; k < slices; ++k) {
-        coding::encode_with_lost(e, from + k * count, lost + k * count, index + k * count, count,
+      Residual of_slice = lost;
+      for (std::size_t k = 0; k < slices; ++k, of_slice = coding::behind_share(of_slice, count)) {
+        coding::encode_with_lost(e, from + k * count, of_slice, keep, index + k * count, count,
                                  to + k * encoded_size<Encoding>(count), bad);
       }
+    });
+  }
+  /// Enqueues: encodes from[i] - how->second kept[i], in slices. `how` is read when the task runs.
+  template <encoding Encoding, class T>
+  static void encode_towards(host_queue& queue, Encoding const& e, combination const* how, T const* from, sum_type const* kept,
+                             std::size_t index, std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+    queue.enqueue([=] {
+      for (std::size_t k = 0; k < slices; ++k) {
+        coding::encode_towards(e, from + k * count, kept + k * count, how->second, index + k * count, count,
+                               to + k * encoded_size<Encoding>(count), bad);
+      }
+    });
+  }
+  /// Enqueues, where how->wanted: to[i] += how->second times the sum of `sources` encoded numbers, in slices; one source's follow
+  /// the other's.
+  template <encoding Encoding>
+  static void decode_towards(host_queue& queue, Encoding const& e, combination const* how, std::byte const* from, int sources,
+                             sum_type* to, std::size_t slices, std::size_t count) {
+    queue.enqueue([=] {
+      const std::size_t bytes = encoded_size<Encoding>(count);
+      for (std::size_t k = 0; k < slices && how->wanted; ++k)
+        coding::decode_towards(e, from + k * bytes, sources, slices * bytes, how->second, to + k * count, count);
     });
   }
   /// Enqueues: encodes values[i] - (element index + i of the reference).
@@ -298,6 +332,55 @@ struct host_storage {
       for (std::size_t i = 0; i < total; i += slice, encoded += encoded_size<Encoding>(slice))
         coding::decode_onto(e, encoded, reference, index + i, std::min(slice, total - i), out + i);
     });
+  }
+
+  // The steps of storage/low_rank.hpp, in this order. `mine`, `all`, `skip` are read when the task runs.
+
+  /// At once.
+  static void low_rank_forget(host_queue&, low_rank_view<sum_type> const& view) noexcept { low_rank::forget(view); }
+  static void low_rank_begin(host_queue& queue, low_rank_view<sum_type> const& view, low_rank_piece const* pieces,
+                             std::size_t count, Gradient const* gradients, double loss_scale, double const* mine) {
+    queue.enqueue([=] { low_rank::begin(view, pieces, count, gradients, loss_scale, *mine > 0); });
+  }
+  static void low_rank_turn(host_queue& queue, low_rank_view<sum_type> const& view, double const* mine) {
+    queue.enqueue([=] { low_rank::turn(view, *mine > 0); });
+  }
+  static void low_rank_write(host_queue& queue, low_rank_view<sum_type> const& view, low_rank_piece const* pieces,
+                             std::size_t count, sum_type* out, std::size_t size, bool add) {
+    queue.enqueue([=] { low_rank::write(view, pieces, count, out, size, add); });
+  }
+  static void low_rank_end(host_queue& queue, low_rank_view<sum_type> const& view, double loss_scale, double const* mine,
+                           double const* all, bool const* skip) {
+    queue.enqueue([=] { *skip ? low_rank::forget(view) : low_rank::end(view, loss_scale, *mine, *all); });
+  }
+
+  // The steps of storage/projection.hpp: at once, between the trainer's own computations.
+
+  /// The trainer's matrices of a group = shrink B + scale P z.
+  template <class Z>
+  static void projection_show(host_queue&, projection_view<Parameter, Gradient, sum_type> const& view, std::size_t group,
+                              double shrink, double scale, Z const* z) {
+    in_bases::show(view, group, shrink, scale, z);
+  }
+  /// The trainer's other tensors.
+  template <class Z>
+  static void projection_show_others(host_queue&, projection_view<Parameter, Gradient, sum_type> const& view, Z const* z) {
+    in_bases::show_others(view, z);
+  }
+  /// to = matrix k, of which `z` are the coordinates.
+  template <class Z, class To>
+  static void projection_expand(host_queue&, projection_view<Parameter, Gradient, sum_type> const& view, std::size_t k,
+                                double shrink, double scale, Z const* z, To* to) {
+    in_bases::expand(view, view.matrices[k], z, shrink, scale, to);
+  }
+  /// Adds the projected gradients, and those of other tensors, to the inner layout's.
+  static void projection_project(host_queue&, projection_view<Parameter, Gradient, sum_type> const& view, Gradient* to) {
+    in_bases::project(view, to);
+  }
+  /// to = products of all matrices' gradients.
+  static void projection_multiply(host_queue&, projection_view<Parameter, Gradient, sum_type> const& view, thin_product which,
+                                  sum_type const* vectors, sum_type* to) {
+    in_bases::multiply_all(view, which, vectors, to);
   }
 
   /// Enqueues to[i] += from[i].

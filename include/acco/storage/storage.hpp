@@ -15,7 +15,10 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/host_clock.hpp"
 #include "acco/storage/lane.hpp"
+#include "acco/storage/low_rank.hpp"
+#include "acco/storage/projection.hpp"
 #include "acco/storage/refused.hpp"
+#include "acco/storage/residual.hpp"
 #include "acco/storage/update_table.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -176,6 +179,53 @@ concept has_encode = requires(typename Storage::queue& q, Encoding const& e, typ
   Storage::encode(q, e, from, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
 };
 template <class Storage, class Encoding>
+concept has_feedback = requires(
+    typename Storage::queue& q, Encoding const& e, typename Storage::gradient_type const* from,
+    typename coding::residual<typename Encoding::store_type, typename Storage::gradient_type, Encoding::block_size>::type lost,
+    std::byte* to, coding::refused bad) {
+  Storage::encode_with_lost(q, e, from, lost, 1.0, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
+};
+/// For estimates of gradients that ranks keep.
+template <class Storage, class Encoding>
+concept has_tracking =
+    requires(typename Storage::queue& q, Encoding const& e, combination const* how, typename Storage::gradient_type const* from,
+             typename Storage::sum_type* kept, std::byte* to, coding::refused bad) {
+      Storage::encode_towards(q, e, how, from, kept, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
+      Storage::decode_towards(q, e, how, to, 1, kept, std::size_t{}, std::size_t{});
+      Storage::combine(q, how, kept, kept, kept, std::size_t{});
+    };
+template <class Storage>
+concept has_low_rank = requires(typename Storage::queue& q, low_rank_view<typename Storage::sum_type> const& view,
+                                low_rank_piece const* pieces, typename Storage::gradient_type const* gradients,
+                                typename Storage::sum_type* out, double const* weight, bool* skip) {
+  Storage::low_rank_forget(q, view);
+  Storage::low_rank_begin(q, view, pieces, std::size_t{}, gradients, 1.0, weight);
+  Storage::low_rank_turn(q, view, weight);
+  Storage::low_rank_write(q, view, pieces, std::size_t{}, out, std::size_t{}, true);
+  Storage::low_rank_end(q, view, 1.0, weight, weight, skip);
+};
+/// For matrices that are trained in bases.
+template <class Storage>
+concept has_projection = requires(
+    typename Storage::queue& q,
+    projection_view<typename Storage::parameter_type, typename Storage::gradient_type, typename Storage::sum_type> const& view,
+    typename Storage::parameter_type const* shown, typename Storage::master_type const* z, typename Storage::parameter_type* to,
+    typename Storage::gradient_type* gradients, typename Storage::sum_type* sums) {
+  Storage::projection_show(q, view, std::size_t{}, 1.0, 1.0, shown);
+  Storage::projection_show(q, view, std::size_t{}, 1.0, 1.0, z);
+  Storage::projection_show_others(q, view, shown);
+  Storage::projection_show_others(q, view, z);
+  Storage::projection_expand(q, view, std::size_t{}, 1.0, 1.0, z, to);
+  Storage::projection_expand(q, view, std::size_t{}, 1.0, 1.0, z, sums);
+  Storage::projection_project(q, view, gradients);
+  Storage::projection_multiply(q, view, thin_product::of_basis, sums, sums);
+};
+template <class Storage, class Encoding>
+concept has_feedback_ahead = requires(typename Storage::queue& q, Encoding const& e, typename Storage::gradient_type const* from,
+                                      std::byte* to, coding::refused bad) {
+  Storage::encode_ahead_now(q, e, from, from, 1.0, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
+};
+template <class Storage, class Encoding>
 concept has_decode_sum =
     requires(typename Storage::queue& q, Encoding const& e, std::byte const* from, typename Storage::sum_type* out) {
       Storage::decode_sum(q, e, from, 1, out, std::size_t{}, true);
@@ -210,8 +260,10 @@ concept storage_queue =
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
 ///  `add`, `apply`, the update, and `average`.
 /// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
-/// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`; one for estimates
-/// that are `own_corrected`, `combine`. storage/host.hpp says what each does; cuda/storage.hpp has the same.
+/// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`, with feedback
+/// `encode_with_lost`, and ahead of it `encode_ahead_now`, with EF21 `encode_towards` and `decode_towards`; one for estimates
+/// that are `own_corrected`, `combine`; one for galore the five `projection_...`. storage/host.hpp says what each does;
+/// cuda/storage.hpp has the same.
 template <class Storage>
 concept storage = has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> &&
                   has_buffers<Storage> && has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> &&
@@ -290,6 +342,18 @@ consteval bool check_storage() {
         "on a GPU have not");
     constexpr bool encodes = !encoding<Gradients> || has_encode<Storage, Gradients>;
     static_assert(encodes, "acco: gradients are to travel encoded: the storage lacks `forget`, `encode_now` or `encode`");
+    constexpr bool feeds = !feeds_back<Gradients> || tracks<Gradients> || has_feedback<Storage, Gradients>;
+    static_assert(feeds, "acco: what is lost of gradients is to be fed back: the storage lacks `encode_with_lost`");
+    constexpr bool follows = !tracks<Gradients> || has_tracking<Storage, Gradients>;
+    static_assert(follows,
+                  "acco: with_ef21: the storage lacks `encode_towards`, `decode_towards` or `combine`: storage/host.hpp has all");
+    constexpr bool multiplies = !low_rank_wire<Gradients> || has_low_rank<Storage>;
+    static_assert(
+        multiplies,
+        "acco: gradients of matrices are to travel as products (power_sgd): the storage lacks `low_rank_begin`, or one of "
+        "the steps beside it: host_storage and cuda_storage have them");
+    constexpr bool ahead = !feeds_ahead<Gradients> || has_feedback_ahead<Storage, Gradients>;
+    static_assert(ahead, "acco: what would be fed back is to be estimated with: the storage lacks `encode_ahead_now`");
     constexpr bool decodes = !encoding<Gradients> || has_decode_sum<Storage, Gradients>;
     static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
     constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
@@ -298,8 +362,8 @@ consteval bool check_storage() {
     static_assert(combines,
                   "acco: estimates are own_corrected: the storage lacks `static combine(queue&, combination const*, A const*, B "
                   "const*, To*, count)`");
-    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && differs &&
-           combines;
+    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && feeds && follows && ahead &&
+           multiplies && decodes && differs && combines;
   }
 }
 

@@ -119,7 +119,8 @@ def verify(folder):
     owned += ["average.safetensors"] if manifest["averages"] else []
     others = ["shown.safetensors", "arriving.safetensors", "frozen.safetensors"]
     ranks = manifest["ranks"]
-    own = [f"trainer-{rank:05}-of-{len(ranks):05}" for rank, each in enumerate(ranks) if each["trainer"]]
+    own = [f"{what}-{rank:05}-of-{len(ranks):05}" for rank, each in enumerate(ranks) for what in ("residual", "trainer")
+           if each.get(what)]
     records = {record["name"]: record for record in manifest["files"]}
     names = list(records)
     demand(len(names) == len(manifest["files"]), "a file is named twice")
@@ -185,8 +186,10 @@ def check_state(manifest):
     demand(manifest["step"] == state["updates before"] + (1 if applied else 0), "state: the steps do not add up")
     samples = float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0)
     demand(manifest["samples"] == samples, "state: the samples do not add up")
+    keys = ["micro_batches", "bytes_sent", "trainer", "habits"]
     for each in manifest["ranks"]:
-        demand(list(each) == ["micro_batches", "bytes_sent", "trainer", "habits"], f"a rank has the keys {list(each)}")
+        demand(list(each) in (keys, keys + ["residual"]), f"a rank has the keys {list(each)}")
+        demand(float.fromhex(each.get("residual", "0x1p+0")) > 0, f"the loss scale of a residual is {each.get('residual')}")
 
 
 def refuses(folder, what):

@@ -96,6 +96,39 @@ inline std::atomic<long>& live_objects() {
   return count;
 }
 
+/// Told when works of a stream begin and end to touch memory: so a test may close device memory to everybody else.
+struct door_keeper {
+  virtual void enter() = 0;
+  virtual void leave() = 0;
+
+ protected:
+  ~door_keeper() = default;
+};
+inline std::atomic<door_keeper*>& keeper() {
+  static std::atomic<door_keeper*> one = nullptr;
+  return one;
+}
+class access {
+ public:
+  access() : keeper_(keeper().load()) {
+    if (keeper_ != nullptr) keeper_->enter();
+  }
+  access(access const&) = delete;
+  access& operator=(access const&) = delete;
+  ~access() {
+    if (keeper_ != nullptr) keeper_->leave();
+  }
+
+ private:
+  door_keeper* keeper_;
+};
+
+/// How often the host has waited for a stream or an event.
+inline std::atomic<long>& synchronisations() {
+  static std::atomic<long> count = 0;
+  return count;
+}
+
 /// What an event holds of its last record: shared, so that recording it again does not change what others wait for.
 struct mark {
   std::mutex mutex;
@@ -273,6 +306,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t which) {
   return failed;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t which) {
+  ++emulated::synchronisations();
   const cudaError_t failed = emulated::faults().next("cudaStreamSynchronize");
   emulated::of(which).record()->wait();
   return failed;
@@ -297,6 +331,7 @@ inline cudaError_t cudaEventQuery(cudaEvent_t which) {
   return which->last->reached() ? cudaSuccess : cudaErrorNotReady;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t which) {
+  ++emulated::synchronisations();
   const cudaError_t failed = emulated::faults().next("cudaEventSynchronize");
   which->last->wait();
   return failed;
@@ -347,6 +382,7 @@ inline cudaError_t cudaFreeHost(void* memory) {
 inline cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t on) {
   if (const cudaError_t failed = emulated::faults().next("cudaMemcpyAsync")) return failed;
   emulated::of(on).enqueue([=] {
+    const emulated::access here;
     if (bytes != 0) std::memcpy(to, from, bytes);  // CUDA takes null with no bytes, memcpy does not
   });
   return cudaSuccess;
@@ -354,6 +390,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t on) {
   if (const cudaError_t failed = emulated::faults().next("cudaMemsetAsync")) return failed;
   emulated::of(on).enqueue([=] {
+    const emulated::access here;
     if (bytes != 0) std::memset(to, value, bytes);
   });
   return cudaSuccess;
@@ -444,6 +481,7 @@ cudaError_t cudaLaunchKernelEx(cudaLaunchConfig_t const* shape, void (*kernel)(P
   emulated::launches().launch(reinterpret_cast<void const*>(kernel), shape->gridDim.x);
   emulated::of(shape->stream)
       .enqueue([kernel, blocks = shape->gridDim.x, threads = shape->blockDim.x, ... values = Parameters(arguments)] {
+        const emulated::access here;
         const auto thread = [&] { kernel(values...); };
         const auto call = [](void const* which) { (*static_cast<decltype(thread) const*>(which))(); };
         emulated::block_runner::mine().run(blocks, threads, call, &thread);

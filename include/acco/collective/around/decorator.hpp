@@ -70,6 +70,9 @@ class memory_by_queue {
 /// with `static constexpr std::size_t works(std::size_t of_backend)`.
 template <class Backend, class Around>
 class decorated_backend {
+  static_assert(!two_levels<Backend>,
+                "acco: decorate the levels of a hierarchical backend, not the whole, which would hide them from encoded rounds: "
+                "make_hierarchical(traced(inner), traced(outer))");
   static constexpr bool waits_where_issued = requires { requires Around::meets_on_host; };
   static consteval backend_traits decorated(backend_traits of_backend) {
     if (waits_where_issued) of_backend.meets_on_host = true;
