@@ -177,13 +177,13 @@ class Tree:
     """A copy of this checkout, built as the test command builds it: one mutant at a time gets the tests of `fast`."""
 
     def __init__(self, folder, jobs):
-        self.source, self.build, self.jobs = pathlib.Path(folder) / "source", f"{folder}/build", str(jobs)
+        self.source, self.build, self.jobs = pathlib.Path(folder) / "source", f"{folder}/source/build/test", str(jobs)
         files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
                                check=True).stdout.split("\0")
         for name in filter(lambda each: each and (ROOT / each).exists(), files):
             (self.source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, self.source / name)
-        subprocess.run(["cmake", "--preset", "test", "-B", self.build], cwd=self.source, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "-DPRESET=test", "-DONLY=configure", "-P", "cmake/test.cmake"], cwd=self.source, check=True, stdout=subprocess.DEVNULL)
 
     def fate(self, mutant):
         header = self.source / "include/acco" / mutant[1]
