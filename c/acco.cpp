@@ -323,6 +323,7 @@ acco::options options_of(acco_options const* given) {
   demand_one_of("acco_options.check_habits", o.check_habits, {"ACCO_CHECK_BY_BUILD", "ACCO_CHECK_ON", "ACCO_CHECK_OFF"});
   constexpr acco::habit_checks checks[] = {acco::habit_checks::in_debug_builds, acco::habit_checks::on, acco::habit_checks::off};
   options.check_habits = checks[o.check_habits];
+  options.in_place = o.in_place != 0;
   return options;
 }
 

@@ -108,15 +108,18 @@ typedef struct {
   tensors parameters, gradients;
   float* parameters_memory;
   float* gradients_memory;
-  size_t count;
+  float* hidden_gradients;  // (batch, hidden): of activations; backward adds to them, too
+  size_t count, batch;
 } model;
 
-static int make(model* m, text const* data, uint64_t seed) {
+static int make(model* m, text const* data, int batch, uint64_t seed) {
   m->data = data;
+  m->batch = (size_t)batch;
   m->count = point(&m->parameters, NULL, data->vocabulary);
   m->parameters_memory = malloc(m->count * sizeof(float));
   m->gradients_memory = calloc(m->count, sizeof(float));
-  if (m->parameters_memory == NULL || m->gradients_memory == NULL) return 0;
+  m->hidden_gradients = malloc(m->batch * hidden * sizeof(float));
+  if (m->parameters_memory == NULL || m->gradients_memory == NULL || m->hidden_gradients == NULL) return 0;
   point(&m->parameters, m->parameters_memory, data->vocabulary);
   point(&m->gradients, m->gradients_memory, data->vocabulary);
   for (size_t i = 0; i < m->count; ++i) {
@@ -130,7 +133,12 @@ static int make(model* m, text const* data, uint64_t seed) {
 static void drop(model* m) {
   free(m->parameters_memory);
   free(m->gradients_memory);
+  free(m->hidden_gradients);
 }
+/// Before each backward pass.
+static void zero_hidden_gradients(model* m) { memset(m->hidden_gradients, 0, m->batch * hidden * sizeof(float)); }
+/// Before each step.
+static void zero_grad(model* m) { memset(m->gradients_memory, 0, m->count * sizeof(float)); }
 
 /// The probabilities of the character behind `before`, and the activations that lead to them.
 static void forward(tensors const* p, int vocabulary, unsigned char const* before, float* h, float* probabilities) {
@@ -154,12 +162,11 @@ static void forward(tensors const* p, int vocabulary, unsigned char const* befor
   for (int v = 0; v < vocabulary; ++v) probabilities[v] /= sum;
 }
 
-/// ADDS the gradient of one sample's loss, given what forward has left.
+/// ADDS the gradient of one sample's loss, given what forward has left; to the activations', dh, too.
 static void backward(tensors const* p, tensors const* g, int vocabulary, unsigned char const* before, unsigned char wanted,
-                     float const* h, float* probabilities) {
+                     float const* h, float* dh, float* probabilities) {
   float* const dlogits = probabilities;
   dlogits[wanted] -= 1;
-  float dh[hidden];
   for (int j = 0; j < hidden; ++j) {
     float const* const row = p->w2 + j * vocabulary;
     float* const drow = g->w2 + j * vocabulary;
@@ -168,7 +175,7 @@ static void backward(tensors const* p, tensors const* g, int vocabulary, unsigne
       drow[v] += h[j] * dlogits[v];
       sum += row[v] * dlogits[v];
     }
-    dh[j] = sum * (1 - h[j] * h[j]);
+    dh[j] += sum * (1 - h[j] * h[j]);
     g->b1[j] += dh[j];
   }
   for (int v = 0; v < vocabulary; ++v) g->b2[v] += dlogits[v];
@@ -189,16 +196,18 @@ static void backward(tensors const* p, tensors const* g, int vocabulary, unsigne
 }
 
 /// ADDS the gradient SUM of a rank's micro-batch of that number, and returns the sum of its samples' losses.
-static double add_gradients(model const* m, int rank, uint64_t number, int batch, uint64_t seed) {
+static double add_gradients(model* m, int rank, uint64_t number, uint64_t seed) {
   float h[hidden], probabilities[most_characters];
   double loss = 0;
-  for (int sample = 0; sample < batch; ++sample) {
-    const uint64_t draw = hash(hash(hash(seed + (uint64_t)rank) + number) + (uint64_t)sample);
+  zero_hidden_gradients(m);
+  for (size_t sample = 0; sample < m->batch; ++sample) {
+    const uint64_t draw = hash(hash(hash(seed + (uint64_t)rank) + number) + sample);
     unsigned char const* const before = m->data->characters + draw % (m->data->training - context);
     const unsigned char wanted = before[context];
     forward(&m->parameters, m->data->vocabulary, before, h, probabilities);
     loss -= log((double)probabilities[wanted] + 1e-30);
-    backward(&m->parameters, &m->gradients, m->data->vocabulary, before, wanted, h, probabilities);
+    backward(&m->parameters, &m->gradients, m->data->vocabulary, before, wanted, h, m->hidden_gradients + sample * hidden,
+             probabilities);
   }
   return loss;
 }
@@ -286,16 +295,16 @@ static int train_alone(settings const* s) {
   model m;
   float* first = NULL;
   float* second = NULL;
-  int good = make(&m, &s->data, s->seed);
+  int good = make(&m, &s->data, s->batch, s->seed);
   if (good) first = calloc(m.count, sizeof(float));
   if (good) second = calloc(m.count, sizeof(float));
   good = good && first != NULL && second != NULL;
   uint64_t number = 0;
   for (int step = 1; good && step <= s->steps; ++step) {
     double loss = 0;
-    memset(m.gradients_memory, 0, m.count * sizeof(float));
+    zero_grad(&m);
     for (int n = 0; n < s->micro_batches; ++n, ++number) {
-      for (int rank = 0; rank < s->ranks; ++rank) loss += add_gradients(&m, rank, number, s->batch, s->seed);
+      for (int rank = 0; rank < s->ranks; ++rank) loss += add_gradients(&m, rank, number, s->seed);
     }
     const double samples = (double)s->ranks * s->micro_batches * s->batch;
     const double correction1 = 1 - pow(s->beta1, step), correction2 = 1 - pow(s->beta2, step);
@@ -330,7 +339,7 @@ static acco_status micro_batch(float const* parameters, float* gradients, acco_m
   rank_state* mine = user;
   (void)parameters;  // adopted: they are the model's own arrays
   (void)gradients;
-  sums->loss_sum = add_gradients(mine->net, mine->rank, mine->number++, mine->chosen->batch, mine->chosen->seed);
+  sums->loss_sum = add_gradients(mine->net, mine->rank, mine->number++, mine->chosen->seed);
   sums->weight = mine->chosen->batch;
   return ACCO_OK;
 }
@@ -370,12 +379,13 @@ static acco_status train(acco_world* world, void* user) {
   acco_optimizer* training = NULL;
   rank_state mine = {s, &m, 0, 0};
   acco_report report;
-  acco_status status = make(&m, &s->data, s->seed) ? ACCO_OK : ACCO_ERROR_MEMORY;
+  acco_status status = make(&m, &s->data, s->batch, s->seed) ? ACCO_OK : ACCO_ERROR_MEMORY;
   if (status == ACCO_OK) status = acco_world_rank(world, &mine.rank);
   if (status == ACCO_OK) status = make_optimizer(s, world, &training);
   if (status == ACCO_OK) status = acco_adopt(training, m.parameters_memory, m.gradients_memory, m.count);
   if (status == ACCO_OK) status = acco_report_init(&report);
   for (int step = 0; status == ACCO_OK && step < s->steps; ++step) {
+    zero_grad(&m);  // what most loops have: harmless here, and not needed
     status = acco_step(training, micro_batch, &mine, &report);
     if (status == ACCO_OK && mine.rank == 0) tell(s, (unsigned long long)report.step, report.step_loss);
   }

@@ -46,6 +46,9 @@ struct options {
                                   ///< checked (`rate_at`), and compared between ranks in every round (under local
                                   ///< updates between those of a worker)
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
+  bool in_place = false;          ///< gradients that an estimate leaves for the commit (`two_phase` whose estimates are coded, or
+                                  ///< own_slice) stay in `gradients()`, which saves an array as large as them: it must not be
+                                  ///< cleared before the commit then, which is checked always. In host memory, four bytes or more
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
   std::size_t skip_limit = 100;   ///< updates in a row that may be skipped before an error is thrown after all

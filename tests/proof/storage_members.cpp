@@ -19,10 +19,10 @@ constexpr int lacks() {
   using coding = acco::block_int8<>;
   return queue_lacks<typename S::queue>() + !acco::has_buffers<S> + !acco::has_arrays<S> + !acco::has_numbers<S> +
          !acco::has_usual_share<S> + !acco::has_host_memory<S> + !acco::has_clear<S> + !acco::has_copy<S> +
-         !acco::has_visit_on_host<S> + !acco::has_run<S> + !acco::has_find_non_finite<S> + !acco::has_clear_if<S> +
-         !acco::has_sum_of_squares<S> + !acco::has_squares_of_blocks<S> + !acco::has_average<S> + !acco::has_convert<S> +
-         !acco::has_add<S> + !acco::applies<S, acco::adamw> + !acco::has_encode<S, coding> + !acco::has_decode_sum<S, coding> +
-         !acco::has_differences<S, coding> + !acco::has_combine<S>;
+         !acco::has_add_now<S> + !acco::has_visit_on_host<S> + !acco::has_run<S> + !acco::has_find_non_finite<S> +
+         !acco::has_clear_if<S> + !acco::has_sum_of_squares<S> + !acco::has_squares_of_blocks<S> + !acco::has_average<S> +
+         !acco::has_convert<S> + !acco::has_add<S> + !acco::applies<S, acco::adamw> + !acco::has_encode<S, coding> +
+         !acco::has_decode_sum<S, coding> + !acco::has_differences<S, coding> + !acco::has_combine<S>;
 }
 static_assert(lacks<host>() == 0 && acco::storage<host>);
 
@@ -44,6 +44,7 @@ WITHOUT(usual_share, acco::has_usual_share);
 WITHOUT(host_memory, acco::has_host_memory);
 WITHOUT(clear, acco::has_clear);
 WITHOUT(copy, acco::has_copy);
+WITHOUT(add_now, acco::has_add_now);
 WITHOUT(visit_on_host, acco::has_visit_on_host);
 WITHOUT(run, acco::has_run);
 WITHOUT(find_non_finite, acco::has_find_non_finite);

@@ -65,6 +65,42 @@ TEST_CASE_TEMPLATE("buffers change places in every mode without losing or repeat
   }
 }
 
+TEST_CASE_TEMPLATE("what a round keeps lies aside: the accumulator is empty, and the next launch carries both", Storage,
+                   acco::host_storage<float>, acco::host_storage<acco::bfloat16, float>, acco::host_storage<double, float>) {
+  using P = typename Storage::parameter_type;
+  for (const bool stable : {false, true}) {
+    for (const bool frozen : {false, true}) {
+      CAPTURE(stable);
+      CAPTURE(frozen);
+      acco::parameter_layout layout;
+      const auto still = layout.add_group({.frozen = frozen});
+      layout.add("a", {105}).add("ice", {3}, still).add("b", {206});
+      const acco::partition shares(layout.trainable_size(), 4);
+      acco::gradient_accumulator<Storage> buffers(layout, shares, false, stable, false, true);
+      acco::host_queue queue;
+      buffers.allocate(Storage{}, queue);
+      buffers.set_parameters(queue, std::vector<P>(314, P(-1.0F)));
+      const float carried[] = {1, 3, 3, 7, 15, 16};  // kept are the launches 0, 2 and 3
+      for (int round = 0; round < 6; ++round) {
+        const bool keeps = round == 0 || round == 2 || round == 3;
+        const float fresh[] = {1, 2, 3, 4, 8, 16};
+        for (auto& g : buffers.gradients()) {
+          CHECK(g == 0.0F);
+          g = fresh[round];
+        }
+        auto flight = buffers.launch(queue, round == 0, keeps);
+        buffers.empty(queue);
+        for (auto const& g : buffers.gradients()) CHECK(g == 0.0F);
+        for (auto& p : flight.parameters().whole()) p = P(static_cast<float>(round));  // before the gradients have left
+        auto const sent = flight.gradients().local();
+        for (std::size_t i = 0; keeps && i < shares.size(); ++i) CHECK(sent[i] == carried[round]);
+        buffers.land(queue, std::move(flight));
+        CHECK(static_cast<float>(buffers.parameters()[200]) == static_cast<float>(round));
+      }
+    }
+  }
+}
+
 TEST_CASE("what arrives is not in use before the round has landed, in any mode") {
   for (const bool waits : {false, true}) {
     for (const bool stable : {false, true}) {

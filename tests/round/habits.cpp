@@ -94,7 +94,6 @@ void schedules_that_add_up(Visitor&& visit) {
   visit(acco::synchronous{.pace = acco::fixed_pace{2}});
   visit(acco::delayed{.pace = acco::fixed_pace{4}});
   visit(acco::two_phase{.pace = acco::fixed_pace{3}});
-  visit(acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = acco::fixed_pace{1}});
   visit(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{2}});
 }
 
@@ -118,6 +117,69 @@ TEST_CASE("clearing before the only micro-batch of a part changes nothing") {
           trained(acco::two_phase{.pace = acco::fixed_pace{1}}, habit::none).parameters);
     CHECK(trained(acco::synchronous{}, which).parameters == trained(acco::synchronous{}, habit::none).parameters);
   }
+}
+
+TEST_CASE("zero_grad before each step changes no bit, in any schedule and build; in place it is found in every build") {
+  enum class way { spans, adopted, apart };
+  const auto train = [](auto schedule, way how, bool clears, bool in_place = false) {
+    std::vector<float> result;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      std::vector<float> p(count, 0.5F), g(count, 0.0F);
+      acco::parameter_layout layout;
+      layout.add("a", {count / 3}).add("b", {count - count / 3});
+      acco::optimizer training{schedule,
+                               acco::adamw{.learning_rate = 0.01},
+                               acco::host_storage<float>{},
+                               world,
+                               layout,
+                               acco::options{.in_place = in_place, .check_habits = acco::habit_checks::off}};
+      const std::vector<acco::tensor_memory<float, float>> tensors{{p.data(), g.data()},
+                                                                   {p.data() + count / 3, g.data() + count / 3}};
+      if (how == way::spans) training.initialize(p);
+      if (how == way::adopted) training.adopt(p, g);
+      if (how == way::apart) training.adopt(tensors);
+      const auto gradients = [&] { return how == way::spans ? training.gradients() : std::span(g); };
+      std::size_t m = static_cast<std::size_t>(world.rank());
+      for (int step = 0; step < 60; ++step) {
+        if (clears) {
+          auto const now = gradients();
+          std::fill(now.begin(), now.end(), 0.0F);
+        }
+        do {
+          problem::add_sample<float, float>(m += 2, how == way::spans ? training.parameters() : std::span<float const>(p),
+                                            gradients());
+        } while (!training.accumulated(1));
+      }
+      training.finish();
+      auto const end = how == way::spans ? training.parameters() : std::span<float const>(p);
+      if (world.rank() == 0) result.assign(end.begin(), end.end());
+    });
+    return result;
+  };
+  const auto compare = [&](auto schedule) {
+    for (const way how : {way::spans, way::adopted, way::apart}) {
+      CAPTURE(static_cast<int>(how));
+      CHECK(train(schedule, how, true) == train(schedule, how, false));
+    }
+  };
+  every_schedule(compare);
+  compare(acco::two_phase{.estimate = acco::block_int4{}});
+  for (const way how : {way::spans, way::adopted}) {
+    CHECK_THROWS_WITH_AS(train(acco::two_phase{.estimate = acco::block_int4{}}, how, true, true),
+                         doctest::Contains("gradients() were cleared, or written over, between micro-batches"),
+                         acco::usage_error);
+    CHECK_NOTHROW(train(acco::two_phase{.estimate = acco::block_int4{}}, how, false, true));
+  }
+}
+
+TEST_CASE("in place is refused where nobody could see that kept gradients were cleared") {
+  const auto make = [](auto storage, auto schedule) {
+    (void)acco::optimizer{schedule, acco::sgd{}, storage, acco::solo_backend{}, count, acco::options{.in_place = true}};
+  };
+  using small = acco::host_storage<float, acco::bfloat16>;
+  CHECK_THROWS_WITH_AS(make(small{}, acco::two_phase{.estimate = acco::own_slice{}}), doctest::Contains("options::in_place"),
+                       acco::usage_error);
+  CHECK_NOTHROW(make(small{}, acco::two_phase{}));  // keeps nothing
 }
 
 TEST_CASE("spans of before a report are found, in every schedule and mode in which they move") {

@@ -47,6 +47,8 @@ void count_features(setting const& s, outcome const& o, tally& counts) {
     counts["clipping"] += t.clip_norm > 0;
     counts["small buckets"] += t.bucket_elements != 0;
     counts["stable addresses"] += t.stable_addresses;
+    counts["estimates kept in place"] += t.in_place();
+    counts["clears its gradients"] += t.clears();
     counts["frozen tensors"] += t.layout.trainable_size() != t.layout.size();
     counts["several segments"] += t.micro_batches.size() > 1;
     counts["gradients without weight"] += t.stray_gradients;

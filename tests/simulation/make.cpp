@@ -73,6 +73,7 @@ acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend c
                              acco::options{.clip_norm = t.clip_norm,
                                            .learning_rate = std::move(learning_rate),
                                            .stable_addresses = t.stable_addresses,
+                                           .in_place = t.in_place(),
                                            .on_non_finite = skips ? acco::non_finite::skip : acco::non_finite::raise,
                                            .snapshots = t.snapshots(),
                                            .snapshot_every = 2,

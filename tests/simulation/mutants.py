@@ -36,7 +36,7 @@ TRANSFER = "round/state_transfer.hpp"
 
 # what is broken, where, from, to, and for those that change nothing: why
 MUTANTS = [
-    ("messages leave before they are encoded", WORKS, "if (!plan_.keeps) queue_.after(encoded_at_[k]);", ""),
+    ("messages leave before they are encoded", WORKS, "if (!encodes_early()) queue_.after(encoded_at_[k]);", ""),
     ("gradients are encoded before the counts are summed", WORKS, "queue_.after(weighed_at_);", ""),
     ("sums are taken before they have arrived", WORKS, "queue_.after(reduced_at_[k]);", ""),
     ("the norm is summed before all squares are known", WORKS, "queue_.after(all);", ""),
@@ -63,7 +63,7 @@ MUTANTS = [
      "combination{1, all * loss_scale}"),
     ("the first estimate has others", WORKS, "position_.steps > 0, position_.loss_scale}", "true, position_.loss_scale}"),
     ("what stood still has moved", "storage/elementwise.hpp", "block.count, Master(0));", "block.count, Master(1));"),
-    ("what the accumulator keeps is encoded after the trainer went on", WORKS, "if (!plan_.keeps) {  // otherwise that is done",
+    ("what the accumulator keeps is encoded after the trainer went on", WORKS, "if (!encodes_early()) {  // otherwise that is done",
      "if (true) {"),
     ("kept samples do not count", DECISION, "n.all.weight + (fresh ? 0 : n.step_weight)", "n.all.weight"),
     ("a round without new samples is empty, whatever was kept", DECISION,
@@ -106,7 +106,7 @@ MUTANTS = [
     ("optimizers share a channel", MEMBERSHIP,
      "if constexpr (traits_of<Backend>.duplicates) backend_ = backend_.duplicate();", ""),
     ("an error of all ranks is told as one rank's", MEMBERSHIP, "      found_together_ = true;\n", ""),
-    ("an accumulator that should keep is cleared, and the reverse", ACCUMULATOR, "full_ = !keeps;", "full_ = keeps;"),
+    ("an accumulator that should keep is cleared, and the reverse", ACCUMULATOR, "full_ = !in_place;", "full_ = in_place;"),
     ("a launched accumulator is not emptied", ACCUMULATOR, "if (std::exchange(full_, false)) clear(q, gradients_);", ""),
     ("padding is not cleared", ACCUMULATOR,
      "Storage::clear(q, carried + behind, shares_.padded_size() - behind);", ""),

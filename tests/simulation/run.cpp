@@ -105,6 +105,7 @@ class participant {
     const double factor = weight == 0 && t_.stray_gradients ? 0.5 : weight;
     auto const p = training_.parameters();
     auto const g = training_.gradients();
+    if (t_.clears() && log_.segments.back().parts.back().empty()) std::fill(g.begin(), g.end(), 0.0);
     const std::uint64_t sample = t_.sample(segment_, rank_, m);
     if (factor != 0) {
       for (std::size_t i = 0; i < g.size(); ++i) g[i] += factor * derivative(sample, i, p[i]);

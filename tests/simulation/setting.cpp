@@ -226,7 +226,8 @@ std::string describe(setting const& s) {
       out << t.first << (t.two_rounds() ? " + " + std::to_string(t.second) : "");
     }
     out << ", clip_norm " << t.clip_norm << ", buckets of " << t.bucket_elements
-        << (t.stable_addresses ? ", stable addresses" : "")
+        << (t.stable_addresses ? ", stable addresses" : "") << (t.in_place() ? ", kept in place" : "")
+        << (t.clears() ? ", clears its gradients" : "")
         << (t.falling_rate ? t.in_steps ? ", rate falling with steps" : ", rate falling with samples" : "")
         << (t.stray_gradients ? ", gradients without weight" : "") << (t.drops ? ", drops what is incomplete" : "")
         << "\n    layout " << t.layout.size() << " (" << t.layout.trainable_size() << " trainable):";

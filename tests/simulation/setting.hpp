@@ -88,6 +88,9 @@ struct training_setting {
   [[nodiscard]] unsigned step() const { return first + second; }
   /// An encoded estimate leaves its gradients with the ranks, and the commit carries them too.
   [[nodiscard]] bool keeps() const { return two_rounds() && wires != wire_kind::full; }
+  /// In the trainer's accumulator, or aside; then a trainer may clear its gradients whenever a part begins.
+  [[nodiscard]] bool in_place() const { return keeps() && (data >> 24U) % 3 == 0; }
+  [[nodiscard]] bool clears() const { return !in_place() && (data >> 28U) % 2 == 0; }
   [[nodiscard]] bool own_estimates() const { return wires == wire_kind::estimate_own || wires == wire_kind::estimate_corrected; }
   /// Whether committed weights follow from the equations, not from the rounding of an encoding.
   [[nodiscard]] bool exact() const { return wires != wire_kind::coded; }

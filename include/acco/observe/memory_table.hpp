@@ -13,7 +13,8 @@ namespace ACCO_NAMESPACE {
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
 /// for the round in flight p Phi where p = g, p Phi + g Phi elsewhere; under `synchronous` nothing where p <= g, p Phi elsewhere;
 /// where habits are checked and spans move, p Phi more;
-/// with `stable_addresses` (not under `synchronous`), frozen tensors or a rule for matrices max(p, g) of the trainable ones
+/// with `stable_addresses` (not under `synchronous`), frozen tensors or a rule for matrices max(p, g) of the trainable ones;
+/// where estimates are kept (coded, or from own gradients), always p Phi + g Phi, unless `options::in_place`;
 /// + (k + 1) m Phi / N + s Phi / N, + m Phi / N for averages; where rounds travel encoded, + the encoded bytes of Phi gradients,
 /// and once more of gradients or parameters, whichever are more; once `save` has been called, + (k + 1) m Phi / N + 2 p Phi / N,
 /// and m Phi / N where averages are kept. Local updates: docs/local_updates.md. Bookkeeping is not counted: a few KiB, some 3 KiB

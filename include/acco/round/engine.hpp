@@ -73,8 +73,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
                                    : placement_.shares(backend.size())),
         checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
-        accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_),
-        habits_(layout_, accumulator_, checks_habits_),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_,
+                     schedule_->keeps() && !options_.in_place),
+        habits_(layout_, accumulator_, checks_habits_, keeps_in_place()),
         scaler_(options_.loss_scale),
         spikes_(options_.norm_limit),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
@@ -206,7 +207,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     habits_.part(mine_.weight);
     auto report = end_part();
     if (report) report->saved = copies_.news();  // once, to who sees it
-    habits_.rest(works_.plan().keeps);
+    const bool kept = works_.plan().keeps && options_.in_place;
+    habits_.rest(kept, kept);
     return report;
   }
 
@@ -246,8 +248,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     while (!begins_step(*schedule_, run_.round)) ++run_.round;
     scaler_.begin_step();
     if (!showing_masters_) {
-      auto masters_arrive = accumulator_.launch(queue(), true);
-      accumulator_.empty(queue());
+      auto masters_arrive = accumulator_.arrive();
       queue().after_computation();
       works_.gather_masters(masters_arrive.parameters());
       queue().before_computation();
@@ -378,7 +379,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// accumulated since the last boundary stays; it was computed at the parameters of before. Collective; blocks; allocates
   /// nothing.
   void masters_changed() {
-    auto arriving = accumulator_.launch(queue(), false, true);
+    auto arriving = accumulator_.arrive();
     queue().after_computation();
     works_.gather_masters(arriving.parameters());
     queue().before_computation();
@@ -528,8 +529,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                         text("Its manifest was changed: take another checkpoint"));
     }
     if (from.shown != nullptr) transfer_.show_shares(from.shown);
-    auto flight = accumulator_.launch(queue(), false);
-    accumulator_.empty(queue());
+    auto flight = accumulator_.arrive();
+    accumulator_.drop(queue());
     queue().after_computation();
     transfer_.arrive(from, flight.parameters());
     works_.go_on(std::move(flight), plan, numbers);
@@ -675,6 +676,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       }
     }
   }
+  /// Whether gradients that some round keeps stay in the trainer's accumulator.
+  [[nodiscard]] bool keeps_in_place() const { return options_.in_place && schedule_->keeps(); }
   /// Whether the parameters in use are digested at this round's end, to be compared by the next one.
   [[nodiscard]] bool compares(std::uint64_t round) const noexcept {
     return digests<Storage> && shares_.ranks() > 1 && options_.compare_every != 0 && (round + 1) % options_.compare_every == 0;
@@ -688,6 +691,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
     schedule.check({.rank = rank});
+    if (chosen.in_place && schedule.keeps() && (!Storage::host_memory || sizeof(gradient_type) < 4)) {
+      throw usage_error({.rank = rank},
+                        text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
+                        text("It is for gradients of four bytes or more in host memory: leave it out"));
+    }
     check_groups(rule, layout, rank);
     return chosen;
   }
@@ -764,7 +772,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const bool late = !std::exchange(quiet_, false) && !std::exchange(replaced_, false) && !waits_;
     round_counts carried = mine_;
     if (plan.keeps) {
-      schedule_->encode_kept(works_);
+      if (options_.in_place) schedule_->encode_kept(works_);
     } else {
       mine_ = {.commits_rest = mine_.commits_rest, .saving = {}};
     }

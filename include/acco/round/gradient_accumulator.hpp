@@ -63,8 +63,10 @@ class round_buffers {
 /// |            | placement                               |                   |                    |                 |       |
 ///
 /// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`). Where
-/// parameter and gradient differ in size, rotating has two pairs of buffers. A round that `keeps` (rotating, copying) leaves the
-/// accumulator as it is.
+/// parameter and gradient differ in size, rotating has two pairs of buffers.
+///
+/// What a round `keeps` (rotating, copying) lies aside until the next launch adds to it, so the trainer's accumulator is empty
+/// after every launch. That takes two pairs of buffers. `in_place` saves one: kept gradients stay in the accumulator.
 template <class Storage>
 class gradient_accumulator {
  public:
@@ -74,9 +76,10 @@ class gradient_accumulator {
   using flight = round_buffers<parameter_type, gradient_type>;
 
   /// `retires`: parameters that go out of use show NaN for a round, in a buffer more, so that reading them is found.
+  /// `keeps_aside`: some round keeps what it carries, and not in place.
   gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses,
-                       bool retires = false)
-      : shares_(shares), whole_(layout.size()), gaps_(shares.size() != layout.trainable_size()) {
+                       bool retires = false, bool keeps_aside = false)
+      : shares_(shares), whole_(layout.size()), gaps_(shares.size() != layout.trainable_size()), keeps_aside_(keeps_aside) {
     take_runs(trainable_runs(layout));
     const bool gaps = layout.trainable_size() != layout.size() || shares.placed().count != 0;
     constexpr bool fits = sizeof(parameter_type) <= sizeof(gradient_type);
@@ -137,7 +140,7 @@ class gradient_accumulator {
     parameters_ = adopted() ? adopted_parameters_ : buffers_[0].template as<parameter_type>();
     gradients_ = adopted() ? adopted_gradients_ : buffers_[1].template as<gradient_type>();
     arriving_ = buffers_[2].template as<parameter_type>();
-    spare_ = buffers_[same_size ? 2 : 3].template as<gradient_type>();
+    spare_ = buffers_[pairs() ? 3 : 2].template as<gradient_type>();
     retired_ = buffers_[4].template as<parameter_type>();
     clear(q, gradients_);
     if (lies_apart()) {
@@ -175,7 +178,7 @@ class gradient_accumulator {
 
   /// Gradients in flight that the trainer may still have a span of, where no later round writes parameters to them.
   [[nodiscard]] gradient_type const* idle_gradients() const noexcept {
-    return mode_ == mode::rotating && !same_size ? spare_ : nullptr;
+    return mode_ == mode::rotating && pairs() ? spare_ : nullptr;
   }
 
   /// The parameters in use, by the number of the trainable element, for works of the queue.
@@ -183,32 +186,30 @@ class gradient_accumulator {
     return {parameters_, table_.there(), runs_.size(), lies_apart() ? places_.there() : nullptr, gaps_};
   }
 
-  /// Hands what was accumulated to a round; `empty` makes the accumulator empty then, unless it `keeps` its content, or the
-  /// computation waits: then it is when the round has landed. The trainer's spans move only at a boundary that is reported to it:
-  /// the first launch after a start copies instead (`quietly`).
+  /// Hands what was accumulated to a round, with what the round before has kept; `empty` makes the accumulator empty then, unless
+  /// it `keeps` in place, or the computation waits: then it is when the round has landed. The trainer's spans move only at a
+  /// boundary that is reported to it: the first launch after a start copies instead (`quietly`).
   [[nodiscard]] flight launch(queue& q, bool quietly, bool keeps = false) {
-    switch (mode_) {
-      case mode::exchanging:
-      case mode::delivering: return {gradients_, parameters_in(gradients_), shares_};
-      case mode::copying: {
-        auto* const carried = buffers_[2].template as<gradient_type>();
-        for (std::size_t k = 0; k < runs_.size(); ++k)
-          Storage::copy(q, lies_apart() ? of_runs_[k].gradients : gradients_ + runs_[k].offset, carried + runs_[k].first,
-                        runs_[k].count);
-        clear_gaps(q, carried);
-        full_ = !keeps;
-        return {carried, parameters_in(carried), shares_};
-      }
-      case mode::rotating: break;
-    }
-    if constexpr (same_size) arriving_ = parameters_in(keeps || quietly ? spare_ : gradients_);
-    if (keeps) return {gradients_, arriving_, shares_};
-    if (quietly) {
+    if (mode_ == mode::exchanging || mode_ == mode::delivering) return arrive();
+    const bool in_place = keeps && !keeps_aside_;
+    if (mode_ == mode::copying) {
+      copy_out(q);
+    } else if (kept_) {
+      Storage::add_now(q, static_cast<gradient_type const*>(gradients_), spare_, shares_.padded_size());
+    } else if (!in_place && quietly) {
       Storage::copy(q, gradients_, spare_, shares_.padded_size());
-    } else {
+    } else if (!in_place) {
       std::swap(gradients_, spare_);
     }
-    full_ = true;
+    kept_ = keeps && keeps_aside_;
+    full_ = !in_place;
+    if (!pairs()) arriving_ = parameters_in(spare_);
+    return {in_place && mode_ == mode::rotating ? gradients_ : spare_, arriving_, shares_};
+  }
+  /// Between rounds: room for parameters that arrive without one, which `land` brings into use. Carries nothing.
+  [[nodiscard]] flight arrive() noexcept {
+    if (mode_ == mode::exchanging || mode_ == mode::delivering) return {gradients_, parameters_in(gradients_), shares_};
+    if (!pairs()) arriving_ = parameters_in(spare_);
     return {spare_, arriving_, shares_};
   }
   /// After `launch`, when it is known behind what the round begins: this is no part of it.
@@ -237,11 +238,14 @@ class gradient_accumulator {
       case mode::rotating: break;
     }
     arriving_ = retire(std::exchange(parameters_, arrived));
-    if constexpr (same_size) spare_ = gradients_in(arriving_);
+    if (!pairs()) spare_ = gradients_in(arriving_);
   }
 
-  /// Gives up a round that nobody had anything for: what it carried, and the accumulator may have kept, weighs nothing.
-  void drop(queue& q) { clear(q, gradients_); }
+  /// Gives up what was accumulated or kept.
+  void drop(queue& q) {
+    kept_ = false;
+    clear(q, gradients_);
+  }
 
   /// Sets the parameters in use on this rank, in the order of the layout.
   void set_parameters(queue& q, std::span<parameter_type const> values) {
@@ -313,8 +317,10 @@ class gradient_accumulator {
     gradient_type* gradients;
   };
   static constexpr bool same_size = sizeof(parameter_type) == sizeof(gradient_type);
-  static constexpr std::size_t buffer_count =
-      5;  // parameters, gradients, in flight (two when their element sizes differ), retired
+  static constexpr std::size_t buffer_count = 5;  // parameters, gradients, in flight (two of `pairs`), retired
+
+  /// Whether arriving parameters and carried gradients have memory of their own.
+  [[nodiscard]] bool pairs() const noexcept { return keeps_aside_ || (mode_ == mode::rotating && !same_size); }
 
   /// The memory of gradients, for the parameters that arrive when the gradients have left, and the reverse: buffers of trivially
   /// copyable elements, aligned for both, that change their purpose from round to round.
@@ -331,6 +337,19 @@ class gradient_accumulator {
                     [&](std::size_t run, std::size_t in_run, std::size_t position, std::size_t count) {
                       runs_.push_back({position, runs[run].offset + in_run, count});
                     });
+  }
+  /// What is accumulated, in the order in which it travels, replaces the spare gradients, or is added to those that were kept.
+  void copy_out(queue& q) {
+    for (std::size_t k = 0; k < runs_.size(); ++k) {
+      gradient_type const* const from = lies_apart() ? of_runs_[k].gradients : gradients_ + runs_[k].offset;
+      gradient_type* const to = spare_ + runs_[k].first;
+      if (kept_) {
+        Storage::add_now(q, from, to, runs_[k].count);
+      } else {
+        Storage::copy(q, from, to, runs_[k].count);
+      }
+    }
+    clear_gaps(q, spare_);
   }
   /// Where no element lies travels zero.
   void clear_gaps(queue& q, gradient_type* carried) const {
@@ -354,7 +373,7 @@ class gradient_accumulator {
     if (k == 1) return own * sizeof(gradient_type);
     if (k == 4) return retires_ ? padded * sizeof(parameter_type) : 0;
     if (mode_ == mode::exchanging || mode_ == mode::delivering) return 0;
-    if (mode_ == mode::copying || same_size) return k == 2 ? padded * std::max(sizeof(parameter_type), sizeof(gradient_type)) : 0;
+    if (!pairs()) return k == 2 ? padded * std::max(sizeof(parameter_type), sizeof(gradient_type)) : 0;
     return padded * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
   }
   /// Parameters that went out of use; returns the buffer that takes their place, if they are to be of use no more.
@@ -378,6 +397,7 @@ class gradient_accumulator {
   partition shares_;
   std::size_t whole_;
   bool gaps_;  // among the positions
+  bool keeps_aside_;
   bool retires_ = false;
   std::vector<std::size_t> begins_;  // of tensors, where parameters are retired
   std::vector<trainable_run> runs_;
@@ -391,10 +411,11 @@ class gradient_accumulator {
   typename Storage::buffer buffers_[buffer_count];
   parameter_type* parameters_ = nullptr;  // in use
   gradient_type* gradients_ = nullptr;    // being accumulated
-  parameter_type* arriving_ = nullptr;    // rotating: where the next round's parameters arrive
+  parameter_type* arriving_ = nullptr;    // where the next round's parameters arrive
   bool full_ = false;                     // has been launched, and holds what is not to be added to
+  bool kept_ = false;                     // `spare_` holds gradients that the next launch adds to
   parameter_type* retired_ = nullptr;     // was in use before
-  gradient_type* spare_ = nullptr;        // rotating: the accumulator that is not being filled
+  gradient_type* spare_ = nullptr;        // the gradients that are not being filled: carried by a round in flight, or kept
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "acco/error.hpp"
@@ -53,10 +54,15 @@ class habit_watch {
 
   static constexpr std::size_t silent_parts = 10;  ///< parts of steps in which a tensor may lack a gradient
 
-  habit_watch(parameter_layout const& layout, accumulator_type const& accumulator, bool on)
-      : layout_(layout), accumulator_(accumulator), on_(on && Storage::host_memory) {
-    if (!on_) return;
-    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+  /// `in_place`: what a round keeps stays in the accumulator. It is marked without any suspicion, also where nothing else is
+  /// looked at (not `on`).
+  habit_watch(parameter_layout const& layout, accumulator_type const& accumulator, bool on, bool in_place = false)
+      : layout_(layout),
+        accumulator_(accumulator),
+        on_(on && Storage::host_memory),
+        in_place_(in_place && Storage::host_memory) {
+    if (!looks()) return;
+    for (std::size_t k = 0; on_ && k < layout.tensor_count(); ++k) {
       update_group const& group = layout.groups()[layout[k].group];
       if (!group.frozen && !group.leave_without_gradient && layout[k].size != 0) unseen_.push_back(k);
     }
@@ -76,19 +82,21 @@ class habit_watch {
   }
   /// A micro-batch of this weight has ended.
   void micro_batch(double weight, error_place const& where) {
-    if (!on_) return;
-    check_parameters(where);
+    if (!looks()) return;
+    if (on_) check_parameters(where);
     std::array<double, most> seen;
     for (std::size_t k = 0; k < count_; ++k) seen[k] = number(*accumulator_.gradient_at(gradients_[k].at));
-    check_idle(where);
-    check_spoiled(where);
+    if (on_) {
+      check_idle(where);
+      check_spoiled(where);
+    }
     if (probes_ != 0) end_probe(seen, where);
-    if (weight <= 0) return;
+    if (weight <= 0 || !on_) return;
     std::erase_if(unseen_, [&](std::size_t k) { return has_gradient(layout_[k]); });
     compare(seen);
   }
   /// A part of a step is complete, and about to leave.
-  void part(double weight) noexcept { parts_ += on_ && weight > 0 ? 1U : 0U; }
+  void part(double weight) noexcept { parts_ += weight > 0 ? 1U : 0U; }
   /// The first tensor, from 1, that this rank has added nothing to for long; 0: none.
   [[nodiscard]] double first_unseen() const noexcept {
     return parts_ < silent_parts || unseen_.empty() ? 0 : static_cast<double>(unseen_.front() + 1);
@@ -101,24 +109,25 @@ class habit_watch {
         text("Add to its part of gradients(), freeze it, set update_group::leave_without_gradient, or "
              "options::check_habits = habit_checks::off"));
   }
-  /// The trainer goes on, with what the accumulator has now, which is something unless it was emptied.
-  void rest(bool has_content) {
-    if (!on_) return;
+  /// The trainer goes on, with what the accumulator has now, which is something unless it was emptied; `kept`: of a round.
+  void rest(bool has_content, bool kept = false) {
+    if (!looks()) return;
     if (!has_content) draw();
     for (std::size_t k = 0; k < count_; ++k)
       gradients_[k].value = has_content ? number(*accumulator_.gradient_at(gradients_[k].at)) : 0;
     if (gradient_type const* const idle = accumulator_.idle_gradients()) {
-      for (std::size_t k = 0; k < count_; ++k) idle_[k] = number(idle[gradients_[k].at]);
+      for (std::size_t k = 0; k < count_; ++k) idle_[k] = idle[gradients_[k].at];
       watches_idle_ = true;
     }
     content_ = has_content ? content_ + 1 : 0;
-    if (marks && suspicious_ && has_content) begin_probe();
+    const bool often = kept && in_place_ && (parts_ < 32 || parts_ % 64 < 2 || kept_verdicts_ != 0);
+    if (marks && (kept ? often : suspicious_) && has_content) begin_probe(kept);
   }
   /// What decides about marks, between a part and the next `rest`; and back again: a training that goes on marks what it would
   /// have marked. `anew`: in another process, which does not know which tensors have had a gradient.
   void keep(habit_numbers& to) const noexcept {
     to = {};
-    if (!on_) return;
+    if (!looks()) return;
     to.random = random_;
     to.values = {suspicion_,
                  stands_still_,
@@ -130,7 +139,7 @@ class habit_watch {
                  suspicious_ ? 1.0 : 0.0};
   }
   void restore(habit_numbers const& from, bool anew) noexcept {
-    if (!on_ || from.random == 0) return;
+    if (!looks() || from.random == 0) return;
     const auto whole = [&](std::size_t k) {
       return static_cast<std::size_t>(from.values[k] >= 0 && from.values[k] < 1e15 ? from.values[k] : 0);
     };
@@ -148,14 +157,13 @@ class habit_watch {
   }
   /// The training is about to come to rest, in the midst of a part perhaps: what was written to the parameters would be gone.
   void settle(error_place const& where) {
-    if (!on_) return;
-    check_parameters(where);
+    if (on_) check_parameters(where);
     for (std::size_t k = 0; k < probes_; ++k) take_away(k);
     probes_ = 0;
   }
 
  private:
-  static constexpr std::size_t most = 64, most_probes = 8, enough_verdicts = 12;
+  static constexpr std::size_t most = 64, least_probes = 4, most_probes = 8, enough_verdicts = 12;
   static constexpr bool marks = sizeof(gradient_type) >= 4;
   struct spot {
     std::size_t at = 0;  // in the order of the layout
@@ -168,6 +176,8 @@ class habit_watch {
   [[nodiscard]] static bool same(double a, double b) noexcept {
     return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
   }
+
+  [[nodiscard]] bool looks() const noexcept { return on_ || in_place_; }
 
   /// An element of the k-th of `count_` equal stretches.
   [[nodiscard]] std::size_t somewhere(std::size_t k, std::size_t elements, std::uint64_t& random) const noexcept {
@@ -199,7 +209,8 @@ class habit_watch {
   void check_idle(error_place const& where) const {
     gradient_type const* const idle = watches_idle_ ? accumulator_.idle_gradients() : nullptr;
     for (std::size_t k = 0; k < count_ && idle != nullptr; ++k) {
-      if (same(number(idle[gradients_[k].at]), idle_[k])) continue;
+      gradient_type const now = idle[gradients_[k].at], before = idle_[k];
+      if (same(number(now), number(before)) || spoiled(now) || spoiled(before)) continue;  // the mock spoils what it sends
       throw usage_error(where, text("gradients were added to a span of before the last report"),
                         text("For gradients(), ask again after each report, or set options::stable_addresses"));
     }
@@ -208,14 +219,16 @@ class habit_watch {
     gradient_type const* const from = accumulator_.gradient_at(tensor.offset);
     return std::any_of(from, from + tensor.size, [](gradient_type const& g) { return number(g) != 0; });
   }
-  /// What was computed from retired parameters is NaN with all bits set.
-  void check_spoiled(error_place const& where) const {
+  /// NaN with all bits set, whatever its sign.
+  [[nodiscard]] static bool spoiled(gradient_type value) noexcept {
     using bits = typename number_bits<gradient_type>::type;
     constexpr auto sign = static_cast<bits>(bits{1} << (sizeof(bits) * 8 - 1));
+    return static_cast<bits>(std::bit_cast<bits>(value) | sign) == static_cast<bits>(~bits{0});
+  }
+  /// What was computed from retired parameters is that.
+  void check_spoiled(error_place const& where) const {
     for (std::size_t k = 0; k < count_; ++k) {
-      if (static_cast<bits>(std::bit_cast<bits>(*accumulator_.gradient_at(gradients_[k].at)) | sign) !=
-          static_cast<bits>(~bits{0}))
-        continue;
+      if (!spoiled(*accumulator_.gradient_at(gradients_[k].at))) continue;
       throw usage_error(where, text("gradients were computed from parameters of before the last report"),
                         text("For parameters(), ask again after each report, or set options::stable_addresses"));
     }
@@ -240,7 +253,7 @@ class habit_watch {
     }
   }
 
-  void begin_probe() {
+  void begin_probe(bool kept) {
     double largest = 0;
     for (std::size_t k = 0; k < count_; ++k) largest = std::max(largest, std::abs(gradients_[k].value));
     if (!(largest > 1e-30 && largest < 1e30)) return;
@@ -248,11 +261,17 @@ class habit_watch {
     for (std::size_t k = 0; k < count_ && probes_ < most_probes; ++k) {
       const double value = gradients_[k].value;
       if (std::abs(value) < largest / 4) continue;  // the mark would take too many of its digits
-      gradient_type& there = *accumulator_.gradient_at(gradients_[k].at);
-      there = gradient_type(static_cast<real>(value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * largest));
-      probed_[probes_++] = {k, number(there)};
+      probed_[probes_] = {k, value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * largest};
+      ++probes_;
     }
-    suspicious_ = false;
+    if (probes_ < least_probes) probes_ = 0;  // a gradient could be what undoes so few
+    for (std::size_t k = 0; k < probes_; ++k) {
+      gradient_type& there = *accumulator_.gradient_at(gradients_[probed_[k].at].at);
+      there = gradient_type(static_cast<real>(probed_[k].value));
+      probed_[k].value = number(there);
+    }
+    of_kept_ = kept;
+    if (!kept) suspicious_ = false;
     flip_ = 1 - flip_;
   }
   void end_probe(std::array<double, most>& seen, error_place const& where) {
@@ -263,18 +282,19 @@ class habit_watch {
     }
     if (!cleared) {
       for (std::size_t k = 0; k < probes_; ++k) seen[probed_[k].at] = take_away(k);
+    }
+    std::size_t& verdicts = of_kept_ ? kept_verdicts_ : verdicts_;
+    verdicts = cleared ? verdicts + std::exchange(probes_, 0) : 0;
+    probes_ = 0;
+    if (!cleared && !of_kept_) {
       ignore_ *= 2;
       ignored_ = 0;
       suspicion_ = 0.5;
       stands_still_ = 0;
-      verdicts_ = 0;
-    } else {
-      verdicts_ += probes_;
     }
-    probes_ = 0;
     if (!cleared) return;
-    if (verdicts_ < enough_verdicts) {
-      suspicious_ = true;  // once more, to be sure
+    if (verdicts < enough_verdicts) {
+      suspicious_ = suspicious_ || !of_kept_;  // once more, to be sure
       return;
     }
     throw usage_error(
@@ -292,10 +312,10 @@ class habit_watch {
 
   parameter_layout const& layout_;
   accumulator_type const& accumulator_;
-  bool on_;
+  bool on_, in_place_;
   std::size_t count_ = 0;  // of spots
   std::array<spot, most> parameters_{}, gradients_{};
-  std::array<double, most> idle_{};
+  std::array<gradient_type, most> idle_{};
   std::uint64_t random_ = 0x9e3779b97f4a7c15ULL, random_of_parameters_ = random_;
   std::vector<std::size_t> unseen_;  // tensors that have had no gradient
   std::size_t parts_ = 0;
@@ -305,7 +325,8 @@ class habit_watch {
   double stands_still_ = 0;                 // how often, of late, |x|^2 was below 1.4 |v|^2 with one micro-batch in v
   std::size_t ignored_ = 0, ignore_ = 1;    // suspicions in a row, and how many make a probe
   std::array<spot, most_probes> probed_{};  // which of gradients_, and what was written there
-  std::size_t probes_ = 0, verdicts_ = 0, flip_ = 0;
+  std::size_t probes_ = 0, verdicts_ = 0, kept_verdicts_ = 0, flip_ = 0;
+  bool of_kept_ = false;  // the probes are
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

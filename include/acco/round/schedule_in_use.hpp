@@ -81,6 +81,13 @@ class schedule_in_use {
                       text("Declare `static constexpr std::size_t period` and `warm_up_rounds` in the schedule"));
   }
   /// Whether some round adds to the slice that the round before it reduced.
+  /// Whether some round leaves what it carries for the next one to carry again.
+  [[nodiscard]] bool keeps() const {
+    for (std::size_t round = 0; round < period().rounds(); ++round) {
+      if (plan(round).keeps) return true;
+    }
+    return false;
+  }
   [[nodiscard]] bool keeps_reduced() const {
     for (std::size_t round = 0; round < period().rounds(); ++round) {
       if (plan(round).gradients == carried::kept_and_fresh) return true;

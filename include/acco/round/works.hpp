@@ -139,8 +139,8 @@ class round_works {
     if (keeps_lost_) Storage::clear(queue_, lost_.template as<gradient_type>(), shares_.padded_size());
   }
 
-  // A round: carry, encode_kept where the accumulator keeps, begin, enqueue, end; when the queue is idle, the results; then
-  // take_flight.
+  // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the results;
+  // then take_flight.
 
   void carry(flight_type flight, round_plan const& plan) noexcept {
     flight_ = std::move(flight);
@@ -148,7 +148,7 @@ class round_works {
     bytes_ = 0;
     sent_before_ = sent();
   }
-  /// The carried gradients that the accumulator keeps: encoded before the trainer adds to them.
+  /// The carried gradients that the accumulator keeps in place: encoded before the trainer adds to them.
   template <encoding Encoding>
   void encode_kept(Encoding const& e) {
     round_numbers* const n = numbers_.there();
@@ -166,6 +166,8 @@ class round_works {
     for_buckets(
         [&](std::size_t, bucket const& b) { Storage::copy(queue_, carried_own(b), received<gradient_type>(b).data(), b.share); });
   }
+  /// Whether that is done in this round.
+  [[nodiscard]] bool encodes_early() const noexcept { return plan_.keeps && options_.in_place; }
   /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
   void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
     position_ = position;
@@ -174,7 +176,7 @@ class round_works {
     queue_.on(lane::network);
     queue_.after_computation();
     queue_.stamp([to = &times_.begin](double now) { *to = now; });
-    Storage::run(queue_, begin_step{n, mine, plan_.keeps});
+    Storage::run(queue_, begin_step{n, mine, encodes_early()});
     all_reduce(n->counts_mine, n->counts_all, summed);
     Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
     weighed_at_ = queue_.mark();
@@ -482,7 +484,7 @@ class round_works {
   }
   template <encoding Encoding>
   void reduce(Encoding const& e) {
-    if (!plan_.keeps) {  // otherwise that is done
+    if (!encodes_early()) {  // otherwise that is done
       queue_.on(lane::update);
       queue_.after(weighed_at_);
       for_buckets([&](std::size_t k, bucket const& b) {
@@ -492,17 +494,18 @@ class round_works {
     }
     queue_.on(lane::network);
     for_buckets([&](std::size_t k, bucket const& b) {
-      if (!plan_.keeps) queue_.after(encoded_at_[k]);
+      if (!encodes_early()) queue_.after(encoded_at_[k]);
       const std::span<std::byte const> leaving = encoded_.template leaving<Encoding>(b);
       backend_.all_to_all(queue_, leaving, encoded_.template arriving<Encoding>(b));
       bytes_ += bytes_sent(collective::all_to_all, backend_.size(), leaving.size());
       reduced_at_[k] = queue_.mark();
     });
   }
-  /// Nothing travels: what `encode_kept` has copied stands for all ranks' sum once it is scaled from this rank's weight to
+  /// Nothing travels: a copy of this rank's own share stands for all ranks' sum once it is scaled from this rank's weight to
   /// theirs.
   void reduce(own_slice) {
     queue_.on(lane::network);
+    copy_own();
     Storage::run(queue_, weigh_own{numbers_.there()});
     for (queue_mark& each : reduced_at_) each = queue_.mark();
   }
@@ -510,8 +513,15 @@ class round_works {
   void reduce(own_corrected) {
     static_assert(remembers_others<Rule>);
     queue_.on(lane::network);
+    copy_own();
     Storage::run(queue_, mix_own{numbers_.there(), position_.steps > 0, position_.loss_scale});
     for (queue_mark& each : reduced_at_) each = queue_.mark();
+  }
+  void copy_own() {
+    if (encodes_early()) return;  // it is done
+    for_buckets([&](std::size_t, bucket const& b) {
+      Storage::convert(queue_, carried_own(b), received<gradient_type>(b).data(), b.share);
+    });
   }
   /// What has arrived becomes the sum, in the sum's type, and its squares.
   template <class Gradients>

@@ -155,6 +155,11 @@ struct host_storage {
   static void copy(host_queue&, T const* from, T* to, std::size_t count) noexcept {
     if (count != 0) std::memcpy(static_cast<void*>(to), from, count * sizeof(T));
   }
+  /// Between the trainer's own computations, at once: to[i] += from[i].
+  template <class T>
+  static void add_now(host_queue&, T const* from, T* to, std::size_t count) noexcept {
+    elementwise::add(from, to, count);
+  }
   /// Waits for the queue, and calls visit(elements, index of the first, how many).
   template <class T, class Visitor>
   static void visit_on_host(host_queue& queue, T const* from, std::size_t count, Visitor&& visit) {

@@ -152,6 +152,9 @@ concept has_convert =
       Storage::convert(q, kept, out, std::size_t{});
     };
 template <class Storage>
+concept has_add_now = requires(typename Storage::queue& q, typename Storage::gradient_type const* from,
+                               typename Storage::gradient_type* to) { Storage::add_now(q, from, to, std::size_t{}); };
+template <class Storage>
 concept has_add = requires(typename Storage::queue& q, typename Storage::gradient_type const* from,
                            typename Storage::sum_type* to) { Storage::add(q, from, to, std::size_t{}); };
 template <class Storage, class Rule>
@@ -206,18 +209,19 @@ concept storage_queue =
 
 /// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the works both
 /// use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static members, queue first:
-///  - between the trainer's own computations: `clear`, `copy`; `visit_on_host`, which waits;
+///  - between the trainer's own computations: `clear`, `copy`, `add_now`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
 ///  `add`, `apply`, the update, and `average`.
 /// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
 /// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`; one for estimates
 /// that are `own_corrected`, `combine`. storage/host.hpp says what each does; cuda/storage.hpp has the same.
 template <class Storage>
-concept storage = has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> &&
-                  has_buffers<Storage> && has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> &&
-                  has_host_memory<Storage> && has_clear<Storage> && has_copy<Storage> && has_visit_on_host<Storage> &&
-                  has_run<Storage> && has_find_non_finite<Storage> && has_clear_if<Storage> && has_sum_of_squares<Storage> &&
-                  has_squares_of_blocks<Storage> && has_average<Storage> && has_convert<Storage> && has_add<Storage>;
+concept storage =
+    has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> && has_buffers<Storage> &&
+    has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> && has_host_memory<Storage> && has_clear<Storage> &&
+    has_copy<Storage> && has_add_now<Storage> && has_visit_on_host<Storage> && has_run<Storage> && has_find_non_finite<Storage> &&
+    has_clear_if<Storage> && has_sum_of_squares<Storage> && has_squares_of_blocks<Storage> && has_average<Storage> &&
+    has_convert<Storage> && has_add<Storage>;
 
 /// The same of a queue, one sentence each.
 template <class Queue>
@@ -263,6 +267,8 @@ consteval bool check_storage() {
         "acco: the storage lacks `static constexpr bool host_memory`: whether the trainer's thread may read its buffers");
     static_assert(has_clear<Storage>, "acco: the storage lacks `static clear(queue&, T*, count)`");
     static_assert(has_copy<Storage>, "acco: the storage lacks `static copy(queue&, T const* from, T* to, count)`");
+    static_assert(has_add_now<Storage>,
+                  "acco: the storage lacks `static add_now(queue&, gradient_type const* from, gradient_type* to, count)`");
     static_assert(has_visit_on_host<Storage>, "acco: the storage lacks `static visit_on_host(queue&, T const*, count, visitor)`");
     static_assert(has_run<Storage>, "acco: the storage lacks `static run(queue&, step)` for steps that return void or bool");
     static_assert(has_find_non_finite<Storage>,
