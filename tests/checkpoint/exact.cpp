@@ -182,3 +182,42 @@ TEST_CASE("trainings of every kind, killed at a cut, go on as if they had not be
   if (thorough()) CHECK(spikes > 5U);  // after the restore: where the cut was depends on the disk
   CHECK(digests > (thorough() ? 100U : 20U));
 }
+
+TEST_CASE("a tensor that may be left without a gradient has its own number of updates after a restore, too") {
+  const auto train = [](acco::threads_backend const& world, std::string const& run, std::size_t from, std::size_t to) {
+    acco::parameter_layout layout;
+    layout.add("dense", {40}).add("late", {30}, layout.add_group({.leave_without_gradient = true})).add("never", {9}, 1);
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{2}},
+                      acco::adamw{.learning_rate = 1e-2},
+                      acco::host_storage<float>{},
+                      world,
+                      layout,
+                      acco::options{.check_habits = acco::habit_checks::off}};
+    t.initialize(std::vector<float>(79, 1.0F));
+    std::size_t m = 0;
+    if (from != 0) m = t.restore(run).template position<std::size_t>() + 1;
+    CHECK(m <= from + 12);
+    for (; m < to; ++m) {
+      for (float& g : t.tensor("dense").gradients) g += 0.5F;
+      for (float& g : t.tensor("late").gradients) g += m >= 20 && m / 4 % 2 == 0 ? 0.5F : 0.0F;
+      t.accumulated(1);
+      if (from == 0 && !run.empty() && m == 41) t.save(run, [&m] { return m; });
+    }
+    t.finish();
+    if (from == 0 && !run.empty()) REQUIRE(t.saved()->complete());
+    return std::vector<float>(t.parameters().begin(), t.parameters().end());
+  };
+  const scratch folder;
+  std::vector<float> whole, resumed;
+  const auto run = [&](auto&& body) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      auto const end = body(world);
+      if (world.rank() == 0) resumed = end;
+    });
+  };
+  run([&](auto const& world) { return train(world, "", 0, 100); });
+  whole = resumed;
+  run([&](auto const& world) { return train(world, folder.run(), 0, 60); });
+  run([&](auto const& world) { return train(world, folder.run(), 42, 100); });
+  CHECK(resumed == whole);
+}

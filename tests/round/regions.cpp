@@ -188,6 +188,53 @@ TEST_CASE("a tensor without a gradient on any rank is left alone, in every sched
   });
 }
 
+TEST_CASE("a tensor that may be left alone counts its own updates: each moves it by the rate where its gradient is constant") {
+  const auto moved = [](auto schedule, int parts, int from, int updates) {  // in rates, by AdamW without decay
+    double result = 0;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::parameter_layout layout;
+      layout.add("dense", {6}).add("late", {6}, layout.add_group({.leave_without_gradient = true}));
+      acco::optimizer training{schedule, acco::adamw{.learning_rate = 1e-3, .weight_decay = 0}, acco::host_storage<double>{},
+                               world, layout};
+      training.initialize(std::vector<double>(12, 1.0));
+      for (int m = 0; m < parts * (from + updates); ++m) {
+        for (double& g : training.tensor("dense").gradients) g += 0.5;
+        for (double& g : training.tensor("late").gradients) g += m < parts * from ? 0 : 0.5;
+        training.accumulated(1);
+      }
+      training.finish();
+      if (world.rank() == 0) result = (1 - training.tensor("late").parameters[0]) / 1e-3;
+    });
+    return result;
+  };
+  const acco::fixed_pace one{1};
+  for (const int from : {0, 5, 60}) {
+    CAPTURE(from);
+    CHECK(moved(acco::synchronous{}, 1, from, 7) == doctest::Approx(7).epsilon(1e-6));
+    CHECK(moved(acco::two_phase{.pace = one}, 2, from, 7) == doctest::Approx(7).epsilon(1e-6));
+    CHECK(moved(acco::delayed{.pace = one}, 1, from, 7) == doctest::Approx(7).epsilon(1e-6));
+    CHECK(moved(acco::weight_prediction{.pace = one}, 1, from, 7) == doctest::Approx(7).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("a prediction behind a commit knows whether that has updated a tensor") {
+  // Corrected by the right count, each update of a constant gradient moves by the rate, and so does the prediction behind it.
+  acco::parameter_layout layout;
+  layout.add("dense", {6}).add("late", {6}, layout.add_group({.leave_without_gradient = true}));
+  acco::optimizer training{acco::weight_prediction{.pace = acco::fixed_pace{1}},
+                           acco::adamw{.learning_rate = 1e-3, .weight_decay = 0}, acco::host_storage<double>{},
+                           acco::solo_backend{}, layout};
+  training.initialize(std::vector<double>(12, 1.0));
+  std::vector<double> shown;
+  for (int m = 0; m < 40; ++m) {
+    for (double& g : training.tensor("dense").gradients) g += 0.5;
+    for (double& g : training.tensor("late").gradients) g += m < 30 ? 0 : 0.5;
+    if (training.accumulated(1)) shown.push_back((1 - training.tensor("late").parameters[0]) / 1e-3);
+  }
+  for (const double rates : shown) CHECK(rates == doctest::Approx(std::round(rates)).epsilon(1e-6));
+  CHECK(shown.back() > 8);
+}
+
 TEST_CASE("what was left alone goes on with the moments that it had") {
   // With beta2 = 0 and beta1 = 0.5 the first moment after gradients 1, (none), 1 tells whether the step between has decayed it.
   constexpr double beta1 = 0.5;

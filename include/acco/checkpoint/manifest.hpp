@@ -129,6 +129,7 @@ class field {
     if (found == value_->end()) throw std::runtime_error(where + " is missing");
     return {*found, where};
   }
+  [[nodiscard]] bool has(char const* key) const { return value_->is_object() && value_->contains(key); }
   /// Calls visit(field) for each value of an array.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -267,6 +268,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   state["norms"] = all_exactly(std::span(m.numbers.norms.values.data(), m.numbers.norms.count));
   state["round counts"] = all_exactly(m.numbers.last.counts);
   state["round regions"] = all_exactly(m.numbers.last.measured);
+  if (!m.numbers.updates.empty()) state["updates"] = m.numbers.updates;
   j["state"] = state;
   j["ranks"] = json::array();
   for (rank_record const& each : m.ranks)
@@ -335,6 +337,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   state["norms"].for_each([&](field const& each) { m.numbers.norms.values[m.numbers.norms.count++] = each.finite(); });
   fill("round counts", m.numbers.last.counts);
   state["round regions"].for_each([&](field const& each) { m.numbers.last.measured.push_back(each.real()); });
+  if (state.has("updates")) state["updates"].for_each([&](field const& each) { m.numbers.updates.push_back(each.whole()); });
   if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");
   if (j["samples"].decimal() != m.numbers.samples()) j["samples"].refuse("is not what \"state\" comes to");
   j["ranks"].for_each([&](field const& each) {

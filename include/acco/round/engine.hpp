@@ -411,7 +411,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return arrays;
   }
   /// At rest: the numbers of the state.
-  [[nodiscard]] run_numbers numbers() const {
+  [[nodiscard]] run_numbers numbers() {
     run_numbers found;
     keep(found);
     return found;
@@ -489,7 +489,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
     works_.add_to(to, shape(), !waits_, flight_.sends_differences || !shows_committed(plan));
   }
-  void keep_round(run_numbers& numbers) const {
+  void keep_round(run_numbers& numbers) {
     keep(numbers);
     numbers.completed = true;
     works_.keep(numbers.last);
@@ -499,8 +499,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     numbers.micro_batches = flight_.micro_batches;
     numbers.bytes_sent = works_.bytes();
   }
-  void keep(run_numbers& numbers) const {
+  void keep(run_numbers& numbers) {
     numbers.run = run_;
+    works_.keep_updates(numbers.updates);
     scaler_.keep(numbers);
     spikes_.keep(numbers.norms);
     numbers.pace = schedule_->remember();
@@ -573,10 +574,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     in_flight_ = false;
     quiet_ = true;
     if (how == resumption::exact) schedule_->remind(numbers.pace);
+    works_.restore_updates(numbers.updates, run_.steps);
     if (goes_on) {
       go_on(*from);
       if (anew) snapshot_of_restored(numbers.habits);
     } else {
+      if (numbers.completed && numbers.last.apply) works_.count_updates(numbers.last.measured);
       run_.steps = numbers.steps();
       run_.samples = numbers.samples();
       run_.step_weight = run_.step_loss_sum = 0;
@@ -860,6 +863,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (n.apply && commits(plan)) {
       ++run_.steps;
       run_.samples += n.step_weight;
+      works_.count_updates();
       scaler_.updated();
       spikes_.updated(n.norm);
     }

@@ -39,6 +39,7 @@ class sharded_state {
                 bool averages)
       : rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
+    updates_.resize(groups_.size(), 0);
     cut(layout, regions);
   }
   /// Of a layout's tensor: whether the rule updates it as a matrix, and so whole on one rank.
@@ -133,9 +134,19 @@ class sharded_state {
   [[nodiscard]] std::size_t block_count() const noexcept { return cut_.size(); }
 
   /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too; works that
-  /// are enqueued after the upload see them.
-  void prepare(update_step const& now) { prepare(now_, now); }
-  void prepare_next(update_step const& next) { prepare(next_, next); }
+  /// are enqueued after the upload see them. A region that may be left out has updates(region) behind it, whatever step.count
+  /// says; moves(region): whether the coming update changes it.
+  void prepare(update_step const& now) {
+    for (std::size_t r = 0; r < groups_.size(); ++r) now_[r] = constants_of(r, now, 1);
+  }
+  template <class Moves>
+  void prepare_next(update_step const& next, Moves&& moves) {
+    for (std::size_t r = 0; r < groups_.size(); ++r) next_[r] = constants_of(r, next, leaves(r) && moves(r) ? 2 : 1);
+  }
+  /// Whether a region is left out of updates in which it has no gradient; how many it had.
+  [[nodiscard]] bool leaves(std::size_t region) const noexcept { return groups_[region].leave_without_gradient; }
+  [[nodiscard]] std::uint64_t& updates(std::size_t region) noexcept { return updates_[region]; }
+  [[nodiscard]] std::uint64_t updates(std::size_t region) const noexcept { return updates_[region]; }
   void upload(queue& q) { now_.upload(q); }
   void upload_next(queue& q) { next_.upload(q); }
 
@@ -284,15 +295,17 @@ class sharded_state {
   [[nodiscard]] parameter_type* share_of(std::size_t bucket, replicated<parameter_type> out) const noexcept {
     return out.whole().data() + (shares_.position(rank_, shares_[bucket].offset) - shares_[bucket].offset);
   }
-  void prepare(constants_table& table, update_step const& step) {
-    for (std::size_t g = 0; g < groups_.size(); ++g) table[g] = rule_.prepare(step, groups_[g]);
+  [[nodiscard]] constants constants_of(std::size_t region, update_step step, std::uint64_t ahead) const {
+    if (leaves(region)) step.count = updates_[region] + ahead;
+    return rule_.prepare(step, groups_[region]);
   }
   [[nodiscard]] master_type* masters() const noexcept { return masters_.template as<master_type>(); }
   [[nodiscard]] master_type* averages() const noexcept { return averages_.template as<master_type>(); }
   [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return slots_[k].template as<master_type>(); }
 
   Rule rule_;
-  std::vector<update_group> groups_;  // by region
+  std::vector<update_group> groups_;    // by region
+  std::vector<std::uint64_t> updates_;  // the same; counted where it may be left out
   partition shares_;
   int rank_;
   std::size_t count_;

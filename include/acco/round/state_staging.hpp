@@ -42,6 +42,7 @@ class state_staging {
     pieces_.reserve(pieces);
     arrays_.resize(shape_.arrays(), nullptr);
     numbers.last.measured.reserve(regions);
+    numbers.updates.reserve(regions);
   }
   [[nodiscard]] bool allocated() const noexcept { return pieces_.capacity() != 0; }
 
@@ -50,10 +51,13 @@ class state_staging {
     pieces_.clear();
     for (std::byte const*& each : arrays_) each = nullptr;
     arrays_.resize(shape_.arrays(), nullptr);
-    std::vector<double> measured = std::move(numbers.last.measured);  // its room is kept
+    std::vector<double> measured = std::move(numbers.last.measured);  // their room is kept
+    std::vector<std::uint64_t> updates = std::move(numbers.updates);
     numbers = {};
     measured.clear();
+    updates.clear();
     numbers.last.measured = std::move(measured);
+    numbers.updates = std::move(updates);
   }
   /// Adds elements of an array, from `offset` of the slice on.
   void add(std::size_t array, std::size_t offset, void const* from, std::size_t count) {

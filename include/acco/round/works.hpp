@@ -292,6 +292,26 @@ class round_works {
     last.seconds = times_.seconds();
     norms_.keep(last.measured);
   }
+  /// The commit that has landed was applied: each region that it has changed has one update more.
+  void count_updates() noexcept {
+    for_leaving([this](std::size_t region, std::uint64_t& updates) { updates += norms_.squares(region) != 0 ? 1U : 0U; });
+  }
+  /// The same of a commit of another world, which has measured these squares.
+  void count_updates(std::span<double const> squares) noexcept {
+    const bool known = squares.size() == norms_.regions().size();
+    for_leaving([&](std::size_t region, std::uint64_t& updates) { updates += !known || squares[region] != 0 ? 1U : 0U; });
+  }
+  /// How many updates each region has had that may be left out, and back again; with no such numbers, `otherwise`.
+  void keep_updates(std::vector<std::uint64_t>& to) {
+    to.clear();
+    for_leaving([&](std::size_t, std::uint64_t updates) { to.push_back(updates); });
+  }
+  void restore_updates(std::span<std::uint64_t const> from, std::uint64_t otherwise) {
+    std::size_t count = 0;
+    for_leaving([&](std::size_t, std::uint64_t&) { ++count; });
+    std::size_t k = 0;
+    for_leaving([&](std::size_t, std::uint64_t& updates) { updates = from.size() == count ? from[k++] : otherwise; });
+  }
   /// Digests the parameters in use now; blocks.
   void digest_shown() {
     if constexpr (digests<Storage>) {
@@ -410,6 +430,13 @@ class round_works {
       return backend_.bytes_sent();
     } else {
       return 0;
+    }
+  }
+  /// visit(region, its number of updates): each tensor that may be left without a gradient is a region.
+  template <class Visitor>
+  void for_leaving(Visitor&& visit) {
+    for (std::size_t r = 0; r < norms_.regions().size(); ++r) {
+      if (state_.leaves(r)) visit(r, state_.updates(r));
     }
   }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(backend_.size()); }
@@ -594,10 +621,12 @@ class round_works {
   /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
   void prepare_next() {
     numbers_.download(queue_);
+    norms_.download(queue_);
     queue_.enqueue([this] {
       round_numbers const& n = numbers_[0];
       const training_position then{position_.samples + n.step_weight, position_.steps + (n.apply ? 1 : 0)};
-      state_.prepare_next({position_.steps + 2, options_.rate_at(then, queue_.place)});
+      state_.prepare_next({position_.steps + 2, options_.rate_at(then, queue_.place)},
+                          [&](std::size_t region) { return n.apply && norms_.squares(region) != 0; });
     });
     state_.upload_next(queue_);
   }
