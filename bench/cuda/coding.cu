@@ -40,7 +40,7 @@ class coding {
   void encode() {
     run("encode", values() + encoded(), sizeof(T) * total() + coded() * slices, [this](std::byte* set) {
       const arrays mine = of(set);
-      storage::encode(all_->queue(), Encoding{}, const_cast<T const*>(mine.values), 0, slices, slice_, mine.encoded, bad());
+      storage::encode(all_->queue(), Encoding{}, const_cast<T const*>(mine.values), 0, slices, slice_, mine.encoded, bad(), 0);
     });
   }
   void encode_difference() {
@@ -105,7 +105,8 @@ class coding {
           if (set_bytes >= 2 * values() + encoded())
             bench::launch(nullptr, total() + run_count_, bench::set_all<T>{mine.reference, 1e-4F});
           bench::settle(nullptr);
-          storage::encode(all_->queue(), Encoding{}, const_cast<T const*>(mine.values), 0, slices, slice_, mine.encoded, bad());
+          storage::encode(all_->queue(), Encoding{}, const_cast<T const*>(mine.values), 0, slices, slice_, mine.encoded, bad(),
+                          0);
         },
         enqueue);
   }

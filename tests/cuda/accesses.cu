@@ -21,7 +21,7 @@ template <class T, class Encoding>
 void encoded(acco::cuda_queue& queue, arrays const& a, T* values, Encoding const& e) {
   using storage = acco::cuda_storage<T>;
   const acco::trainable_view<T> view{values, nullptr, 1};
-  storage::encode(queue, e, static_cast<T const*>(values), 0, 1, 1, a.codes, a.bad);
+  storage::encode(queue, e, static_cast<T const*>(values), 0, 1, 1, a.codes, a.bad, 1);
   storage::encode_difference(queue, e, static_cast<T const*>(values), view, 0, 1, a.codes, a.bad);
   storage::decode_sum(queue, e, a.codes, 2, a.sums, 1, true);
   storage::decode_sum(queue, e, a.codes, 2, a.sums, 1, false);

@@ -161,7 +161,7 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       managed<T> from(slices * count, 1), out(slices * count), host_out(slices * count);
       managed<std::byte> there(slices * bytes), here(slices * bytes);
       managed<sum> added(count), host_added(count);
-      managed<unsigned long long> numbers(4);
+      managed<unsigned long long> numbers(6);
       for (std::size_t i = 0; i < slices * count; ++i) from.data[i] = T(std::sin(static_cast<float>(i)) * 3e-3F);
       if (count > 300) from.data[count + 290] = T(std::numeric_limits<float>::infinity());
       for (unsigned k = 0; k < 4; ++k) numbers.data[k] = k % 2 == 0 ? 0 : ~0ULL;
@@ -172,6 +172,14 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       for (std::size_t k = 0; k < slices; ++k)
         acco::coding::encode_values(e, static_cast<T const*>(from.data) + k * count, k * count, count, here.data + k * bytes,
                                     host_bad);
+      CHECK(std::equal(there.data, there.data + slices * bytes, here.data));
+      const std::uint64_t seed = acco::rounding_seed(3, 1, 4);  // at random
+      storage::encode(queue, e, static_cast<T const*>(from.data), 0, slices, count, there.data,
+                      {numbers.data + 4, numbers.data + 5}, seed);
+      queue.wait();
+      for (std::size_t k = 0; k < slices; ++k)
+        acco::coding::encode_values(e, static_cast<T const*>(from.data) + k * count, k * count, count, here.data + k * bytes,
+                                    {numbers.data + 4, numbers.data + 5}, seed);
       CHECK(std::equal(there.data, there.data + slices * bytes, here.data));
       CHECK(numbers.data[0] == (count > 300 ? 1 : 0));
       CHECK(numbers.data[0] == numbers.data[2]);

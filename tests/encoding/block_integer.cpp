@@ -43,6 +43,47 @@ TEST_CASE_TEMPLATE("the packed loops do what the arithmetic of one number says, 
   }
 }
 
+TEST_CASE_TEMPLATE("at random a number is rounded to a neighbour, and in the mean of a few steps to itself", Encoding,
+                   acco::block_int8<>, acco::block_int4<>, acco::block_int4<128>) {
+  constexpr std::size_t n = Encoding::block_size;
+  using arithmetic = typename Encoding::arithmetic;
+  constexpr int steps = 400;
+  float values[n], decoded[n];
+  for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>((2 * problem::unit(i) - 1) * (i % 3 == 0 ? 0.002 : 0.7));
+  values[5] = -1;  // the loud one
+  const float scale = std::bit_cast<float>(arithmetic::scale_bits(std::bit_cast<std::int32_t>(1.0F)));
+  std::vector<double> sums(n, 0.0);
+  std::size_t far = 0, other = 0;
+  for (int step = 1; step <= steps; ++step) {
+    const std::uint32_t bits = acco::random_bits(acco::rounding_seed(static_cast<std::uint64_t>(step), 0, 1), 4096);
+    std::byte bytes[Encoding::block_bytes];
+    Encoding::encode(values, bytes, bits);
+    Encoding::decode(bytes, decoded);
+    for (std::size_t i = 0; i < n; ++i) {
+      sums[i] += static_cast<double>(decoded[i]);
+      far += std::abs(decoded[i] - values[i]) < scale ? 0U : 1U;
+      const auto share = arithmetic::bits_of_number(bits, static_cast<std::uint32_t>(i)) >> 12U;
+      const std::int32_t code = arithmetic::code_at_random(values[i] / scale, static_cast<std::int32_t>(share));
+      other += decoded[i] == arithmetic::value(code, scale) ? 0U : 1U;  // packed and single
+    }
+  }
+  CHECK(far == 0);
+  CHECK(other == 0);
+  double worst = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    worst = std::max(worst, std::abs(sums[i] / steps - static_cast<double>(values[i])) / static_cast<double>(scale));
+  CHECK(worst < 0.015);  // independent bits would leave 0.5 / sqrt(400) = 0.025 of the scale at one number, more at the worst
+}
+
+TEST_CASE("what one of two ranks rounds up the other rounds down") {
+  std::size_t alike = 0;
+  for (std::uint64_t step = 1; step <= 1000; ++step) {
+    const auto up = [&](int rank) { return acco::random_bits(acco::rounding_seed(step, rank, 2), 256) >= 0x80000000U; };
+    alike += up(0) == up(1) ? 1U : 0U;
+  }
+  CHECK(alike == 0);
+}
+
 TEST_CASE("the quotient without a division is the quotient, for every scale: its eight bits, and every 509th number") {
   std::size_t wrong = 0;
   for (int bits = 128; bits < 256; ++bits) {

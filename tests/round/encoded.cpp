@@ -192,6 +192,37 @@ TEST_CASE("bytes are those of the theory") {
   }
 }
 
+TEST_CASE("quiet parameters beside a loud one train under coded commits") {
+  constexpr std::size_t count = 512;
+  const auto least = [&](auto schedule, double loud) {  // of what quiet parameters have come to, on their way from 0 to 1
+    double found = 1e9;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer training{
+          schedule, acco::adamw{.learning_rate = 0.01, .weight_decay = 0}, acco::host_storage<float>{}, world,
+          count,    acco::options{.check_habits = acco::habit_checks::off}};
+      training.initialize(std::vector<float>(count, 0.0F));
+      for (std::size_t m = static_cast<std::size_t>(world.rank()); training.steps() < 500; m += 2) {
+        auto const p = training.parameters();
+        auto const g = training.gradients();
+        const double noise = (2 * problem::unit(m) - 1 < 0 ? -1 : 1) * (0.6 + 0.8 * problem::unit(m + 77777));
+        for (std::size_t i = 0; i < count; ++i) g[i] += i % 64 == 5 ? static_cast<float>(loud * noise) : p[i] - 1;
+        training.accumulated(1);
+      }
+      training.finish();
+      for (std::size_t i = 0; i < count && world.rank() == 0; ++i)
+        found = i % 64 == 5 ? found : std::min(found, static_cast<double>(training.parameters()[i]));
+    });
+    return found;
+  };
+  using both = acco::coded<acco::block_int8<>, acco::block_int4<>>;
+  CHECK(least(acco::synchronous{.commit = both{}}, 400) > 0.9);
+  CHECK(least(acco::delayed{.commit = both{}}, 400) > 0.9);
+  CHECK(least(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::block_int4{}, .pace = acco::fixed_pace{1}}, 30) >
+        0.9);
+  using biased = acco::coded<acco::nearest<acco::block_int8<>>, acco::block_int4<>>;
+  CHECK(least(acco::synchronous{.commit = biased{}}, 400) < 0.2);  // by an explicit word
+}
+
 TEST_CASE("memory() counts the encoded bytes, and is what is allocated") {
   constexpr std::size_t count = 102400;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {

@@ -53,25 +53,12 @@ struct device_block_integer {
   static constexpr std::size_t stretches = values::stretches;
 
   static __device__ void encode(std::byte* to, unsigned lane, values const& x) {
-    std::int32_t most = 0;
-    for (float const each : x.value) {
-      const std::int32_t bits = std::bit_cast<std::int32_t>(each) & arithmetic::magnitude_mask;
-      most = most < bits ? bits : most;
-    }
-    const std::int32_t scale_bits = arithmetic::scale_bits(warp_maximum(most));
-    if (lane == 0) put(to, 0, static_cast<std::uint32_t>(scale_bits));
-    const divider by(arithmetic::has_codes(scale_bits) ? scale_bits : 0);
-    if constexpr (Bits == 8) {
-#pragma unroll
-      for (std::size_t s = 0; s < stretches; ++s) put(to, 1 + lane + warp_lanes * s, by.codes(x.value + 4 * s));
-    } else if constexpr (stretches == 1) {  // the second half of the block lies in the other lanes
-      const std::uint32_t low = by.codes(x.value), high = __shfl_down_sync(whole_warp, low, 16);
-      if (lane < 16) put(to, 1 + lane, low | high << 4U);
-    } else {
-#pragma unroll
-      for (std::size_t s = 0; s < stretches / 2; ++s)
-        put(to, 1 + lane + warp_lanes * s, by.codes(x.value + 4 * s) | by.codes(x.value + 4 * (s + stretches / 2)) << 4U);
-    }
+    encode_with(to, lane, x, [&](divider const& by, std::size_t s) { return by.codes(x.value + 4 * s); });
+  }
+  static __device__ void encode(std::byte* to, unsigned lane, values const& x, std::uint32_t random) {
+    encode_with(to, lane, x, [&](divider const& by, std::size_t s) {
+      return by.codes_at_random(x.value + 4 * s, random, static_cast<std::uint32_t>(values::index(4 * s, lane)));
+    });
   }
   static __device__ void decode(std::byte const* from, unsigned lane, values& x) {
     const auto scale = std::bit_cast<float>(take(from, 0));
@@ -93,22 +80,52 @@ struct device_block_integer {
  private:
   /// Codes of numbers with one scale: as integer_code::code, whose quotient it computes without dividing. With the reciprocal,
   /// once corrected, that is exact where it matters: above a quarter of the scale, for a scale of eight significant bits
-  /// (tests/encoding/block_integer.cpp tries all).
+  /// (tests/encoding/block_integer.cpp tries all). At random every quotient matters, so it divides.
   struct divider {
     float scale, inverse;
     bool any;
     explicit __device__ divider(std::int32_t scale_bits)
         : scale(std::bit_cast<float>(scale_bits)), inverse(1.0F / scale), any(scale_bits != 0) {}
     [[nodiscard]] __device__ std::uint32_t codes(float const* x) const {
-      std::uint32_t word = 0;
+      return word([&](unsigned k) { return arithmetic::code_of_quotient(arithmetic::quotient(x[k], scale, inverse)); });
+    }
+    [[nodiscard]] __device__ std::uint32_t codes_at_random(float const* x, std::uint32_t random, std::uint32_t first) const {
+      return word([&](unsigned k) {
+        return arithmetic::code_at_random(x[k] / scale,
+                                          static_cast<std::int32_t>(arithmetic::bits_of_number(random, first + k) >> 12U));
+      });
+    }
+    template <class Code>
+    [[nodiscard]] __device__ std::uint32_t word(Code&& code) const {
+      std::uint32_t codes = 0;
 #pragma unroll
-      for (unsigned k = 0; k < 4; ++k) {
-        const std::int32_t code = arithmetic::code_of_quotient(arithmetic::quotient(x[k], scale, inverse));
-        word |= (static_cast<std::uint32_t>(code) & (Bits == 4 ? 15U : 255U)) << (8 * k);
-      }
-      return any ? word : 0;
+      for (unsigned k = 0; k < 4; ++k) codes |= (static_cast<std::uint32_t>(code(k)) & (Bits == 4 ? 15U : 255U)) << (8 * k);
+      return any ? codes : 0;
     }
   };
+  /// codes(by, s): four of them, of stretch s.
+  template <class Codes>
+  static __device__ void encode_with(std::byte* to, unsigned lane, values const& x, Codes&& codes) {
+    std::int32_t most = 0;
+    for (float const each : x.value) {
+      const std::int32_t bits = std::bit_cast<std::int32_t>(each) & arithmetic::magnitude_mask;
+      most = most < bits ? bits : most;
+    }
+    const std::int32_t scale_bits = arithmetic::scale_bits(warp_maximum(most));
+    if (lane == 0) put(to, 0, static_cast<std::uint32_t>(scale_bits));
+    const divider by(arithmetic::has_codes(scale_bits) ? scale_bits : 0);
+    if constexpr (Bits == 8) {
+#pragma unroll
+      for (std::size_t s = 0; s < stretches; ++s) put(to, 1 + lane + warp_lanes * s, codes(by, s));
+    } else if constexpr (stretches == 1) {  // the second half of the block lies in the other lanes
+      const std::uint32_t low = codes(by, 0), high = __shfl_down_sync(whole_warp, low, 16);
+      if (lane < 16) put(to, 1 + lane, low | high << 4U);
+    } else {
+#pragma unroll
+      for (std::size_t s = 0; s < stretches / 2; ++s)
+        put(to, 1 + lane + warp_lanes * s, codes(by, s) | codes(by, s + stretches / 2) << 4U);
+    }
+  }
   /// Of the codes that end `up` bits, minus eight a number, below a word's highest.
   static __device__ void numbers(std::uint32_t codes, unsigned up, float scale, float* x) {
 #pragma unroll
@@ -128,6 +145,8 @@ template <std::size_t Block>
 struct device_encoding<block_int8<Block>> : device_block_integer<8, Block> {};
 template <std::size_t Block>
 struct device_encoding<block_int4<Block>> : device_block_integer<4, Block> {};
+template <class Encoding>
+struct device_encoding<nearest<Encoding>> : device_encoding<Encoding> {};
 
 template <>
 struct device_encoding<bfloat16_wire> {
@@ -240,13 +259,15 @@ void launch_blocks(on where, std::size_t blocks, Work const& work) {
 
 /// Encodes slices of `count` numbers, one after the other, that source(first, left, lane) gives; the first has the number
 /// `index`.
-template <class Encoding, class Source>
+/// `random`: rounds at random by `seed`.
+template <class Encoding, class Source, bool random = false>
 struct encode_body {
   static constexpr int resident = resident_blocks<Encoding>;
   Source source;
   std::size_t index, count, blocks;  // of a slice
   std::byte* to;
   coding::refused bad;
+  std::uint64_t seed = 0;
 
   __device__ void operator()(std::size_t block, unsigned lane) const {
     const std::size_t begin = block % blocks * Encoding::block_size;
@@ -256,7 +277,12 @@ struct encode_body {
 #pragma unroll
     for (std::size_t k = 0; k < 4 * x.stretches; ++k) mine.look(x.value[k], index + first + x.index(k, lane));
     mine.note(bad.found, bad.first);
-    device_encoding<Encoding>::encode(to + block * Encoding::block_bytes, lane, x);
+    std::byte* const here = to + block * Encoding::block_bytes;
+    if constexpr (random) {
+      device_encoding<Encoding>::encode(here, lane, x, random_bits(seed, index + first));
+    } else {
+      device_encoding<Encoding>::encode(here, lane, x);
+    }
   }
 };
 template <class Encoding, class T>

@@ -276,12 +276,12 @@ struct cuda_storage {
   template <encoding Encoding, class T>
   static void encode_now(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices,
                          std::size_t count, std::byte* to, coding::refused bad) {
-    encode_slices<Encoding>({queue.computation(), queue.max_ctas}, from, index, slices, count, to, bad);
+    encode_slices<Encoding>({queue.computation(), queue.max_ctas}, from, index, slices, count, to, bad, 0);
   }
   template <encoding Encoding, class T>
   static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices, std::size_t count,
-                     std::byte* to, coding::refused bad) {
-    issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad); });
+                     std::byte* to, coding::refused bad, std::uint64_t seed) {
+    issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad, seed); });
   }
   /// The reference's runs lie where kernels find them.
   template <encoding Encoding>
@@ -361,9 +361,17 @@ struct cuda_storage {
   }
   template <encoding Encoding, class T>
   static void encode_slices(cuda_kernels::on where, T const* from, std::size_t index, std::size_t slices, std::size_t count,
-                            std::byte* to, coding::refused const& bad) {
+                            std::byte* to, coding::refused const& bad, [[maybe_unused]] std::uint64_t seed) {
     const std::size_t blocks = blocks_of<Encoding>(count);
     using source = cuda_kernels::values_to_encode<Encoding, T>;
+    if constexpr (rounds_at_random<Encoding>) {
+      if (seed != 0) {
+        cuda_kernels::launch_blocks(where, slices * blocks,
+                                    cuda_kernels::encode_body<Encoding, source, true>{
+                                        {{from, from + slices * count}}, index, count, blocks, to, bad, seed});
+        return;
+      }
+    }
     cuda_kernels::launch_blocks(
         where, slices * blocks,
         cuda_kernels::encode_body<Encoding, source>{{{from, from + slices * count}}, index, count, blocks, to, bad});

@@ -41,6 +41,23 @@ struct integer_code {
   [[nodiscard]] static constexpr std::int32_t code_of_quotient(float quotient) noexcept {
     return std::bit_cast<std::int32_t>(quotient + rounder) - rounder_bits;
   }
+  /// The code of a quotient, rounded down or up at random: `share` is uniform from 0 to before 2^20, then the mean is the
+  /// quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector.
+  [[nodiscard]] static constexpr std::int32_t code_at_random(float quotient, std::int32_t share) noexcept {
+    const std::int32_t code = (static_cast<std::int32_t>(quotient * 0x1p20F) + share) >> 20U;
+    return code > largest ? largest : code < -largest ? -largest : code;
+  }
+  template <class Quotients, class Integers>
+  [[nodiscard]] static Integers code_at_random(Quotients quotients, Integers shares) noexcept {
+    const Integers codes = (__builtin_convertvector(quotients * 0x1p20F, Integers) + shares) >> 20, most = Integers{} + largest;
+    const Integers below = codes > most ? most : codes;
+    return below < -most ? -most : below;
+  }
+  /// Number k of a block has these bits of the block's: by another irrational share of a turn than steps.
+  template <class Number>
+  [[nodiscard]] static constexpr Number bits_of_number(std::uint32_t random, Number k) noexcept {
+    return random + k * 0xc13fa9a9U;
+  }
   /// value / scale without a division, for who has 1 / scale: once corrected it is the same number where it makes a difference,
   /// from a quarter of the scale on, because a scale has eight significant bits.
   [[nodiscard]] static constexpr float quotient(float value, float scale, float inverse) noexcept {
@@ -63,20 +80,12 @@ struct block_integer {
   using arithmetic = integer_code<Bits>;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    const std::int32_t scale_bits = arithmetic::scale_bits(largest_magnitude(values));
-    std::memcpy(bytes, &scale_bits, sizeof scale_bits);
-    bytes += sizeof scale_bits;
-    if (!arithmetic::has_codes(scale_bits)) {
-      std::memset(bytes, 0, block_bytes - sizeof scale_bits);
-      return;
-    }
-    const auto scale = std::bit_cast<float>(scale_bits);
-    for (std::size_t i = 0; i < stretch; i += lanes) {
-      integers codes = codes_of(values + i, scale);  // NOLINT(misc-const-correctness): of four bits it changes
-      if constexpr (Bits == 4) codes = (codes & 15) | (codes_of(values + stretch + i, scale) << 4);
-      const auto narrow = __builtin_convertvector(codes, small);
-      std::memcpy(bytes + i, &narrow, sizeof narrow);
-    }
+    encode_with(values, bytes, [](std::size_t, float const* from, float scale) { return codes_of(from, scale); });
+  }
+  /// Rounds at random: |decoded - value| is less than the scale.
+  static void encode(float const* values, std::byte* bytes, std::uint32_t random) noexcept {
+    encode_with(values, bytes,
+                [random](std::size_t k, float const* from, float scale) { return codes_at_random(from, scale, random, k); });
   }
 
   static void decode(std::byte const* bytes, float* values) noexcept {
@@ -99,9 +108,29 @@ struct block_integer {
  private:
   using numbers = pack<float>;
   using integers = numbers::vector_of<std::int32_t>::type;
+  using words = numbers::vector_of<std::uint32_t>::type;
   using small = numbers::vector_of<std::int8_t>::type;
   static constexpr std::size_t lanes = numbers::lanes;
   static constexpr std::size_t stretch = Block * Bits / 8;  // bytes of codes
+
+  /// codes(k, from, scale): of the numbers from the k-th on.
+  template <class Codes>
+  static void encode_with(float const* values, std::byte* bytes, Codes const& codes_from) noexcept {
+    const std::int32_t scale_bits = arithmetic::scale_bits(largest_magnitude(values));
+    std::memcpy(bytes, &scale_bits, sizeof scale_bits);
+    bytes += sizeof scale_bits;
+    if (!arithmetic::has_codes(scale_bits)) {
+      std::memset(bytes, 0, block_bytes - sizeof scale_bits);
+      return;
+    }
+    const auto scale = std::bit_cast<float>(scale_bits);
+    for (std::size_t i = 0; i < stretch; i += lanes) {
+      integers codes = codes_from(i, values + i, scale);  // NOLINT(misc-const-correctness): of four bits it changes
+      if constexpr (Bits == 4) codes = (codes & 15) | (codes_from(stretch + i, values + stretch + i, scale) << 4);
+      const auto narrow = __builtin_convertvector(codes, small);
+      std::memcpy(bytes + i, &narrow, sizeof narrow);
+    }
+  }
 
   static std::int32_t largest_magnitude(float const* values) noexcept {
     integers most[4] = {};
@@ -124,6 +153,14 @@ struct block_integer {
     integers bits;
     std::memcpy(&bits, &shifted, sizeof bits);
     return bits - arithmetic::rounder_bits;
+  }
+  static integers codes_at_random(float const* values, float scale, std::uint32_t random, std::size_t k) noexcept {
+    words lane{};
+    for (std::size_t i = 0; i < lanes; ++i) lane[i] = static_cast<std::uint32_t>(i);
+    const words shifted = arithmetic::bits_of_number(random, lane + static_cast<std::uint32_t>(k)) >> 12U;
+    integers share;
+    std::memcpy(&share, &shifted, sizeof share);
+    return arithmetic::code_at_random((numbers::load(values) / numbers(scale)).value, share);
   }
   static void put(integers codes, float scale, float* values) noexcept {
     const auto decoded = __builtin_convertvector(codes, numbers::vector) * scale;

@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "acco/version.hpp"
@@ -52,6 +53,36 @@ concept encoding = std::is_trivially_copyable_v<Encoding> &&
                      e.encode(values, encoded);
                      e.decode(bytes, decoded);
                    };
+
+/// An encoding that can round each number up or down at random, so that what a block decodes to is right in the mean: without
+/// that a number that is small beside the largest of its block is 0 in every round, and its parameter never moves. It has a third
+/// form, `encode(float const* values, std::byte* bytes, std::uint32_t random) const`, where `random` are bits of this block and
+/// round. Commits use it: a gradient that is committed counts for ever. Estimates round to nearest, which is closer in any one
+/// round, and so do differences of parameters, of which the next round sends what this one has lost.
+template <class Encoding>
+concept rounds_at_random = encoding<Encoding> && !requires {
+  requires Encoding::to_nearest;
+} && requires(Encoding const& e, float const* values, std::byte* encoded) { e.encode(values, encoded, std::uint32_t{}); };
+/// The same encoding, rounding to nearest in commits too. It is biased: quiet parameters beside a loud one do not train.
+template <encoding Encoding>
+struct nearest : Encoding {
+  static constexpr bool to_nearest = true;
+};
+/// What a rank's rounding begins with in a step, counted from 1; never 0. Ranks lie equally far apart: what one rounds up another
+/// one rounds down.
+[[nodiscard]] constexpr std::uint64_t rounding_seed(std::uint64_t step, int rank, int ranks) noexcept {
+  return step << 32U | ((static_cast<std::uint64_t>(rank) << 32U) / static_cast<std::uint64_t>(ranks));
+}
+/// The bits of the block that begins with element `index`: a random phase (the finalizer of splitmix64), which moves by an
+/// irrational share of a turn from step to step. A number that stays the same so is rounded up in its share of any few steps,
+/// where independent bits would take many to come near it.
+[[nodiscard]] constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15ULL;
+  x = (x ^ x >> 30U) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ x >> 27U) * 0x94d049bb133111ebULL;
+  return static_cast<std::uint32_t>(x >> 32U) + static_cast<std::uint32_t>(seed >> 32U) * 0x91e10da5U +
+         static_cast<std::uint32_t>(seed);
+}
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;

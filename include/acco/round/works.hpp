@@ -507,7 +507,8 @@ class round_works {
         return;
       }
     }
-    Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first});
+    Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first},
+                    commits(plan_) ? rounding_seed(position_.steps + 1, backend_.rank(), backend_.size()) : 0);
   }
   template <encoding Encoding>
   void reduce(Encoding const& e) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "acco/encoding/encoding.hpp"
@@ -15,9 +16,10 @@
 namespace ACCO_SIMD_NAMESPACE::coding {
 
 /// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the i-th on,
-/// in `room` or elsewhere.
+/// in `room` or elsewhere. Rounds at random by `seed`; 0: to nearest.
 template <encoding Encoding, class Read>
-void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read) {
+void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read,
+            [[maybe_unused]] std::uint64_t seed = 0) {
   constexpr std::size_t block = Encoding::block_size;
   alignas(64) float room[block];
   for (std::size_t i = 0; i < count; i += block, to += Encoding::block_bytes) {
@@ -33,21 +35,29 @@ void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* 
       const std::size_t found = elementwise::count_non_finite(values, n, where);
       if (found != 0) bad.note(found, index + i + where);
     }
+    if constexpr (rounds_at_random<Encoding>) {
+      if (seed != 0) {
+        e.encode(values, to, random_bits(seed, index + i));
+        continue;
+      }
+    }
     e.encode(values, to);
   }
 }
 
 /// Encodes an array.
 template <encoding Encoding, class T>
-void encode_values(Encoding const& e, T const* from, std::size_t index, std::size_t count, std::byte* to, refused const& bad) {
-  encode(e, index, count, to, bad, [from](std::size_t i, std::size_t n, float* room) -> float const* {
+void encode_values(Encoding const& e, T const* from, std::size_t index, std::size_t count, std::byte* to, refused const& bad,
+                   std::uint64_t seed = 0) {
+  const auto read = [from](std::size_t i, std::size_t n, float* room) -> float const* {
     if constexpr (std::is_same_v<T, float>) {
       return from + i;
     } else {
       elementwise::convert(from + i, room, n);
       return room;
     }
-  });
+  };
+  encode(e, index, count, to, bad, read, seed);
 }
 
 /// Encodes from[i] + lost[i]; lost[i] becomes what the decoded number lacks of that.

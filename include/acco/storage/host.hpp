@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory_resource>
 #include <span>
@@ -255,17 +256,18 @@ struct host_storage {
     *bad.first = ~0ULL;
   }
   /// Encodes `slices` slices of `count` numbers, the first of which is element `index`, one after the other: at once, between the
-  /// trainer's own computations, or as a task. What is not finite is noted in `bad`.
+  /// trainer's own computations, or as a task, rounding at random by `seed` where that is not 0. What is not finite is noted in
+  /// `bad`.
   template <encoding Encoding, class T>
   static void encode_now(host_queue&, Encoding const& e, T const* from, std::size_t index, std::size_t slices, std::size_t count,
-                         std::byte* to, coding::refused bad) {
+                         std::byte* to, coding::refused bad, std::uint64_t seed = 0) {
     for (std::size_t k = 0; k < slices; ++k)
-      coding::encode_values(e, from + k * count, index + k * count, count, to + k * encoded_size<Encoding>(count), bad);
+      coding::encode_values(e, from + k * count, index + k * count, count, to + k * encoded_size<Encoding>(count), bad, seed);
   }
   template <encoding Encoding, class T>
   static void encode(host_queue& queue, Encoding const& e, T const* from, std::size_t index, std::size_t slices,
-                     std::size_t count, std::byte* to, coding::refused bad) {
-    queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad); });
+                     std::size_t count, std::byte* to, coding::refused bad, std::uint64_t seed) {
+    queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad, seed); });
   }
   /// As `encode`, with what was lost of these slices before added, and what is lost now left in `lost`.
   template <encoding Encoding, class T>

@@ -176,7 +176,7 @@ concept has_encode = requires(typename Storage::queue& q, Encoding const& e, typ
                               std::byte* to, coding::refused bad) {
   Storage::forget(q, bad);
   Storage::encode_now(q, e, from, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
-  Storage::encode(q, e, from, std::size_t{}, std::size_t{}, std::size_t{}, to, bad);
+  Storage::encode(q, e, from, std::size_t{}, std::size_t{}, std::size_t{}, to, bad, std::uint64_t{});
 };
 template <class Storage, class Encoding>
 concept has_decode_sum =
