@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -129,6 +130,39 @@ TEST_CASE("what looks on, or keeps copies, may differ in a restore; a limit of t
                       300,
                       acco::options{.norm_limit = 10}};
     CHECK_THROWS_WITH_AS(t.restore(folder.run()), doctest::Contains("options.norm_limit = 0"), acco::checkpoint_error);
+  });
+}
+
+TEST_CASE("whoever survives another rank's end is told from which checkpoint to go on") {
+  const scratch folder;
+  std::string told;
+  const auto train = [&](acco::threads_backend const& world) {
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
+    t.initialize(std::vector<float>(300, 1.0F));
+    try {
+      for (bool saved = false; !saved; saved = t.saved() != nullptr) {
+        t.save(folder.run());
+        (void)micro_batch(t);
+      }
+      for (int m = 0; m < 7; ++m) {  // rank 1 ends in the midst of a step
+        if (m == 5 && world.rank() == 1) throw std::runtime_error("this rank ends");
+        (void)micro_batch(t);
+      }
+    } catch (acco::peer_error const& e) {
+      CHECK(e.peer() == 1);
+      REQUIRE(t.saved() != nullptr);
+      CHECK(t.saved()->complete());
+      told = t.saved()->path;
+      CHECK(t.saved()->step < t.steps() + 1);
+      throw;
+    }
+  };
+  CHECK_THROWS_WITH_AS(acco::threads_backend::run(2, train), "this rank ends", std::runtime_error);
+  REQUIRE_FALSE(told.empty());
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, acco::host_storage<float>{}, world, 300};
+    CHECK(t.restore(told).exact);
+    t.finish();
   });
 }
 
