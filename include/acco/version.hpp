@@ -7,6 +7,11 @@
 #include "acco stops here: the compiler is too old, or its flags are"  // one sentence, not a page of what it does not understand
 #endif
 
+#if !defined(__cpp_exceptions)
+#error "acco tells errors by exceptions: compile without -fno-exceptions"
+#include "acco stops here: exceptions are switched off"
+#endif
+
 #define ACCO_VERSION_MAJOR 0
 #define ACCO_VERSION_MINOR 1
 #define ACCO_VERSION_PATCH 0

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
 #include <limits>
 #include <string>
 
@@ -92,6 +93,18 @@ TEST_CASE("a count alone makes one tensor") {
   const acco::parameter_layout layout(77);
   CHECK(layout.size() == 77);
   CHECK(acco::trainable_runs(layout).size() == 1);
+}
+
+TEST_CASE("each of very many tensors is found by its name, and no name is taken twice") {
+  constexpr std::size_t count = 50000;
+  acco::parameter_layout layout;
+  const auto name = [](std::size_t k) { return "layer." + std::to_string(k / 100) + ".expert." + std::to_string(k % 100); };
+  for (std::size_t k = 0; k < count; ++k) layout.add(name(k), {1 + k % 3});
+  std::size_t wrong = 0;
+  for (std::size_t k = 0; k < count; ++k) wrong += layout.index_of(name(k)) == k ? 0U : 1U;
+  CHECK(wrong == 0);
+  CHECK_THROWS_AS(layout.add(name(777), {1}), acco::usage_error);
+  CHECK_THROWS_AS((void)layout.index_of("layer.500.expert.0"), acco::usage_error);
 }
 
 TEST_CASE("mistakes are refused by name") {

@@ -141,6 +141,28 @@ TEST_CASE("a worker that finishes earlier takes part without weight until all do
   }
 }
 
+TEST_CASE("behind a finish that exchanged only the first round is not late: a compensation corrects the second one") {
+  constexpr std::size_t size = 20;
+  const auto trained = [](auto schedule) {
+    acco::optimizer training{schedule, acco::sgd{.learning_rate = 0.1}, acco::host_storage<double>{}, acco::solo_backend{}, size};
+    training.initialize(std::vector<double>(size, 0.0));
+    for (int segment = 0; segment < 2; ++segment) {
+      for (int m = 0; m < 7; ++m) {
+        auto const p = training.parameters();
+        auto const g = training.gradients();
+        for (std::size_t i = 0; i < size; ++i) g[i] += p[i] - 1 - static_cast<double>(i % 5);
+        training.accumulated(1);
+      }
+      training.finish();
+    }
+    return std::vector<double>(training.parameters().begin(), training.parameters().end());
+  };
+  const acco::delayed inner{.compensation = acco::delay_compensation{}};
+  auto const alone = trained(inner), averaged = trained(acco::local_sgd{.inner = inner, .steps = 100});
+  for (std::size_t i = 0; i < size; ++i) CHECK(averaged[i] == doctest::Approx(alone[i]).epsilon(1e-12));
+  CHECK(trained(acco::delayed{}) != alone);
+}
+
 TEST_CASE("set_parameters drops what encodings have lost; finish does not") {
   for (const bool set : {false, true}) {
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -94,6 +96,22 @@ TEST_CASE("cosines that begin again, each longer than the one before") {
   for (const double begin : {0.0, 10.0, 30.0, 70.0, 150.0}) {
     CHECK(longer(begin) == doctest::Approx(1));
     CHECK(longer(begin + (begin + 10) / 2) == doctest::Approx(0.5));  // half of a period of begin + 10
+  }
+}
+
+TEST_CASE("periods that are fractions begin where whole numbers say that they do") {
+  for (const int parts : {500, 300}) {  // of an epoch: periods of 0.1, and of a third
+    const int period = parts == 500 ? 50 : 100;
+    for (const int warmup : {0, 90}) {
+      const auto unit = [parts](int n) { return static_cast<double>(n) / parts; };
+      const acco::warmup_cosine_restarts rate{.warmup = unit(warmup), .period = unit(period)};
+      std::size_t wrong = 0;
+      for (int at = warmup; at <= 10000; ++at) {
+        const double right = 0.5 * (1 + std::cos(3.14159265358979323846 * ((at - warmup) % period) / period));
+        wrong += std::abs(rate(unit(at)) - right) < 1e-9 ? 0U : 1U;
+      }
+      CHECK(wrong == 0);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <initializer_list>
 #include <span>
@@ -71,7 +72,7 @@ class parameter_layout {
       throw usage_error({}, text("tensor '", name, "' names group ", group, " but there are ", groups_.size()),
                         text("Call add_group first"));
     }
-    if (name.empty() || find(name) != nullptr) {
+    if (name.empty() || find(name) != entries_.size()) {
       throw usage_error({}, text("tensor name '", name, "' is ", name.empty() ? "empty" : "used twice"),
                         text("Give every tensor its own name"));
     }
@@ -96,6 +97,7 @@ class parameter_layout {
     added.size = elements;
     added.group = vectors_decay_ || added.dimensions >= 2 ? group : without_decay(group);
     size_ = end;
+    remember_name();
     return *this;
   }
   parameter_layout& add(std::string_view name, std::initializer_list<std::size_t> shape, std::size_t group = 0) {
@@ -125,9 +127,7 @@ class parameter_layout {
   [[nodiscard]] tensor operator[](std::string_view name) const { return (*this)[index_of(name)]; }
   /// Its number; throws like that.
   [[nodiscard]] std::size_t index_of(std::string_view name) const {
-    for (std::size_t k = 0; k < entries_.size(); ++k) {
-      if (view(entries_[k]).name == name) return k;
-    }
+    if (const std::size_t k = find(name); k != entries_.size()) return k;
     throw usage_error({}, text("no tensor is called '", name, "'"), text("Use a name that was given to add"));
   }
   /// The tensor in which element `offset` of the flat buffer lies.
@@ -182,11 +182,28 @@ class parameter_layout {
   [[nodiscard]] static tensor view(entry const& e) noexcept {
     return {{e.name, e.name_size}, {e.shape, e.dimensions}, e.offset, e.size, e.group};
   }
-  [[nodiscard]] entry const* find(std::string_view name) const noexcept {
-    for (entry const& each : entries_) {
-      if (view(each).name == name) return &each;
+  /// The number of the tensor of that name; behind the last where there is none.
+  [[nodiscard]] std::size_t find(std::string_view name) const noexcept {
+    if (by_name_.empty()) return entries_.size();
+    std::size_t at = place_of(name);
+    while (by_name_[at] != 0 && view(entries_[by_name_[at] - 1]).name != name) at = (at + 1) % by_name_.size();
+    return by_name_[at] == 0 ? entries_.size() : by_name_[at] - 1;
+  }
+  /// Where in `by_name_` a name is looked for first: FNV-1a.
+  [[nodiscard]] std::size_t place_of(std::string_view name) const noexcept {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    return static_cast<std::size_t>(hash % by_name_.size());
+  }
+  /// Of the last tensor. The table is at most half full.
+  void remember_name() {
+    const bool grows = 2 * entries_.size() > by_name_.size();
+    if (grows) by_name_.assign(4 * entries_.size() + 13, 0);
+    for (std::size_t k = grows ? 0 : entries_.size() - 1; k < entries_.size(); ++k) {
+      std::size_t at = place_of(view(entries_[k]).name);
+      while (by_name_[at] != 0) at = (at + 1) % by_name_.size();
+      by_name_[at] = k + 1;
     }
-    return nullptr;
   }
 
   /// The group that is like this one without weight decay.
@@ -201,7 +218,8 @@ class parameter_layout {
     return twins_[group];
   }
 
-  std::deque<entry> entries_;  // which does not move what it holds
+  std::deque<entry> entries_;         // which does not move what it holds
+  std::vector<std::size_t> by_name_;  // numbers of entries, from 1, where their names' hashes say, or behind that; 0: free
   std::vector<update_group> groups_;
   std::vector<std::size_t> twins_;  // by group: the one without decay; 0: none yet
   std::size_t size_ = 0;

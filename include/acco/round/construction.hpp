@@ -65,6 +65,23 @@ template <class Rule>
   return rule;
 }
 
+/// In the masters' type a parameter whose gradients are all 0 stays finite: an epsilon may be 0 there that is not in double.
+template <class Master, class Rule>
+void check_without_gradient(Rule const& rule, parameter_layout const& layout, int rank) {
+  if constexpr (has_apply<Rule>) {
+    for (update_group const& group : layout.groups()) {
+      Master parameter = 1;
+      std::array<Master, Rule::slot_count> slots{};
+      Rule::apply(parameter, Master(0), slots, rule.prepare(update_step{}, group));
+      if (is_finite(static_cast<double>(parameter))) continue;
+      throw usage_error(
+          {.rank = rank},
+          text("the update of a parameter whose gradient is 0 is infinite or not a number in ", sizeof(Master) * 8, " bits"),
+          text("An epsilon, the rule's or a group's, is 0 in the masters' type: give a larger one"));
+    }
+  }
+}
+
 /// The rule's own check of what the groups replace, and of the tensors that it takes for matrices.
 template <class Rule>
 void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {

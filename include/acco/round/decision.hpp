@@ -146,15 +146,19 @@ struct norm_limits {
   bool raises_spike = false;  ///< likewise
   double moved = 0;           ///< how far the parameters have come since the gradients were measured: these count by the share
                               ///< norm / (norm + moved), the inverse of the gap 1 + moved / norm
+  double overflows = 0;  ///< from this norm on, after clipping, an element's square may overflow in the masters' type: that is
+                         ///< not finite; 0: never
 };
 /// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs nothing: the
 /// round after would add to it. `squares_clipped` are the squares of what is clipped together.
 constexpr void decide(round_numbers& n, double squares_clipped, norm_limits const& limits) {
   const double weight = n.step_weight * n.loss_scale;
   n.norm = weight > 0 ? gradient_norm(n.squares_all, weight) : 0;
-  const bool finite = is_finite(n.squares_all) && is_finite(n.norm);
   const double near = limits.moved > 0 && n.norm > 0 ? n.norm / (n.norm + limits.moved) : 1;
-  decide_without_norm(n, finite && weight > 0 ? near * clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1);
+  const double clip = weight > 0 ? near * clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1;
+  const bool finite =
+      is_finite(n.squares_all) && is_finite(n.norm) && (limits.overflows == 0 || n.norm * clip < limits.overflows);
+  decide_without_norm(n, finite ? clip : 1);
   n.spike = finite && limits.most > 0 && n.norm > limits.most && n.apply;
   if (finite && !n.spike) return;
   const bool raises = n.spike ? limits.raises_spike : limits.raises;

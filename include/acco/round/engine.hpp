@@ -700,6 +700,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                         text("It is for gradients of four bytes or more in host memory: leave it out"));
     }
     check_groups(rule, layout, rank);
+    check_without_gradient<typename Storage::master_type>(rule, layout, rank);
     return chosen;
   }
   /// Where the rule updates matrices.
@@ -772,7 +773,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), label_of(plan)};
     rate_ = options_.rate_at({run_.samples, run_.steps}, queue().place);
     works_.carry(accumulator_.launch(queue(), quiet_, plan.keeps), plan);
-    const bool late = !std::exchange(quiet_, false) && !std::exchange(replaced_, false) && !waits_;
+    const bool rested = std::exchange(quiet_, false), replaced = std::exchange(replaced_, false);
+    const bool late = !rested && !replaced && !waits_;
     round_counts carried = mine_;
     if (plan.keeps) {
       if (options_.in_place) schedule_->encode_kept(works_);

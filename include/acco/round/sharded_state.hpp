@@ -251,10 +251,10 @@ class sharded_state {
       const std::size_t offset = shares_[b].offset, begin = shares_.position(rank_, offset);
       const auto for_tensors = [&](bool whole_ones, auto&& visit) {  // visit(tensor, offset in the slice, how many)
         shares_.for_elements(begin, real(b), [&](std::size_t position, std::size_t first, std::size_t count) {
-          auto in =
+          const auto in =
               std::upper_bound(tensors.begin(), tensors.end(), first, [](std::size_t at, trained t) { return at < t.first; });
-          for (std::size_t done = 0; done < count; ++in) {
-            const std::size_t tensor = std::prev(in)->tensor, behind = std::prev(in)->first + layout[tensor].size;
+          for (std::size_t done = 0, k = static_cast<std::size_t>(in - tensors.begin()) - 1; done < count; ++k) {
+            const std::size_t tensor = tensors[k].tensor, behind = tensors[k].first + layout[tensor].size;
             const std::size_t length = std::min(count - done, behind - (first + done));
             if (whole(layout, tensor) == whole_ones) visit(tensor, offset + (position - begin) + done, length);
             done += length;

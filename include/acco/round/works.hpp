@@ -585,8 +585,9 @@ class round_works {
   template <class Gradients>
   void decide() {
     round_numbers* const n = numbers_.there();
-    const norm_limits limits{options_.clip_norm, options_.raises(), position_.most_norm,
-                             options_.on_norm_spike == norm_spike::raise, position_.moved};
+    const norm_limits limits{options_.clip_norm,  options_.raises(),
+                             position_.most_norm, options_.on_norm_spike == norm_spike::raise,
+                             position_.moved,     sizeof(typename Storage::master_type) == 4 ? 0x1p64 : 0x1p512};
     constexpr bool own = own_gradients<Gradients>;
     own_ = own;
     norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, std::is_same_v<Gradients, own_slice>,

@@ -131,10 +131,13 @@ struct warmup_cosine_restarts {
     check();
     if (samples < warmup) return learning_rate::rise(samples, warmup, step);
     double since = samples - warmup, length = period;
+    // Where the beginning of a period is as near as rounding, it begins.
     if (stretch == 1) {
-      since = std::fmod(since, length);
+      double k = std::floor(since / period);
+      if ((k + 1) * period <= since + 1e-12 * samples) ++k;
+      since = std::fmax(0, since - k * period);
     } else {
-      // k whole periods take length (stretch^k - 1) / (stretch - 1). Where that is as near as rounding, a period begins.
+      // k whole periods take length (stretch^k - 1) / (stretch - 1).
       const double growth = stretch - 1, log_stretch = std::log(stretch), ratio = since / period * growth;
       const auto begin_of = [&](double k) { return period * (std::expm1(k * std::log1p(growth)) / growth); };
       double k = std::floor((is_finite(ratio) ? std::log1p(ratio) : std::log(since / period) + std::log(growth)) / log_stretch);
