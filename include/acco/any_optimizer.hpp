@@ -3,6 +3,8 @@
 // rule, storage, backend and encodings while it runs.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -10,6 +12,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "acco/error.hpp"
 #include "acco/forks.hpp"
@@ -186,18 +189,31 @@ class any_optimizer {
   /// Replaces the parameters, by rank 0's values on every rank, and keeps the rest of the optimizer's state: for what a trainer
   /// does to weights itself (a projection, a reset, averaged weights). Between `initialize` or `finish` and the next micro-batch:
   /// later a round would bring back what it was made of. `values` has `layout().size()` elements; it may be `parameters()`.
+  /// A weight that is given as it is shown keeps its master, all digits of it.
   /// Collective; blocks. Throws `usage_error` (size, or not at rest), after which the training goes on.
   void set_parameters(std::span<Parameter const> values) {
-    demand_running("set_parameters");
-    if (!engine_->at_rest()) {
-      fail_use(text("set_parameters was called while a step is under way"), "Call finish first; the training may go on after it");
-    }
+    demand_rest();
     if (values.size() != layout().size()) {
       throw usage_error(engine_->place(),
                         text("set_parameters got ", values.size(), " parameters, the layout has ", layout().size()),
                         text("Pass one value for every parameter, frozen ones included"));
     }
     guarded([&] { engine_->set_parameters(values); });
+  }
+  /// The same of one tensor, from host memory. Throws like it, and where no tensor has that name.
+  void set_parameters(std::string_view name, std::span<Parameter const> values) {
+    demand_rest();
+    auto const edited = layout()[name];
+    if (values.size() != edited.size) {
+      throw usage_error(engine_->place(),
+                        text("set_parameters got ", values.size(), " values for tensor '", name, "', which has ", edited.size),
+                        text("Pass one value for every element"));
+    }
+    std::vector<Parameter> all(layout().size());
+    for (std::size_t k = 0; k < layout().tensor_count(); ++k)
+      engine_->copy_parameters(k, reinterpret_cast<std::byte*>(all.data() + layout()[k].offset));
+    for (std::size_t i = 0; i < values.size(); ++i) all[edited.offset + i] = values[i];
+    guarded([&] { engine_->set_parameters(std::span<Parameter const>(all)); });
   }
 
   /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with `stable_addresses`.
@@ -506,6 +522,12 @@ class any_optimizer {
       case memory_shared_with::another:
         fail_use(text("adopt: another optimizer of this process works in the memory of ", name.view()),
                  "Give every rank a model of its own, threads too; or finish the other optimizer first");
+    }
+  }
+  void demand_rest() const {
+    demand_running("set_parameters");
+    if (!engine_->at_rest()) {
+      fail_use(text("set_parameters was called while a step is under way"), "Call finish first; the training may go on after it");
     }
   }
   [[noreturn]] void fail_apart(char const* what) const {

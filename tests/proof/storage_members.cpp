@@ -21,8 +21,9 @@ constexpr int lacks() {
          !acco::has_usual_share<S> + !acco::has_host_memory<S> + !acco::has_clear<S> + !acco::has_copy<S> +
          !acco::has_add_now<S> + !acco::has_visit_on_host<S> + !acco::has_run<S> + !acco::has_find_non_finite<S> +
          !acco::has_clear_if<S> + !acco::has_sum_of_squares<S> + !acco::has_squares_of_blocks<S> + !acco::has_average<S> +
-         !acco::has_convert<S> + !acco::has_add<S> + !acco::applies<S, acco::adamw> + !acco::has_encode<S, coding> +
-         !acco::has_decode_sum<S, coding> + !acco::has_differences<S, coding> + !acco::has_combine<S>;
+         !acco::has_convert<S> + !acco::has_replace_edited<S> + !acco::has_add<S> + !acco::applies<S, acco::adamw> +
+         !acco::has_encode<S, coding> + !acco::has_decode_sum<S, coding> + !acco::has_differences<S, coding> +
+         !acco::has_combine<S>;
 }
 static_assert(lacks<host>() == 0 && acco::storage<host>);
 
@@ -53,6 +54,7 @@ WITHOUT(sum_of_squares, acco::has_sum_of_squares);
 WITHOUT(squares_of_blocks, acco::has_squares_of_blocks);
 WITHOUT(average, acco::has_average);
 WITHOUT(convert, acco::has_convert);
+WITHOUT(replace_edited, acco::has_replace_edited);
 WITHOUT(add, acco::has_add);
 WITHOUT(combine, acco::has_combine);
 WITHOUT_FOR(forget, acco::has_encode, acco::block_int8<>);

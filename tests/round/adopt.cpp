@@ -421,3 +421,38 @@ TEST_CASE("an empty tensor at the end, and nothing to learn for long, with check
   }
   CHECK_NOTHROW(training.finish());
 }
+
+TEST_CASE_TEMPLATE("weights that are handed over as they are shown keep their masters; one tensor may be handed over alone",
+                   Storage, acco::host_storage<acco::bfloat16, float>, acco::host_storage<acco::half, float>) {
+  using P = typename Storage::parameter_type;
+  constexpr std::size_t n = 300;
+  constexpr double rate = 1.0 / 16384;  // 128 steps of it are a last digit of bfloat16
+  for (const int way : {0, 1, 2}) {     // nobody edits; the whole array is handed over; one tensor is
+    CAPTURE(way);
+    acco::parameter_layout layout;
+    layout.add("clipped", {n}).add("other", {n});
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = rate}, Storage{}, world,
+                               layout};
+      training.initialize(std::vector<P>(2 * n, P(1.0F)));
+      for (int step = 0; step < 128; ++step) {
+        for (int part = 0; part < 2; ++part) {
+          for (float& g : training.gradients()) g += 1;
+          training.accumulated(1);
+        }
+        training.finish();
+        std::vector<P> values(training.parameters().begin(), training.parameters().end());
+        for (std::size_t i = 0; i < n; ++i) values[i] = P(std::max(static_cast<float>(values[i]), 1.0F));  // the projection
+        if (way == 1) training.set_parameters(values);
+        if (way == 2) training.set_parameters("clipped", std::span(values).first(n));
+      }
+      std::vector<double> masters(2 * n);
+      training.gather_masters(std::span(masters));
+      for (std::size_t i = n; i < 2 * n; ++i) CHECK(masters[i] == doctest::Approx(1 - 128 * rate).epsilon(1e-9));
+      CHECK_THROWS_WITH_AS(training.set_parameters("clipped", std::vector<P>(5)),
+                           doctest::Contains("set_parameters got 5 values for tensor 'clipped', which has 300"),
+                           acco::usage_error);
+      CHECK_THROWS_AS(training.set_parameters("none", std::vector<P>(5)), acco::usage_error);
+    });
+  }
+}

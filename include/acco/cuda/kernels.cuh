@@ -44,6 +44,25 @@ struct convert_body {
   }
 };
 
+template <class From, class To>
+struct edit_body {
+  From const* from;
+  To* to;
+  template <class At>
+  __device__ void operator()(At at) const {
+    using total = elementwise::wider<From, To>;
+    const auto in = at.load(from);
+    auto out = at.load(static_cast<To const*>(to));
+#pragma unroll
+    for (std::size_t k = 0; k < At::count; ++k) {
+      const total wanted = static_cast<total>(in.value[k]);
+      const From shown = static_cast<From>(static_cast<total>(out.value[k]));
+      if (!(static_cast<total>(shown) == wanted)) out.value[k] = static_cast<To>(wanted);
+    }
+    at.store(to, out);
+  }
+};
+
 /// Works that are seldom wanted: few threads look at the flag, and walk through the array where it is set.
 inline std::size_t seldom(std::size_t count) { return std::min<std::size_t>(count / (block_warps * tile_size) + 1, 1024); }
 

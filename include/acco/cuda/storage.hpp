@@ -324,6 +324,11 @@ struct cuda_storage {
   static void add(cuda_queue& queue, From const* from, To* to, std::size_t count) {
     elements(queue, count, cuda_kernels::convert_body<From, To, true>{from, to}, from, to);
   }
+  /// As in host_storage.
+  template <class From, class To>
+  static void replace_edited(cuda_queue& queue, From const* from, To* to, std::size_t count) {
+    elements(queue, count, cuda_kernels::edit_body<From, To>{from, to}, from, to);
+  }
   /// Enqueues to[i] = from[i], converted.
   template <class From, class To>
   static void convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {

@@ -57,6 +57,21 @@ inline void convert(From const* from, To* to, std::size_t count) {
   }
 }
 
+/// to[i] = from[i], converted, where to[i] converts to another number: a master keeps what its parameter does not show.
+template <class From, class To>
+inline void replace_edited(From const* from, To* to, std::size_t count) {
+  constexpr std::size_t most = 256;
+  From shown[most];
+  for (std::size_t i = 0; i < count; i += most) {
+    const std::size_t n = count - i < most ? count - i : most;
+    convert(static_cast<To const*>(to + i), shown, n);
+    for (std::size_t k = 0; k < n; ++k) {
+      const auto wanted = static_cast<wider<From, To>>(from[i + k]);
+      if (!(static_cast<wider<From, To>>(shown[k]) == wanted)) to[i + k] = static_cast<To>(wanted);
+    }
+  }
+}
+
 /// to[i] += from[i], computed in the wider type.
 template <class From, class To>
 inline void add(From const* from, To* to, std::size_t count) {

@@ -78,9 +78,10 @@ class sharded_state {
     Storage::clear(q, averages(), shares_.slice_size());
   }
 
-  /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on.
+  /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on. A master that is shown as its parameter
+  /// already stays what it is.
   void set_masters(queue& q, std::size_t offset, parameter_type const* from, std::size_t count) {
-    Storage::convert(q, from, masters() + offset, count);
+    Storage::replace_edited(q, from, masters() + offset, count);
   }
 
   /// At once, between the trainer's own computations: masters, in their own type, from host memory.

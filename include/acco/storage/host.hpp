@@ -312,6 +312,11 @@ struct host_storage {
   static void add(host_queue& queue, From const* from, To* to, std::size_t count) {
     enqueue_add(queue, from, to, count);
   }
+  /// Enqueues to[i] = from[i], converted, where to[i] converts to another number: masters keep what their parameters do not show.
+  template <class From, class To>
+  static void replace_edited(host_queue& queue, From const* from, To* to, std::size_t count) {
+    queue.enqueue([=] { elementwise::replace_edited(from, to, count); });
+  }
   /// Enqueues to[i] = from[i], converted.
   template <class From, class To>
   static void convert(host_queue& queue, From const* from, To* to, std::size_t count) {

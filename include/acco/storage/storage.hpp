@@ -152,6 +152,11 @@ concept has_convert =
       Storage::convert(q, kept, out, std::size_t{});
     };
 template <class Storage>
+concept has_replace_edited =
+    requires(typename Storage::queue& q, typename Storage::parameter_type const* given, typename Storage::master_type* masters) {
+      Storage::replace_edited(q, given, masters, std::size_t{});
+    };
+template <class Storage>
 concept has_add_now = requires(typename Storage::queue& q, typename Storage::gradient_type const* from,
                                typename Storage::gradient_type* to) { Storage::add_now(q, from, to, std::size_t{}); };
 template <class Storage>
@@ -211,7 +216,7 @@ concept storage_queue =
 /// use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static members, queue first:
 ///  - between the trainer's own computations: `clear`, `copy`, `add_now`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
-///  `add`, `apply`, the update, and `average`.
+///  `replace_edited`, `add`, `apply`, the update, and `average`.
 /// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
 /// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`; one for estimates
 /// that are `own_corrected`, `combine`. storage/host.hpp says what each does; cuda/storage.hpp has the same.
@@ -221,7 +226,7 @@ concept storage =
     has_arrays<Storage> && has_numbers<Storage> && has_usual_share<Storage> && has_host_memory<Storage> && has_clear<Storage> &&
     has_copy<Storage> && has_add_now<Storage> && has_visit_on_host<Storage> && has_run<Storage> && has_find_non_finite<Storage> &&
     has_clear_if<Storage> && has_sum_of_squares<Storage> && has_squares_of_blocks<Storage> && has_average<Storage> &&
-    has_convert<Storage> && has_add<Storage>;
+    has_convert<Storage> && has_replace_edited<Storage> && has_add<Storage>;
 
 /// The same of a queue, one sentence each.
 template <class Queue>
@@ -284,6 +289,8 @@ consteval bool check_storage() {
                   "acco: the storage lacks `static average(queue&, bool const* wanted, master_type const*, master_type*, count, "
                   "double keep)`");
     static_assert(has_convert<Storage>, "acco: the storage lacks `static convert(queue&, From const*, To*, count)`");
+    static_assert(has_replace_edited<Storage>,
+                  "acco: the storage lacks `static replace_edited(queue&, parameter_type const*, master_type*, count)`");
     static_assert(has_add<Storage>, "acco: the storage lacks `static add(queue&, From const*, To*, count)`");
     static_assert(
         applies<Storage, Rule>,
