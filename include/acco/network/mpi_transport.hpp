@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -114,6 +115,7 @@ class mpi_transport {
     part(part const&) = delete;
     part& operator=(part const&) = delete;
     ~part() {
+      if (!usable()) return;
       const std::lock_guard lock(calls_);
       MPI_Comm_free(&handle_);
     }
@@ -140,6 +142,7 @@ class mpi_transport {
   /// Asks MPI, several times: Open MPI looks at its sockets only every few calls.
   delivery complete(request& which, double) {
     constexpr int attempts = 10;
+    if (!usable()) throw delivery_failure{text("MPI was finalized while this message was under way")};
     const std::lock_guard lock(calls_);
     warn_of_neglect();
     if (which.handle_ == MPI_REQUEST_NULL) return delivery::done;
@@ -177,6 +180,13 @@ class mpi_transport {
   /// Tells every rank; waits at most a fifth of a second for that. The communicator is not freed: others may be gone.
   void leave(message_label label, void const* from, std::size_t bytes) noexcept {
     left_ = true;
+    if (!usable()) {
+      std::fprintf(
+          stderr,
+          "acco: rank %d: an optimizer was destroyed without finish(), and behind MPI_Finalize: the others are not told.\n",
+          rank_);
+      return;
+    }
     std::vector<request> farewells;
     farewells.reserve(static_cast<std::size_t>(size_));
     const double until = steady_seconds() + 0.2;
