@@ -89,6 +89,36 @@ TEST_CASE("a folder that cannot be made spoils no save into another one") {
   CHECK(acco::checkpoints_in(folder.run()).size() == 1);
 }
 
+TEST_CASE("a name with .. behind a link leads save, restore and all others where it leads the system") {
+  const scratch folder;
+  fs::create_directories(folder.path() + "/big/scratch");
+  fs::create_directories(folder.path() + "/home");
+  fs::create_directory_symlink(folder.path() + "/big/scratch", folder.path() + "/home/scratch");
+  const std::string behind = folder.path() + "/home/scratch/..", beside = folder.path() + "/big/scratch/new";
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    for (std::string const& run : {behind + "/run", behind + "/./run//", beside + "/../run", folder.path() + "/home/scratch/."}) {
+      CAPTURE(run);
+      auto t = make(world);
+      begin(t);
+      auto const outcome = saved(t, run);
+      REQUIRE_MESSAGE(outcome.complete(), outcome.problem);
+      CHECK(acco::has_checkpoints(run));
+      CHECK(fs::equivalent(outcome.path, acco::latest_checkpoint(run).value()));
+      CHECK(acco::verify_checkpoint(outcome.path));
+      auto again = make(world);
+      CHECK(fs::equivalent(again.restore(run).path, outcome.path));
+      again.save_model(behind + "/model.safetensors");
+      again.finish();
+      if (world.rank() == 0) fs::remove_all(outcome.path);
+      std::vector<double> nothing(1, 0.0);
+      again.sum_over_ranks(nothing);
+    }
+  });
+  CHECK(fs::exists(folder.path() + "/big/run"));
+  CHECK(fs::exists(folder.path() + "/big/model.safetensors"));
+  for (auto const& each : fs::directory_iterator(folder.path() + "/home")) CHECK(each.path().filename() == "scratch");
+}
+
 TEST_CASE("what cannot be listed is not empty") {
   const scratch folder;
   const std::string file = folder.path() + "/file";

@@ -37,11 +37,14 @@ inline constexpr std::string_view saving_prefix = ".saving-", deleting_prefix = 
   return attempt <= 1 ? std::string(name) : std::string(name) + "." + std::to_string(attempt);
 }
 
-/// A path from the root, without a slash at its end. Throws std::filesystem::filesystem_error where there is none.
+/// A path from the root that leads where this one leads now, without a slash at its end. Its `..` stay: where these lead behind a
+/// link, only the system knows. Throws std::filesystem::filesystem_error where there is none.
 [[nodiscard]] inline std::string plain_path(std::string_view path) {
-  std::string plain = std::filesystem::absolute(std::filesystem::path(path)).lexically_normal().string();
-  if (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  return plain;
+  std::filesystem::path plain;
+  for (auto const& each : std::filesystem::absolute(path)) {
+    if (!each.empty() && each != ".") plain /= each;
+  }
+  return plain.string();
 }
 
 /// The manifest of a checkpoint; throws with what is wrong, the file's name first.

@@ -47,7 +47,7 @@ class model_writer {
   explicit model_writer(std::string const& path, std::vector<tensor_to_write> const& tensors,
                         std::vector<std::pair<std::string, std::string>> const& about = {},
                         checkpoints::system_calls* by = nullptr)
-      : path_(std::filesystem::absolute(path).lexically_normal().string()), disk_(by != nullptr ? *by : real()) {
+      : path_(std::filesystem::absolute(path).string()), disk_(by != nullptr ? *by : real()) {
     std::vector<checkpoints::tensor_entry> entries;
     std::string problem;
     std::map<std::string_view, int> names;

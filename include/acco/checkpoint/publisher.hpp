@@ -55,7 +55,8 @@ class publisher {
     for (std::filesystem::path at = run; !std::filesystem::exists(at, unknown) && at != at.parent_path(); at = at.parent_path())
       missing.push_back(at);
     for (; !missing.empty(); missing.pop_back()) {
-      if (disk_.make_folder(missing.back().string())) unsynced_.insert(missing.back().parent_path().string());
+      if (disk_.make_folder(missing.back().string()))
+        unsynced_.insert(std::filesystem::canonical(missing.back().parent_path()).string());
     }
     clean_up();
     const std::string to = job_.folder(), fresh = to + std::string(begun);
@@ -201,7 +202,8 @@ class publisher {
   }
   /// The folders that hold new ones; and the run's, which an earlier process may have made and not synced.
   void sync_parents() {
-    const std::string parent = std::filesystem::path(job_.run).parent_path().string();
+    const std::filesystem::path run = std::filesystem::canonical(job_.run);  // in whose parent its name is
+    const std::string parent = run.parent_path().string();
     if (!unsynced_.contains(parent)) {
       try {
         disk_.sync_folder(parent);
@@ -210,7 +212,8 @@ class publisher {
       }
     }
     for (auto at = unsynced_.begin(); at != unsynced_.end();) {
-      const bool above = *at == "/" || job_.run.starts_with(*at + "/");  // else another run's, of which this one knows nothing
+      const bool above =
+          *at == "/" || run.string().starts_with(*at + "/");  // else another run's, of which this one knows nothing
       if (above) disk_.sync_folder(*at);
       at = above ? unsynced_.erase(at) : std::next(at);
     }
@@ -237,7 +240,7 @@ class publisher {
   disk& disk_;
   part_writer& own_;
   std::optional<locked_folder> lock_;  // of the folder that is being written
-  std::set<std::string> unsynced_;     // folders in which new ones lie
+  std::set<std::string> unsynced_;     // folders in which new ones lie, as the system resolves them
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
