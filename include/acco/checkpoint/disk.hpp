@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -82,6 +84,26 @@ std::invoke_result_t<Call&> again(Call&& call) {
   }
 }
 
+/// Such a call, which makes a file larger. Beyond the process's limit (`ulimit -f`) it fails with EFBIG, as POSIX has it, but the
+/// signal that comes with it, and ends the process, reaches nobody: this thread blocks it meanwhile, and takes its own back. The
+/// process's handlers stay as they are.
+template <class Call>
+std::invoke_result_t<Call&> again_without_signal(Call&& call) {
+  sigset_t too_large, before, pending;
+  ::sigemptyset(&too_large);
+  ::sigaddset(&too_large, SIGXFSZ);
+  ::sigemptyset(&pending);
+  ::pthread_sigmask(SIG_BLOCK, &too_large, &before);
+  ::sigpending(&pending);
+  const auto result = again(call);
+  const int number = errno;
+  constexpr timespec at_once{};
+  if (result < 0 && number == EFBIG && ::sigismember(&pending, SIGXFSZ) == 0) ::sigtimedwait(&too_large, nullptr, &at_once);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = number;
+  return result;
+}
+
 /// What is done with a disk. All members throw `disk_error`. Any thread may call them.
 class disk {
  public:
@@ -107,12 +129,12 @@ class disk {
   /// Takes room for these bytes, where the file system can.
   void reserve(int file, std::string const& path, std::uint64_t at, std::uint64_t bytes) const {
     if (bytes == 0) return;
-    const int failed = again([&] { return by_->fallocate(file, at, bytes); });
+    const int failed = again_without_signal([&] { return by_->fallocate(file, at, bytes); });
     if (failed != 0 && errno != EOPNOTSUPP && errno != ENOSYS) raise("fallocate", path);
   }
   void write(int file, std::string const& path, std::uint64_t at, std::span<std::byte const> bytes) const {
     while (!bytes.empty()) {
-      const auto written = again([&] { return by_->pwrite(file, bytes, at); });
+      const auto written = again_without_signal([&] { return by_->pwrite(file, bytes, at); });
       if (written < 0) raise("pwrite", path);
       if (written == 0) throw disk_error("pwrite", path, ENOSPC);
       at += static_cast<std::uint64_t>(written);
