@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders as people leave them: links, pipes, files in a folder's place, names that mean something else, others at work in them.
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +20,7 @@
 #include <acco/acco.hpp>
 #include <acco/checkpoint.hpp>
 
+#include "checkpoint/calls.hpp"
 #include "checkpoint/scratch.hpp"
 
 namespace {
@@ -117,6 +121,63 @@ TEST_CASE("a name with .. behind a link leads save, restore and all others where
   CHECK(fs::exists(folder.path() + "/big/run"));
   CHECK(fs::exists(folder.path() + "/big/model.safetensors"));
   for (auto const& each : fs::directory_iterator(folder.path() + "/home")) CHECK(each.path().filename() == "scratch");
+}
+
+namespace {
+/// fsync fails, of folders or of files, as `number` says.
+struct no_sync : acco::checkpoints::system_calls {
+  bool of_folders = true;
+  int number = 0;
+  std::vector<std::string> told;
+  int fsync(int file) override {
+    struct stat found{};
+    ::fstat(file, &found);
+    if (S_ISDIR(found.st_mode) != of_folders) return system_calls::fsync(file);
+    errno = number;
+    return -1;
+  }
+  void tell(std::string const& sentence) override { told.push_back(sentence); }
+};
+}  // namespace
+
+TEST_CASE(
+    "a file system that does not sync folders is told of once, and saves; other failures, and those of files, end the save") {
+  for (const int number : {EINVAL, EOPNOTSUPP, ENOSYS, ENOTSUP, EIO}) {
+    for (const bool of_folders : {true, false}) {
+      const bool tolerated = of_folders && number != EIO;
+      CAPTURE(number);
+      CAPTURE(of_folders);
+      const scratch folder;
+      no_sync calls;
+      calls.of_folders = of_folders;
+      calls.number = number;
+      const in_their_place now([&](int) -> acco::checkpoints::system_calls& { return calls; });
+      const std::string words = std::generic_category().message(number);
+      acco::threads_backend::run(1, [&](acco::threads_backend const& world) {
+        auto t = make(world);
+        begin(t);
+        for (int times = 0; times < 3; ++times) {
+          auto const outcome = saved(t, folder.run());
+          CHECK_MESSAGE(outcome.complete() == tolerated, outcome.problem);
+          if (!tolerated) CHECK(std::string(outcome.problem).find("fsync") != std::string::npos);
+        }
+        const auto write_model = [&] {
+          acco::model_writer model(folder.path() + "/model.safetensors", {{"a", {1}}}, {}, &calls);
+          model.append(std::as_bytes(std::span("abc")));
+          model.commit();
+        };
+        if (tolerated) CHECK_NOTHROW(write_model());
+        if (!tolerated) CHECK_THROWS_WITH_AS(write_model(), doctest::Contains(words.c_str()), acco::checkpoint_error);
+        auto again = make(world);
+        if (tolerated) CHECK(again.restore(folder.run()).step == 3);
+      });
+      CHECK(calls.told.size() == (tolerated ? 1 : 0));
+      for (std::string const& each : calls.told) {
+        CHECK_MESSAGE(each.find(words) != std::string::npos, each);
+        CHECK_MESSAGE(each.find(folder.path()) != std::string::npos, each);
+      }
+    }
+  }
 }
 
 TEST_CASE("what cannot be listed is not empty") {

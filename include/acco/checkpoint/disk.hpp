@@ -3,10 +3,12 @@
 // synced; and what is made of them.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -66,14 +68,27 @@ class system_calls {
   virtual int rename(std::string const& from, std::string const& to) { return ::rename(from.c_str(), to.c_str()); }
   virtual int unlink(std::string const& path) { return ::unlink(path.c_str()); }
   virtual int rmdir(std::string const& path) { return ::rmdir(path.c_str()); }
+  /// Says what is worth knowing, and stops nobody: on standard error.
+  virtual void tell(std::string const& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
+
+  /// `tell`, for the first that comes.
+  void tell_once(std::string const& sentence) {
+    if (!told_.exchange(true)) tell(sentence);
+  }
+
+ private:
+  std::atomic<bool> told_{false};
 };
+
+/// The system's own, the same for all of this process.
+[[nodiscard]] inline system_calls& real_calls() {
+  static system_calls real;
+  return real;
+}
 
 /// The calls by which a rank of this process writes. A program may put its own in their place, before the first save: they must
 /// outlive the optimizers. Ranks that are threads ask at the same time.
-inline std::function<system_calls&(int rank)> calls_of_rank = [](int) -> system_calls& {
-  static system_calls real;
-  return real;
-};
+inline std::function<system_calls&(int rank)> calls_of_rank = [](int) -> system_calls& { return real_calls(); };
 
 /// A call again, as long as a signal interrupts it. Neither for fsync nor for close.
 template <class Call>
@@ -144,11 +159,16 @@ class disk {
   void sync(int file, std::string const& path) const {
     if (by_->fsync(file) != 0) raise("fsync", path);  // never again: the kernel has dropped what it could not write
   }
+  /// Where the file system does not sync folders (some of networks and of user space), that is told once.
   void sync_folder(std::string const& path) const {
     const int folder = open_folder(path);
     const int failed = by_->fsync(folder) != 0 ? errno : 0;
     by_->close(folder);
-    if (failed != 0) throw disk_error("fsync", path, failed);
+    if (failed == 0) return;
+    const disk_error why("fsync", path, failed);
+    if (failed != EINVAL && failed != EOPNOTSUPP && failed != ENOSYS) throw why;
+    by_->tell_once(std::string("acco: ") + why.what() +
+                   ". This file system does not sync folders: after a power failure the newest files may be missing");
   }
   /// Locks a file or a folder that is open, as flock does; whether nobody else has it. It does not wait.
   [[nodiscard]] bool try_lock(int file, std::string const& path, int how) const {
