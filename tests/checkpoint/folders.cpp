@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -22,6 +25,7 @@
 
 #include "checkpoint/calls.hpp"
 #include "checkpoint/scratch.hpp"
+#include "support/patience.hpp"
 
 namespace {
 namespace fs = std::filesystem;
@@ -136,7 +140,7 @@ struct no_sync : acco::checkpoints::system_calls {
     errno = number;
     return -1;
   }
-  void tell(std::string const& sentence) override { told.push_back(sentence); }
+  void note(std::string const& sentence) override { told.push_back(sentence); }
 };
 }  // namespace
 
@@ -178,6 +182,79 @@ TEST_CASE(
       }
     }
   }
+}
+
+namespace {
+/// In the place of the rename by which rank `whose` shows its part, once that of rank 0 is there.
+struct at_the_part : acco::checkpoints::system_calls {
+  std::atomic<int> whose{1};
+  std::function<void()> instead;
+  std::atomic<bool> done{false};
+  std::mutex mutex;
+  std::vector<std::string> told;
+  int rename(std::string const& from, std::string const& to) override {
+    if (!to.ends_with("/part-" + std::to_string(whose.load()))) return system_calls::rename(from, to);
+    const std::string first = to.substr(0, to.rfind('-')) + "-0";
+    while (whose != 0 && !fs::exists(first)) std::this_thread::yield();
+    instead();
+    done = true;
+    return 0;
+  }
+  void note(std::string const& sentence) override {
+    const std::lock_guard lock(mutex);
+    told.push_back(sentence);
+  }
+};
+}  // namespace
+
+TEST_CASE("a folder that is removed while the ranks save into it ends that save, with words, and not the next") {
+  for (const int whose : {0, 1}) {
+    CAPTURE(whose);
+    const scratch folder;
+    at_the_part calls;
+    calls.whose = whose;
+    calls.instead = [&] {
+      if (!calls.done) fs::remove_all(folder.run());
+    };
+    std::optional<in_their_place> now;
+    now.emplace([&](int) -> acco::checkpoints::system_calls& { return calls; });
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      auto t = make(world);
+      begin(t);
+      const std::string problem = saved(t, folder.run()).problem;
+      if (world.rank() == 0 && whose == 1)
+        CHECK_MESSAGE(problem.find(" is gone: it was removed, or renamed") != std::string::npos, problem);
+      CHECK_MESSAGE(problem.find("within") == std::string::npos, problem);
+      CHECK_FALSE(problem.empty());
+      std::vector<double> nothing(1, 0.0);
+      t.sum_over_ranks(nothing);
+      if (world.rank() == 0) calls.whose = -1;
+      t.sum_over_ranks(nothing);
+      CHECK(saved(t, folder.run()).complete());
+    });
+    CHECK(acco::latest_checkpoint(folder.run()));
+  }
+}
+
+TEST_CASE("a rank that is killed while it saves holds no survivor's destructor for more than a second, and it is told") {
+  const scratch folder;
+  at_the_part calls;
+  calls.instead = [] {};
+  const in_their_place now([&](int) -> acco::checkpoints::system_calls& { return calls; });
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    std::optional<decltype(make(world))> t(std::in_place, acco::synchronous{}, acco::adamw{}, acco::host_storage<float>{}, world,
+                                           300);
+    begin(*t);
+    t->save(folder.run());
+    train(*t, 5);
+    while (!calls.done) std::this_thread::yield();
+    const double before = acco::steady_seconds();
+    t.reset();
+    CHECK(acco::steady_seconds() - before < 5 * patience());
+  });
+  REQUIRE(calls.told.size() == 1);
+  CHECK_MESSAGE(calls.told[0].find("rank 1 has not written its part within") != std::string::npos, calls.told[0]);
+  CHECK_MESSAGE(calls.told[0].find(folder.run()) != std::string::npos, calls.told[0]);
 }
 
 TEST_CASE("what cannot be listed is not empty") {

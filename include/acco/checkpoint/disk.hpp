@@ -69,11 +69,11 @@ class system_calls {
   virtual int unlink(std::string const& path) { return ::unlink(path.c_str()); }
   virtual int rmdir(std::string const& path) { return ::rmdir(path.c_str()); }
   /// Says what is worth knowing, and stops nobody: on standard error.
-  virtual void tell(std::string const& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
+  virtual void note(std::string const& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
 
-  /// `tell`, for the first that comes.
-  void tell_once(std::string const& sentence) {
-    if (!told_.exchange(true)) tell(sentence);
+  /// `note`, for the first that comes.
+  void note_once(std::string const& sentence) {
+    if (!told_.exchange(true)) note(sentence);
   }
 
  private:
@@ -167,7 +167,7 @@ class disk {
     if (failed == 0) return;
     const disk_error why("fsync", path, failed);
     if (failed != EINVAL && failed != EOPNOTSUPP && failed != ENOSYS) throw why;
-    by_->tell_once(std::string("acco: ") + why.what() +
+    by_->note_once(std::string("acco: ") + why.what() +
                    ". This file system does not sync folders: after a power failure the newest files may be missing");
   }
   /// Locks a file or a folder that is open, as flock does; whether nobody else has it. It does not wait.

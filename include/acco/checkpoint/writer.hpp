@@ -62,6 +62,7 @@ class writer final : public state_keeper {
     }
     changed_.notify_all();
     thread_.join();
+    tell_the_last();
   }
 
   /// The trainer wishes a checkpoint in this folder, a path from the root; `position` gives its own bytes at the cut.
@@ -210,6 +211,15 @@ class writer final : public state_keeper {
     ended_ = news_ = true;
   }
 
+  /// Why the save has failed that nobody is told of any more.
+  void tell_the_last() const noexcept {
+    if (!outstanding_ || problem_.empty() || others_) return;
+    try {
+      mine_.on->note("acco: rank " + std::to_string(mine_.rank) + ": the last save into " + job_.run + " failed: " + problem_ +
+                     ".");
+    } catch (std::exception const&) {  // there is no memory to say it
+    }
+  }
   /// The training has come to rest, and some ranks wait for others that have not asked.
   void not_asked_by_all(double wishes) noexcept {
     wishes_ = false;
