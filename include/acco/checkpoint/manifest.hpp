@@ -46,6 +46,7 @@ struct manifest {
   static constexpr char const* format = "acco-checkpoint 1";
 
   std::string library, run, session;
+  std::vector<std::string> from;  ///< the runs that this one was made of by a change, the nearest first
   std::uint64_t sequence = 0, restarts = 0, digest = 0;
   state_shape shape;
   std::vector<std::string> construction;
@@ -129,6 +130,7 @@ class field {
     if (found == value_->end()) throw std::runtime_error(where + " is missing");
     return {*found, where};
   }
+  [[nodiscard]] bool has(char const* key) const { return value_->is_object() && value_->contains(key); }
   /// Calls visit(field) for each value of an array.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -247,6 +249,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   j["library"] = m.library;
   j["run"] = m.run;
   j["session"] = m.session;
+  if (!m.from.empty()) j["from"] = m.from;
   j["sequence"] = m.sequence;
   j["restarts"] = m.restarts;
   j["step"] = m.numbers.steps();
@@ -313,6 +316,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   m.library = j["library"].text();
   m.run = j["run"].id();
   m.session = j["session"].id();
+  if (j.has("from")) j["from"].for_each([&](field const& each) { m.from.push_back(each.id()); });
   m.sequence = j["sequence"].whole();
   m.restarts = j["restarts"].whole();
   m.digest = j["digest"].sum();

@@ -83,6 +83,7 @@ class publisher {
     m.library =
         std::to_string(ACCO_VERSION_MAJOR) + "." + std::to_string(ACCO_VERSION_MINOR) + "." + std::to_string(ACCO_VERSION_PATCH);
     m.run = job_.run_id(mine_);
+    m.from = mine_.from;
     m.session = job_.session;
     m.restarts = mine_.restarts;
     m.shape = mine_.shape;
@@ -134,7 +135,7 @@ class publisher {
     }
     for (file_to_write& each : own_.files()) each.sync_and_close();
     const std::vector<known_checkpoint> known = known_checkpoints(job_.run);
-    m.sequence = known.empty() ? 1 : known.front().sequence + 1;
+    m.sequence = known.empty() ? 1 : known.front().is.sequence + 1;
     purpose_.go_on();
     for (int rank = 0; rank < mine_.ranks; ++rank) disk_.remove_file(to + "/" + part_name(rank));
     const std::string text = write_manifest(m);
@@ -223,7 +224,7 @@ class publisher {
     std::size_t kept = 1;
     for (known_checkpoint const& each : before) {
       try {
-        if (each.run != job_.run_id(mine_) || kept++ < mine_.keep) continue;
+        if (each.is.run != job_.run_id(mine_) || kept++ < mine_.keep) continue;
         const std::string away = job_.run + "/" + std::string(deleting_prefix) + job_.session + "-" +
                                  std::filesystem::path(each.path).filename().string();
         disk_.rename(each.path, away);

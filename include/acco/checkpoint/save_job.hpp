@@ -36,9 +36,10 @@ struct writer_setting {
   std::vector<std::string> construction;
   state_shape shape;
   int rank = 0, ranks = 1;
-  std::size_t keep = 2;   ///< checkpoints
-  double deadline = 600;  ///< seconds that a rank waits for rank 0's folder, and rank 0 for the others' parts
-  std::string run;        ///< of a run that was restored; else the session names it
+  std::size_t keep = 2;           ///< checkpoints
+  double deadline = 600;          ///< seconds that a rank waits for rank 0's folder, and rank 0 for the others' parts
+  std::string run;                ///< of a run that was restored; else the session names it
+  std::vector<std::string> from;  ///< `manifest::from`
   std::uint64_t restarts = 0;
   std::function<void(std::size_t tensor, std::vector<std::byte>& to)> frozen;  ///< appends a frozen tensor; called at a cut
   std::function<std::uint64_t()> frozen_values;  ///< which values they have (`training_engine::frozen_values`); likewise

@@ -65,6 +65,9 @@ class writer final : public state_keeper {
     tell_the_last();
   }
 
+  /// The training's number, on rank 0, which gives it.
+  [[nodiscard]] std::string number() const { return mine_.run.empty() ? number_of(session_) : mine_.run; }
+
   /// The trainer wishes a checkpoint in this folder, a path from the root; `position` gives its own bytes at the cut.
   void ask(std::string run, std::function<std::vector<std::byte>()> position) {
     run_ = std::move(run);
@@ -113,7 +116,7 @@ class writer final : public state_keeper {
   void taken(state_view const& copy) noexcept override {
     job_.copy = copy;
     const std::uint64_t session = mine_.rank == 0 ? session_ : heard_session_;
-    job_.session = hex(session).substr(4);
+    job_.session = number_of(session);
     job_.number = cuts_;
     const std::lock_guard lock(mutex_);
     others_ = false;
@@ -154,6 +157,7 @@ class writer final : public state_keeper {
 
  private:
   enum class phase { idle, copying, writing };
+  static std::string number_of(std::uint64_t session) { return hex(session).substr(4); }
 
   // The trainer's thread.
 
