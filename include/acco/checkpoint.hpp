@@ -202,9 +202,9 @@ struct checkpoints_need_acco_checkpoint_hpp {
     candidates all(from, on.keeper() == nullptr ? "" : static_cast<checkpoints::writer const&>(*on.keeper()).number(),
                    [&](checkpoints::manifest const& m) {
                      bool ignored = false;
-                     return difference(on, m, changes::none, ignored).empty()                            ? likeness::same
-                            : allowed == changes::allowed && difference(on, m, allowed, ignored).empty() ? likeness::changed
-                                                                                                         : likeness::other;
+                     if (difference(on, m, changes::none, ignored).empty()) return likeness::same;
+                     const bool may = allowed == changes::allowed && difference(on, m, allowed, ignored).empty();
+                     return may ? likeness::changed : likeness::other;
                    });
     for (;;) {
       std::string problem, path, several;
@@ -500,6 +500,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     if (!problem.empty()) return problem;
     found.digest = on.resume(same_schedule ? resumption::exact : resumption::at_rest);
     found.path = path;
+    found.run = m.run;
     found.step = m.numbers.steps();
     found.samples = m.numbers.samples();
     found.ranks = static_cast<int>(m.ranks.size());
@@ -516,7 +517,6 @@ struct checkpoints_need_acco_checkpoint_hpp {
       return path + ": its digest is " + checkpoints::hex(m.digest) + ", and what was read from it has " +
              checkpoints::hex(found.digest);
     // Another training than the one that was is another run: it deletes none of that one's.
-    found.run = m.run;
     if (!unchanged) m.from.insert(m.from.begin(), m.run);
     if (on.can_be_saved()) attach(on, unchanged ? m.run : "", m.from, unchanged ? m.restarts + 1 : 0);
     return "";
