@@ -155,7 +155,7 @@ inline void print_files(settings const& s) {
     if (file.empty()) {
       none += std::string(none.empty() ? "" : ", ").append("--").append(what).append(" FILE");
     } else {
-      std::printf("  %-6s %s\n         %s\n", what, std::filesystem::absolute(file).lexically_normal().c_str(), how);
+      std::printf("  %-6s %s\n         %s\n", what, std::filesystem::absolute(file).c_str(), how);
     }
   };
   show("plot", s.plot, "an SVG: xdg-open shows it, and so does any browser");

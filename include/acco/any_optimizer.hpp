@@ -457,11 +457,11 @@ class any_optimizer {
   }
   /// How the save that ended last has ended, or null: also of one that `finish` has waited for. Valid until the next one ends.
   [[nodiscard]] save_outcome const* saved() const { return engine().saved(); }
-  /// Goes on from a checkpoint: from the newest whole one of the folder of a run, or from the one whose folder is given. Instead
-  /// of `initialize`, or after it, at rest. Collective; blocks. Returns what the trainer needs to go on (`restored`,
-  /// acco/checkpoint.hpp): its own position, above all. Throws `checkpoint_error` where there is none that is whole
-  /// (`has_checkpoints` tells before), or where it is of a training that was constructed otherwise (the line that differs is
-  /// named).
+  /// Goes on from a checkpoint: from this training's newest whole one in the folder of a run, or from the one whose folder is
+  /// given. Instead of `initialize`, or after it, at rest. Collective; blocks. Returns what the trainer needs to go on
+  /// (`restored`, acco/checkpoint.hpp): its own position, above all. Throws `checkpoint_error` where there is none that is whole
+  /// (`has_checkpoints` tells before), where it is of a training that was constructed otherwise (the line that differs is named),
+  /// or where several trainings' are there and any may be meant.
   template <class Changes = nothing_of_the_trainer>
   auto restore(std::string_view from, Changes const& changes = {}) {
     if (failure_) std::rethrow_exception(failure_);

@@ -46,6 +46,8 @@ namespace ACCO_NAMESPACE {
 /// What a trainer goes on with.
 struct restored {
   std::string path;                              ///< of the checkpoint
+  std::string run;                               ///< number of the training that saved it, in hexadecimal digits: this one's now,
+                                                 ///< too, unless it was changed (`changes::allowed`); then it has its own
   std::uint64_t step = 0;                        ///< updates committed in it, the one that has not been reported yet included
   double samples = 0;                            ///< weight committed in it, likewise
   std::uint64_t digest = 0;                      ///< `world_digest()` of it, and of this training now
@@ -110,7 +112,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       throw usage_error(on.place(), text("save: '", run, "' is no folder's name: ", std::string_view(e.what())),
                         text("Give the folder of a run: it is made where it is not there"));
     }
-    if (on.keeper() == nullptr) attach(on, "", 0);
+    if (on.keeper() == nullptr) attach(on, "", {}, 0);
     std::function<std::vector<std::byte>()> asked;
     if constexpr (!std::is_same_v<std::remove_cvref_t<Position>, nothing_of_the_trainer>)
       asked = [ask = std::forward<Position>(position)]() mutable { return bytes_of(ask()); };
@@ -197,16 +199,31 @@ struct checkpoints_need_acco_checkpoint_hpp {
     if constexpr (std::is_same_v<Changes, changes>) allowed = wanted;
     const int rank = on.place().rank;
     restored found;
-    candidates all(from);
+    candidates all(from, on.keeper() == nullptr ? "" : static_cast<checkpoints::writer const&>(*on.keeper()).number(),
+                   [&](checkpoints::manifest const& m) {
+                     bool ignored = false;
+                     if (difference(on, m, changes::none, ignored).empty()) return likeness::same;
+                     const bool may = allowed == changes::allowed && difference(on, m, allowed, ignored).empty();
+                     return may ? likeness::changed : likeness::other;
+                   });
     for (;;) {
-      std::string problem, path;
+      std::string problem, path, several;
       try {
         if (rank == 0) path = all.next(found.skipped);
+      } catch (several_trainings const& e) {
+        several = e.what();
       } catch (std::exception const& e) {
         problem = words_of(e);
       }
       share(on, path, 0);
       if (path.empty()) {
+        share(on, several, 0);
+        if (!several.empty())
+          on.together([&] {
+            throw checkpoint_error(on.place(),
+                                   text(from, " has checkpoints of several trainings that this one may be: ", several),
+                                   text("Give the path of one of these, and each training a folder of its own"));
+          });
         if (problem.empty()) problem = found.skipped.empty() ? "there is none" : found.skipped.front();
         if (found.skipped.size() > 1)
           problem += "; and " + std::to_string(found.skipped.size() - 1) + " more that cannot be read";
@@ -223,13 +240,22 @@ struct checkpoints_need_acco_checkpoint_hpp {
   }
 
  private:
-  /// The checkpoints that a path leads to, each once, the newest first. A training may be saving there meanwhile: what is deleted
-  /// before it could be read has a newer one beside it.
+  enum class likeness { same, changed, other };  // of a training in a checkpoint to this one
+  struct several_trainings : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  /// The checkpoints that a path leads to, each once: those of the training that is meant, the newest first, and then those of
+  /// the trainings that it was made of by a change. A training may be saving there meanwhile: what is deleted before it could be
+  /// read has a newer one beside it.
   class candidates {
+    using known = std::vector<checkpoints::known_checkpoint>;
+
    public:
-    explicit candidates(std::string_view from) : from_(from) {}
+    /// `own`: this training's number, or none.
+    candidates(std::string_view from, std::string own, std::function<likeness(checkpoints::manifest const&)> compare)
+        : from_(from), own_(std::move(own)), compare_(std::move(compare)) {}
     /// Empty: there is none that has not been given. What cannot be read is told to `skipped`. Throws where the folder cannot be
-    /// listed, and what is no path.
+    /// listed, what is no path, and `several_trainings` where nobody can tell which is meant.
     std::string next(std::vector<std::string>& skipped) {
       const std::string path = checkpoints::plain_path(from_);
       std::error_code unknown;
@@ -238,11 +264,11 @@ struct checkpoints_need_acco_checkpoint_hpp {
       for (;;) {
         const std::vector<std::string> names = checkpoints::names_in(path);
         std::vector<std::string> passed;
-        const std::vector<std::string> all = checkpoints_in(path, &passed);
+        const known all = checkpoints::known_checkpoints(path, &passed);
         for (std::string const& each : passed) {
           if (told_.insert(each).second) skipped.push_back(each);
         }
-        for (std::string const& each : all) {
+        for (std::string const& each : in_turn(all)) {
           if (given_.insert(each).second) return each;
         }
         if (checkpoints::names_in(path) == names) return "";
@@ -250,7 +276,48 @@ struct checkpoints_need_acco_checkpoint_hpp {
     }
 
    private:
-    std::string from_;
+    [[nodiscard]] std::vector<std::string> in_turn(known const& all) const {
+      const auto has_own_number = [this](auto const& each) { return each.is.run == own_; };
+      const bool numbered = std::ranges::any_of(all, has_own_number);
+      std::vector<likeness> like;
+      for (auto const& each : all) like.push_back(compare_(each.is));
+      const likeness most = like.empty() ? likeness::other : std::ranges::min(like);
+      std::set<std::string> runs, before;
+      std::vector<std::string> paths;
+      for (std::size_t k = 0; k < all.size(); ++k) {
+        if (numbered ? !has_own_number(all[k]) : like[k] != most) continue;
+        runs.insert(all[k].is.run);
+        before.insert(all[k].is.from.begin(), all[k].is.from.end());
+        paths.push_back(all[k].path);
+      }
+      if (most == likeness::other) return paths;  // all of them: the newest one is refused by what differs
+      std::erase_if(runs, [&](std::string const& run) { return before.contains(run); });
+      if (runs.size() > 1) throw several_trainings(list(all, runs));
+      for (const bool own : {true, false}) {
+        if (own) paths.clear();
+        for (std::size_t k = 0; k < all.size(); ++k) {
+          const bool is_own = runs.contains(all[k].is.run);
+          if (like[k] != likeness::other && is_own == own && (is_own || before.contains(all[k].is.run)))
+            paths.push_back(all[k].path);
+        }
+      }
+      return paths;
+    }
+    /// The newest checkpoint of each.
+    static std::string list(known const& all, std::set<std::string> runs) {
+      constexpr std::size_t most = 8;
+      std::string words;
+      std::size_t told = 0;
+      for (auto const& each : all) {
+        if (runs.erase(each.is.run) == 0) continue;
+        if (told++ < most)
+          words += (words.empty() ? "" : ", ") + std::filesystem::path(each.path).filename().string() + " of run " + each.is.run;
+      }
+      return told > most ? words + ", and " + std::to_string(told - most) + " more" : words;
+    }
+
+    std::string from_, own_;
+    std::function<likeness(checkpoints::manifest const&)> compare_;
     std::set<std::string> given_, told_;
   };
   /// What it says, without the library's name, to be said in another's words.
@@ -273,7 +340,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       return bytes;
     }
   }
-  static void attach(engine& on, std::string const& run, std::uint64_t restarts) {
+  static void attach(engine& on, std::string const& run, std::vector<std::string> from, std::uint64_t restarts) {
     demand_names(on.layout(), on.place());
     checkpoints::writer_setting setting{
         .layout = on.layout(),
@@ -284,6 +351,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         .keep = on.chosen().keep_checkpoints,
         .deadline = on.chosen().deadline,
         .run = run,
+        .from = std::move(from),
         .restarts = restarts,
         .frozen =
             [&on](std::size_t tensor, std::vector<std::byte>& to) {
@@ -432,6 +500,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     if (!problem.empty()) return problem;
     found.digest = on.resume(same_schedule ? resumption::exact : resumption::at_rest);
     found.path = path;
+    found.run = m.run;
     found.step = m.numbers.steps();
     found.samples = m.numbers.samples();
     found.ranks = static_cast<int>(m.ranks.size());
@@ -448,7 +517,8 @@ struct checkpoints_need_acco_checkpoint_hpp {
       return path + ": its digest is " + checkpoints::hex(m.digest) + ", and what was read from it has " +
              checkpoints::hex(found.digest);
     // Another training than the one that was is another run: it deletes none of that one's.
-    if (on.can_be_saved()) attach(on, unchanged ? m.run : "", unchanged ? m.restarts + 1 : 0);
+    if (!unchanged) m.from.insert(m.from.begin(), m.run);
+    if (on.can_be_saved()) attach(on, unchanged ? m.run : "", m.from, unchanged ? m.restarts + 1 : 0);
     return "";
   }
 };

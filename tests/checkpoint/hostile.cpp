@@ -178,6 +178,8 @@ TEST_CASE("values of a manifest that are out of their range") {
   refused("/samples", 1e300, "\"samples\" is not what \"state\" comes to");
   refused("/master", "I64", "\"master\" is 'I64', which is no type of elements");
   refused("/run", "../../etc", "\"run\" is no number of a run");
+  refused("/from", "0123456789ab", "\"from\" is no array");
+  refused("/from", json::array({"0123456789ab", "../../etc"}), "\"from\"[1] is no number of a run");
   refused("/digest", "xyz", "\"digest\" is no sum");
   refused("/ranks", json::array(), "\"ranks\" is empty");
   for (char const* const name :

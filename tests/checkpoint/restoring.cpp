@@ -134,7 +134,7 @@ TEST_CASE("into a trainer's own arrays, which stay where they are") {
         auto t = make();
         t.initialize(initial());
         std::size_t m = 0;
-        t.save(folder.run(), [&m] { return m; });
+        t.save(folder.run(tensors ? "tensors" : "whole"), [&m] { return m; });
         for (; m < 40; ++m) (void)micro_batch(t, world.rank(), m);
         t.finish();
         REQUIRE(t.saved()->complete());
@@ -147,7 +147,7 @@ TEST_CASE("into a trainer's own arrays, which stay where they are") {
       } else {
         t.adopt(p, g);
       }
-      auto const found = t.restore(folder.run());
+      auto const found = t.restore(folder.run(tensors ? "tensors" : "whole"));
       CHECK(p != std::vector<float>(parameters, 7.0F));
       CHECK(g == std::vector<float>(parameters, 0.0F));
       from = found.position<std::size_t>() + 1;
@@ -386,7 +386,7 @@ void suspected(Schedule const& schedule) {
       t.initialize(initial());
       (void)train(t, 0, 90);
       std::size_t at = 0;
-      t.save(folder.run(), [&at] { return at; });
+      t.save(folder.run(watches ? "watched" : "unwatched"), [&at] { return at; });
       std::vector<std::uint64_t> expected;
       for (at = 90; at < 300; ++at) {
         if (auto const r = suspicious_micro_batch(t, at); r && r->digest) expected.push_back(*r->digest);
@@ -401,7 +401,7 @@ void suspected(Schedule const& schedule) {
       if (world.rank() == 0) (watches ? watched : unwatched) = end;
 
       auto again = make();
-      auto const found = again.restore(folder.run());
+      auto const found = again.restore(folder.run(watches ? "watched" : "unwatched"));
       auto const resumed = train(again, found.template position<std::size_t>() + 1, 300);
       REQUIRE(resumed.size() > 20);
       CHECK(std::equal(resumed.rbegin(), resumed.rend(), expected.rbegin()));

@@ -67,7 +67,7 @@ std::map<std::string, std::size_t> by_run(std::string const& folder) {
   std::map<std::string, std::size_t> found;
   for (auto const& each : acco::checkpoints::known_checkpoints(folder)) {
     CHECK(acco::verify_checkpoint(each.path));
-    ++found[each.run];
+    ++found[each.is.run];
   }
   return found;
 }

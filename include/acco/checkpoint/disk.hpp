@@ -3,9 +3,13 @@
 // synced; and what is made of them.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -64,14 +68,27 @@ class system_calls {
   virtual int rename(std::string const& from, std::string const& to) { return ::rename(from.c_str(), to.c_str()); }
   virtual int unlink(std::string const& path) { return ::unlink(path.c_str()); }
   virtual int rmdir(std::string const& path) { return ::rmdir(path.c_str()); }
+  /// Says what is worth knowing, and stops nobody: on standard error.
+  virtual void note(std::string const& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
+
+  /// `note`, for the first that comes.
+  void note_once(std::string const& sentence) {
+    if (!told_.exchange(true)) note(sentence);
+  }
+
+ private:
+  std::atomic<bool> told_{false};
 };
+
+/// The system's own, the same for all of this process.
+[[nodiscard]] inline system_calls& real_calls() {
+  static system_calls real;
+  return real;
+}
 
 /// The calls by which a rank of this process writes. A program may put its own in their place, before the first save: they must
 /// outlive the optimizers. Ranks that are threads ask at the same time.
-inline std::function<system_calls&(int rank)> calls_of_rank = [](int) -> system_calls& {
-  static system_calls real;
-  return real;
-};
+inline std::function<system_calls&(int rank)> calls_of_rank = [](int) -> system_calls& { return real_calls(); };
 
 /// A call again, as long as a signal interrupts it. Neither for fsync nor for close.
 template <class Call>
@@ -80,6 +97,26 @@ std::invoke_result_t<Call&> again(Call&& call) {
     const auto result = call();
     if (result >= 0 || errno != EINTR) return result;
   }
+}
+
+/// Such a call, which makes a file larger. Beyond the process's limit (`ulimit -f`) it fails with EFBIG, as POSIX has it, but the
+/// signal that comes with it, and ends the process, reaches nobody: this thread blocks it meanwhile, and takes its own back. The
+/// process's handlers stay as they are.
+template <class Call>
+std::invoke_result_t<Call&> again_without_signal(Call&& call) {
+  sigset_t too_large, before, pending;
+  ::sigemptyset(&too_large);
+  ::sigaddset(&too_large, SIGXFSZ);
+  ::sigemptyset(&pending);
+  ::pthread_sigmask(SIG_BLOCK, &too_large, &before);
+  ::sigpending(&pending);
+  const auto result = again(call);
+  const int number = errno;
+  constexpr timespec at_once{};
+  if (result < 0 && number == EFBIG && ::sigismember(&pending, SIGXFSZ) == 0) ::sigtimedwait(&too_large, nullptr, &at_once);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = number;
+  return result;
 }
 
 /// What is done with a disk. All members throw `disk_error`. Any thread may call them.
@@ -107,12 +144,12 @@ class disk {
   /// Takes room for these bytes, where the file system can.
   void reserve(int file, std::string const& path, std::uint64_t at, std::uint64_t bytes) const {
     if (bytes == 0) return;
-    const int failed = again([&] { return by_->fallocate(file, at, bytes); });
+    const int failed = again_without_signal([&] { return by_->fallocate(file, at, bytes); });
     if (failed != 0 && errno != EOPNOTSUPP && errno != ENOSYS) raise("fallocate", path);
   }
   void write(int file, std::string const& path, std::uint64_t at, std::span<std::byte const> bytes) const {
     while (!bytes.empty()) {
-      const auto written = again([&] { return by_->pwrite(file, bytes, at); });
+      const auto written = again_without_signal([&] { return by_->pwrite(file, bytes, at); });
       if (written < 0) raise("pwrite", path);
       if (written == 0) throw disk_error("pwrite", path, ENOSPC);
       at += static_cast<std::uint64_t>(written);
@@ -122,11 +159,16 @@ class disk {
   void sync(int file, std::string const& path) const {
     if (by_->fsync(file) != 0) raise("fsync", path);  // never again: the kernel has dropped what it could not write
   }
+  /// Where the file system does not sync folders (some of networks and of user space), that is told once.
   void sync_folder(std::string const& path) const {
     const int folder = open_folder(path);
     const int failed = by_->fsync(folder) != 0 ? errno : 0;
     by_->close(folder);
-    if (failed != 0) throw disk_error("fsync", path, failed);
+    if (failed == 0) return;
+    const disk_error why("fsync", path, failed);
+    if (failed != EINVAL && failed != EOPNOTSUPP && failed != ENOSYS) throw why;
+    by_->note_once(std::string("acco: ") + why.what() +
+                   ". This file system does not sync folders: after a power failure the newest files may be missing");
   }
   /// Locks a file or a folder that is open, as flock does; whether nobody else has it. It does not wait.
   [[nodiscard]] bool try_lock(int file, std::string const& path, int how) const {

@@ -37,11 +37,14 @@ inline constexpr std::string_view saving_prefix = ".saving-", deleting_prefix = 
   return attempt <= 1 ? std::string(name) : std::string(name) + "." + std::to_string(attempt);
 }
 
-/// A path from the root, without a slash at its end. Throws std::filesystem::filesystem_error where there is none.
+/// A path from the root that leads where this one leads now, without a slash at its end. Its `..` stay: where these lead behind a
+/// link, only the system knows. Throws std::filesystem::filesystem_error where there is none.
 [[nodiscard]] inline std::string plain_path(std::string_view path) {
-  std::string plain = std::filesystem::absolute(std::filesystem::path(path)).lexically_normal().string();
-  if (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  return plain;
+  std::filesystem::path plain;
+  for (auto const& each : std::filesystem::absolute(path)) {
+    if (!each.empty() && each != ".") plain /= each;
+  }
+  return plain.string();
 }
 
 /// The manifest of a checkpoint; throws with what is wrong, the file's name first.
@@ -81,8 +84,8 @@ inline constexpr std::string_view saving_prefix = ".saving-", deleting_prefix = 
 
 /// A checkpoint that has a manifest.
 struct known_checkpoint {
-  std::uint64_t sequence = 0;
-  std::string path, run;
+  std::string path;
+  manifest is;
 };
 /// Those in the folder of a run, the newest first; what cannot be read is told to `skipped`.
 [[nodiscard]] inline std::vector<known_checkpoint> known_checkpoints(std::string const& run,
@@ -93,13 +96,13 @@ struct known_checkpoint {
       std::string path = run;
       path.append("/").append(name);
       manifest m = manifest_of(path);
-      found.push_back({m.sequence, std::move(path), std::move(m.run)});
+      found.push_back({std::move(path), std::move(m)});
     } catch (std::exception const& e) {
       if (skipped != nullptr) skipped->emplace_back(e.what());
     }
   }
   std::sort(found.begin(), found.end(), [](known_checkpoint const& a, known_checkpoint const& b) {
-    return std::tie(a.sequence, a.path) > std::tie(b.sequence, b.path);
+    return std::tie(a.is.sequence, a.path) > std::tie(b.is.sequence, b.path);
   });
   return found;
 }
@@ -247,8 +250,8 @@ struct findings {
   return !checkpoints_in(run, &skipped).empty() || !skipped.empty();
 }
 
-/// The newest checkpoint of a run that is whole: all of it is read. What it passes over is told to `skipped`, one sentence each.
-/// A training may be saving into the folder meanwhile. Throws what `checkpoints_in` throws.
+/// The newest checkpoint in the folder of a run that is whole, of whichever training: all of it is read. What it passes over is
+/// told to `skipped`, one sentence each. A training may be saving into the folder meanwhile. Throws what `checkpoints_in` throws.
 [[nodiscard]] inline std::optional<std::string> latest_checkpoint(std::string const& run,
                                                                   std::vector<std::string>* skipped = nullptr) {
   for (;;) {

@@ -46,6 +46,7 @@ struct manifest {
   static constexpr char const* format = "acco-checkpoint 1";
 
   std::string library, run, session;
+  std::vector<std::string> from;  ///< the runs that this one was made of by a change, the nearest first
   std::uint64_t sequence = 0, restarts = 0, digest = 0;
   state_shape shape;
   std::vector<std::string> construction;
@@ -248,6 +249,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   j["library"] = m.library;
   j["run"] = m.run;
   j["session"] = m.session;
+  if (!m.from.empty()) j["from"] = m.from;
   j["sequence"] = m.sequence;
   j["restarts"] = m.restarts;
   j["step"] = m.numbers.steps();
@@ -315,6 +317,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   m.library = j["library"].text();
   m.run = j["run"].id();
   m.session = j["session"].id();
+  if (j.has("from")) j["from"].for_each([&](field const& each) { m.from.push_back(each.id()); });
   m.sequence = j["sequence"].whole();
   m.restarts = j["restarts"].whole();
   m.digest = j["digest"].sum();

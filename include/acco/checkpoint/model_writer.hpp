@@ -47,7 +47,7 @@ class model_writer {
   explicit model_writer(std::string const& path, std::vector<tensor_to_write> const& tensors,
                         std::vector<std::pair<std::string, std::string>> const& about = {},
                         checkpoints::system_calls* by = nullptr)
-      : path_(std::filesystem::absolute(path).lexically_normal().string()), disk_(by != nullptr ? *by : real()) {
+      : path_(std::filesystem::absolute(path).string()), disk_(by != nullptr ? *by : checkpoints::real_calls()) {
     std::vector<checkpoints::tensor_entry> entries;
     std::string problem;
     std::map<std::string_view, int> names;
@@ -114,10 +114,6 @@ class model_writer {
   }
 
  private:
-  static checkpoints::system_calls& real() {
-    static checkpoints::system_calls calls;
-    return calls;
-  }
   template <class Call>
   void guarded(Call&& call) {
     try {

@@ -55,7 +55,8 @@ class publisher {
     for (std::filesystem::path at = run; !std::filesystem::exists(at, unknown) && at != at.parent_path(); at = at.parent_path())
       missing.push_back(at);
     for (; !missing.empty(); missing.pop_back()) {
-      if (disk_.make_folder(missing.back().string())) unsynced_.insert(missing.back().parent_path().string());
+      if (disk_.make_folder(missing.back().string()))
+        unsynced_.insert(std::filesystem::canonical(missing.back().parent_path()).string());
     }
     clean_up();
     const std::string to = job_.folder(), fresh = to + std::string(begun);
@@ -82,6 +83,7 @@ class publisher {
     m.library =
         std::to_string(ACCO_VERSION_MAJOR) + "." + std::to_string(ACCO_VERSION_MINOR) + "." + std::to_string(ACCO_VERSION_PATCH);
     m.run = job_.run_id(mine_);
+    m.from = mine_.from;
     m.session = job_.session;
     m.restarts = mine_.restarts;
     m.shape = mine_.shape;
@@ -133,7 +135,7 @@ class publisher {
     }
     for (file_to_write& each : own_.files()) each.sync_and_close();
     const std::vector<known_checkpoint> known = known_checkpoints(job_.run);
-    m.sequence = known.empty() ? 1 : known.front().sequence + 1;
+    m.sequence = known.empty() ? 1 : known.front().is.sequence + 1;
     purpose_.go_on();
     for (int rank = 0; rank < mine_.ranks; ++rank) disk_.remove_file(to + "/" + part_name(rank));
     const std::string text = write_manifest(m);
@@ -201,7 +203,8 @@ class publisher {
   }
   /// The folders that hold new ones; and the run's, which an earlier process may have made and not synced.
   void sync_parents() {
-    const std::string parent = std::filesystem::path(job_.run).parent_path().string();
+    const std::filesystem::path run = std::filesystem::canonical(job_.run);  // in whose parent its name is
+    const std::string parent = run.parent_path().string();
     if (!unsynced_.contains(parent)) {
       try {
         disk_.sync_folder(parent);
@@ -210,7 +213,8 @@ class publisher {
       }
     }
     for (auto at = unsynced_.begin(); at != unsynced_.end();) {
-      const bool above = *at == "/" || job_.run.starts_with(*at + "/");  // else another run's, of which this one knows nothing
+      const bool above =
+          *at == "/" || run.string().starts_with(*at + "/");  // else another run's, of which this one knows nothing
       if (above) disk_.sync_folder(*at);
       at = above ? unsynced_.erase(at) : std::next(at);
     }
@@ -220,7 +224,7 @@ class publisher {
     std::size_t kept = 1;
     for (known_checkpoint const& each : before) {
       try {
-        if (each.run != job_.run_id(mine_) || kept++ < mine_.keep) continue;
+        if (each.is.run != job_.run_id(mine_) || kept++ < mine_.keep) continue;
         const std::string away = job_.run + "/" + std::string(deleting_prefix) + job_.session + "-" +
                                  std::filesystem::path(each.path).filename().string();
         disk_.rename(each.path, away);
@@ -237,7 +241,7 @@ class publisher {
   disk& disk_;
   part_writer& own_;
   std::optional<locked_folder> lock_;  // of the folder that is being written
-  std::set<std::string> unsynced_;     // folders in which new ones lie
+  std::set<std::string> unsynced_;     // folders in which new ones lie, as the system resolves them
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints

@@ -36,9 +36,10 @@ struct writer_setting {
   std::vector<std::string> construction;
   state_shape shape;
   int rank = 0, ranks = 1;
-  std::size_t keep = 2;   ///< checkpoints
-  double deadline = 600;  ///< seconds that a rank waits for rank 0's folder, and rank 0 for the others' parts
-  std::string run;        ///< of a run that was restored; else the session names it
+  std::size_t keep = 2;           ///< checkpoints
+  double deadline = 600;          ///< seconds that a rank waits for rank 0's folder, and rank 0 for the others' parts
+  std::string run;                ///< of a run that was restored; else the session names it
+  std::vector<std::string> from;  ///< `manifest::from`
   std::uint64_t restarts = 0;
   std::function<void(std::size_t tensor, std::vector<std::byte>& to)> frozen;  ///< appends a frozen tensor; called at a cut
   std::function<std::uint64_t()> frozen_values;  ///< which values they have (`training_engine::frozen_values`); likewise
@@ -98,15 +99,18 @@ class purpose {
   void go_on() const {
     if (abandoned_) throw anothers_problem("it was abandoned, because another rank failed");
   }
-  /// Waits for what another rank makes in the job's folder; throws at the time given, or when the save is abandoned.
+  /// Waits for the job's folder, or for what another rank makes in it; throws at the time given, when the save is abandoned, and
+  /// when the folder, which was there, is there no more.
   void wait_for(std::string const& path, int rank, char const* what, double until, save_job const& job) const {
     const double begin = steady_seconds();
     for (auto nap = std::chrono::microseconds(200);; nap = std::min(nap * 2, std::chrono::microseconds(50'000))) {
       go_on();
       std::error_code unknown;
       if (std::filesystem::exists(path, unknown)) return;
+      if (path != job.folder() && !std::filesystem::exists(job.folder(), unknown) && !unknown)
+        throw std::runtime_error(job.folder() + " is gone: it was removed, or renamed, while the ranks wrote into it");
       const double now = steady_seconds(), ended = ended_;
-      if (now > std::min(until, ended + grace)) {
+      if (now > std::min(until, std::max(begin, ended) + grace)) {
         char waited[32];
         std::snprintf(waited, sizeof waited, "%.1f", now - begin);
         throw std::runtime_error(
@@ -118,7 +122,7 @@ class purpose {
   }
 
  private:
-  static constexpr double grace = 10;  ///< seconds for the others' parts, when this optimizer ends without `finish`
+  static constexpr double grace = 1;  ///< seconds for what comes next, when this optimizer ends without `finish`
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   std::atomic<bool> abandoned_{false};

@@ -62,7 +62,11 @@ class writer final : public state_keeper {
     }
     changed_.notify_all();
     thread_.join();
+    tell_the_last();
   }
+
+  /// The training's number, on rank 0, which gives it.
+  [[nodiscard]] std::string number() const { return mine_.run.empty() ? number_of(session_) : mine_.run; }
 
   /// The trainer wishes a checkpoint in this folder, a path from the root; `position` gives its own bytes at the cut.
   void ask(std::string run, std::function<std::vector<std::byte>()> position) {
@@ -112,7 +116,7 @@ class writer final : public state_keeper {
   void taken(state_view const& copy) noexcept override {
     job_.copy = copy;
     const std::uint64_t session = mine_.rank == 0 ? session_ : heard_session_;
-    job_.session = hex(session).substr(4);
+    job_.session = number_of(session);
     job_.number = cuts_;
     const std::lock_guard lock(mutex_);
     others_ = false;
@@ -153,6 +157,7 @@ class writer final : public state_keeper {
 
  private:
   enum class phase { idle, copying, writing };
+  static std::string number_of(std::uint64_t session) { return hex(session).substr(4); }
 
   // The trainer's thread.
 
@@ -210,6 +215,15 @@ class writer final : public state_keeper {
     ended_ = news_ = true;
   }
 
+  /// Why the save has failed that nobody is told of any more.
+  void tell_the_last() const noexcept {
+    if (!outstanding_ || problem_.empty() || others_) return;
+    try {
+      mine_.on->note("acco: rank " + std::to_string(mine_.rank) + ": the last save into " + job_.run + " failed: " + problem_ +
+                     ".");
+    } catch (std::exception const&) {  // there is no memory to say it
+    }
+  }
   /// The training has come to rest, and some ranks wait for others that have not asked.
   void not_asked_by_all(double wishes) noexcept {
     wishes_ = false;
