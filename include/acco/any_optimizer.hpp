@@ -3,7 +3,6 @@
 // rule, storage, backend and encodings while it runs.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
