@@ -36,18 +36,10 @@ class tcp_guest {
         until_(net::after(chosen.deadline)) {
     auto nap = std::chrono::milliseconds(50);
     net::lookup host;
-    const auto unknown = [&](int code) {
-      return usage_error(where_, text("the host '", address, "' of MASTER_ADDR is unknown: ", gai_strerror(code)),
-                         text("Give rank 0's host name or address, the same on every rank"));
-    };
     for (net::clock::time_point stale{};;) {
-      if (net::clock::now() >= stale) {  // a name may lead elsewhere after a while
+      if (net::clock::now() >= stale) {  // a name may lead elsewhere after a while, or begin to lead anywhere
         net::lookup now = net::look_up(address, port, until_);
-        if (now.code == 0) {
-          host = std::move(now);
-        } else if (host.found.empty() && now.code != EAI_AGAIN) {
-          throw unknown(now.code);
-        }
+        if (now.code == 0 || host.found.empty()) host = std::move(now);
         stale = net::after(host.found.empty() ? 0 : 5);
       }
       for (net::endpoint const& each : host.found) {
@@ -63,8 +55,11 @@ class tcp_guest {
       }
       std::this_thread::sleep_until(std::min(until_, net::clock::now() + nap));
       if (net::clock::now() >= until_) {
-        if (host.found.empty()) throw unknown(host.code);
-        fail();
+        if (!host.found.empty()) fail();
+        throw usage_error(
+            where_,
+            text("the host '", address, "' of MASTER_ADDR is unknown after ", chosen.deadline, " s: ", gai_strerror(host.code)),
+            text("Give rank 0's host name or address, the same on every rank"));
       }
       nap = std::min(2 * nap, std::chrono::milliseconds(400));
     }
