@@ -41,6 +41,10 @@ TEST_CASE("the family can be caught coarse or fine") {
 
 TEST_CASE("text: numbers are written so that they mean the same, and a long text is cut, not overrun") {
   CHECK(std::string(acco::text("a", 1, -2, 3U, 0.1, 1e-8, 1.0 / 3).c_str()) == "a1-230.11e-080.33333333333333331");
+  CHECK(std::string(
+            acco::text(100000.0, " ", 1e6, " ", 1234567.0, " ", -0.0625F, " ", 5e-324, " ", 1.7976931348623157e308).c_str()) ==
+        "100000 1e+06 1234567 -0.0625 4.94066e-324 1.7976931348623157e+308");
+  CHECK(std::string(acco::text().append(1234.0625, 3).append(-1e300, 1).c_str()).substr(0, 12) == "1234.062-100");
   acco::text longer;
   for (int i = 0; i < 1000; ++i) longer.append("0123456789");
   CHECK(longer.view().size() == 1023);

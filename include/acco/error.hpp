@@ -2,10 +2,10 @@
 // One family of exceptions. Every message says what happened, where (rank, round, phase) and what to do.
 #pragma once
 
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <string_view>
 
@@ -31,25 +31,32 @@ class text {
   template <class Number>
     requires std::integral<Number> || std::floating_point<Number>
   text& append(Number number) noexcept {
-    char digits[40];
-    if constexpr (std::floating_point<Number>) {
-      std::snprintf(digits, sizeof digits, "%.17g", static_cast<double>(number));
-      char shorter[40];  // the shortest form that means the same number
-      std::snprintf(shorter, sizeof shorter, "%g", static_cast<double>(number));
-      double read = 0;
-      if (std::sscanf(shorter, "%lg", &read) == 1 && read == static_cast<double>(number))
-        return append(std::string_view(shorter));
+    if constexpr (std::floating_point<Number>) {  // with six digits where they mean the same number, as most that people chose
+      char digits[40];
+      const auto value = static_cast<double>(number);
+      char const* const end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific).ptr;
+      int fewest = 0;  // digits that mean this number
+      for (char const* at = digits; at != end && *at != 'e'; ++at) fewest += *at >= '0' && *at <= '9' ? 1 : 0;
+      return written(value, std::chars_format::general, fewest <= 6 ? 6 : 17);
     } else if constexpr (std::signed_integral<Number>) {
-      std::snprintf(digits, sizeof digits, "%lld", static_cast<long long>(number));
+      return written(static_cast<long long>(number));
     } else {
-      std::snprintf(digits, sizeof digits, "%llu", static_cast<unsigned long long>(number));
+      return written(static_cast<unsigned long long>(number));
     }
-    return append(std::string_view(digits));
   }
+  /// A number with this many digits behind the point.
+  text& append(double number, int decimals) noexcept { return written(number, std::chars_format::fixed, decimals); }
   [[nodiscard]] std::string_view view() const noexcept { return {characters_, size_}; }
   [[nodiscard]] char const* c_str() const noexcept { return characters_; }
 
  private:
+  /// By no locale: other ranks and later runs compare it.
+  template <class... How>
+  text& written(How... how) noexcept {
+    char digits[400];
+    return append(
+        std::string_view(digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof digits, how...).ptr - digits)));
+  }
   static constexpr std::size_t capacity = 1024;
   char characters_[capacity] = {};
   std::size_t size_ = 0;

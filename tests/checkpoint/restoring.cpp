@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <clocale>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,28 @@ auto micro_batch(Training& t, int rank, std::size_t m) {
 }
 std::vector<float> initial() { return problem::converted<float>(problem::initial(parameters)); }
 }  // namespace
+
+TEST_CASE(
+    "the locale changes between save and restore: its decimal point is nobody's business") {  // it does in commas/checkpoint
+  const scratch folder;
+  const std::string here = std::setlocale(LC_NUMERIC, nullptr);
+  for (std::string const& there : {std::string("C"), here}) {
+    std::setlocale(LC_NUMERIC, there.c_str());
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer t{acco::delayed{}, acco::adamw{.learning_rate = 0.01}, acco::host_storage<float>{}, world,
+                        parameters,      acco::options{.clip_norm = 12.5}};
+      if (acco::has_checkpoints(folder.run())) {
+        CHECK(t.restore(folder.run()).exact);
+      } else {
+        t.initialize(initial());
+        micro_batch(t, world.rank(), 0);
+        t.save(folder.run());
+      }
+      t.finish();
+    });
+  }
+  std::setlocale(LC_NUMERIC, here.c_str());
+}
 
 TEST_CASE("a pace that has measured: its split comes back, and is not measured again") {
   const scratch folder;

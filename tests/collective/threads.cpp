@@ -9,6 +9,7 @@
 #include <acco/collective/threads.hpp>
 
 #include "conformance/backend.hpp"
+#include "support/counting.hpp"
 
 TEST_CASE("threads_backend conforms") { conformance::backend_suite<worlds::threads>(); }
 
@@ -130,4 +131,25 @@ TEST_CASE("programs that start their own threads use world()") {
     }
   }
   CHECK(sums == std::vector<double>{6, 6, 6});
+}
+
+TEST_CASE("a world does not grow with the channels that were opened over it") {
+  const auto handles = acco::threads_backend::world(3);
+  const auto opened_and_left = [&](int times) {
+    for (int k = 0; k < times; ++k) {
+      for (auto const& each : handles) (void)each.duplicate();  // one after another: the later ones still find theirs
+    }
+    return counting::living();
+  };
+  const std::size_t few = opened_and_left(100);
+  CHECK(opened_and_left(3900) == few);
+  std::vector<acco::threads_backend> ahead(100, handles[0]), behind = ahead;
+  for (auto& each : ahead) each = handles[0].duplicate();  // before anybody else; they are kept until the others have come
+  for (auto& each : behind) each = handles[1].duplicate();
+  for (int k = 0; k < 100; ++k) (void)handles[2].duplicate();
+  ahead[7].abandon("of a kept channel");
+  acco::host_queue queue;
+  double in[1] = {1}, out[1];
+  behind[7].all_reduce(queue, acco::partial<double const>(in), acco::replicated<double>(out));
+  CHECK_THROWS_WITH_AS(queue.wait(), doctest::Contains("of a kept channel"), acco::peer_error);
 }

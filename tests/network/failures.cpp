@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -21,6 +22,7 @@
 
 #include "network/free_port.hpp"
 #include "support/patience.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -127,8 +129,8 @@ std::string mark() {
 }
 
 /// Ranks over Gloo, started one by one.
-std::vector<ended> over_gloo(environment settings) {
-  settings.insert(settings.begin(), {{"WORLD_SIZE", std::to_string(ranks)},
+std::vector<ended> over_gloo(environment settings, int size = ranks) {
+  settings.insert(settings.begin(), {{"WORLD_SIZE", std::to_string(size)},
                                      {"MASTER_ADDR", "127.0.0.1"},
                                      {"MASTER_PORT", std::to_string(free_port())},
                                      {"DEADLINE", std::to_string(deadline)}});
@@ -136,7 +138,7 @@ std::vector<ended> over_gloo(environment settings) {
   std::vector<ended> results;
   {
     std::vector<std::unique_ptr<process>> processes;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < size; ++rank) {
       environment mine = settings;
       mine.emplace_back("RANK", std::to_string(rank));
       processes.push_back(std::make_unique<process>(std::vector<std::string>{GLOO_TRAINER, sign}, mine));
@@ -168,6 +170,23 @@ TEST_CASE("gloo: a rank killed in any phase of a round, or of the start") {
       CHECK(results[1].exit == 128 + SIGKILL);
       check_survivor(0, results[0]);
       check_survivor(2, results[2]);
+    }
+  }
+}
+
+TEST_CASE("gloo: a rank killed at any moment: the others know at once, not at their deadline, and name it") {
+  std::minstd_rand moment(1);
+  for (int kill = 0; kill < (thorough() ? 1000 : 8); ++kill) {
+    const int size = 2 + kill % 4;
+    CAPTURE(kill);
+    const auto results = over_gloo({{"DIE_AT", std::to_string(static_cast<double>(moment() % 60) / 1000)},
+                                    {"MICRO_BATCHES", "100000000"},
+                                    {"COMPUTE", "0"},
+                                    {"DEADLINE", "600"}},
+                                   size);
+    CHECK(results[1].exit == 128 + SIGKILL);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank != 1) check_survivor(rank, results[static_cast<std::size_t>(rank)]);
     }
   }
 }

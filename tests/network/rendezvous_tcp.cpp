@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -88,7 +91,37 @@ TEST_CASE("rank 0 that is not there, a host that is unknown") {
   CHECK(contains(nobody[0].error, "Connection refused"));
   CHECK(contains(nobody[0].error, "MASTER_ADDR"));
   const auto unknown = all_ranks({{1, 2}}, tcp(free_port(), {.deadline = 2}, "no.such.host.invalid"));
-  CHECK(contains(unknown[0].error, "the host 'no.such.host.invalid' of MASTER_ADDR is unknown"));
+  CHECK(contains(unknown[0].error, "the host 'no.such.host.invalid' of MASTER_ADDR is unknown after 2 s: "));
+}
+
+namespace {
+/// What the system answers to the next questions for the name late.test; then it is this host's.
+std::vector<int> failures;
+}  // namespace
+extern "C" {
+// The linker puts it before getaddrinfo (--wrap).
+int __real_getaddrinfo(char const* host, char const* port, addrinfo const* hints, addrinfo** found);
+int __wrap_getaddrinfo(char const* host, char const* port, addrinfo const* hints, addrinfo** found) {
+  if ((hints->ai_flags & AI_NUMERICHOST) != 0 || std::string_view(host) != "late.test")
+    return __real_getaddrinfo(host, port, hints, found);
+  if (failures.empty()) return __real_getaddrinfo("127.0.0.1", port, hints, found);
+  const int code = failures.back();
+  failures.pop_back();
+  return code;
+}
+}
+
+TEST_CASE("rank 0's name that is known only later: it is asked for again, whatever the system answers") {
+  failures = {EAI_SYSTEM, EAI_FAIL, EAI_AGAIN, EAI_NONAME};
+  const std::uint16_t port = free_port();
+  const auto got = all_ranks({{0, 2}, {1, 2}}, [port](rank_of me) {
+    return tcp(port, {.deadline = enough()}, me.rank == 0 ? "127.0.0.1" : "late.test")(me);
+  });
+  for (outcome const& each : got) {
+    CHECK(each.error == "");
+    CHECK(each.got == names(2));
+  }
+  CHECK(failures.empty());
 }
 
 TEST_CASE("a port in use: rank 0 says so, and a stranger who listens there is no rank 0") {
@@ -125,6 +158,136 @@ TEST_CASE("two processes of one rank, different numbers of ranks, a rank that is
     CHECK(contains(results[0].error, "acco: rank 0, start-up: rank " + std::to_string(each.wrong.rank) + " cannot join: "));
     CHECK(contains(results[2].error, "acco: rank 2, start-up: rank " + std::to_string(each.wrong.rank) + " cannot join: "));
   }
+}
+
+TEST_CASE(
+    "two jobs without a name meet at one port: the second process of a rank ends the start on all, also when all have come") {
+  for (bool prompt = false; !prompt;) {  // once more where this thread was late
+    const auto port = free_port();
+    outcome zero;
+    std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
+    frames::channel one(dial(port)), other(dial(port));
+    for (frames::channel* each : {&one, &other}) {
+      say(each->socket(), hello("", 1, 2));
+      REQUIRE(hear(*each));
+    }
+    const auto before = acco::net::clock::now();
+    say(one.socket(), frame_of(frames::frame::join, {}, {}, one.start()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 0 has heard it: then all have come
+    say(other.socket(), frame_of(frames::frame::join, {}, {}, other.start()));
+    prompt = acco::net::clock::now() - before < std::chrono::milliseconds(450);
+    if (!prompt) {
+      one.close();
+      other.close();
+    }
+    listens.join();
+    if (!prompt) continue;
+    CHECK(zero.type == "mismatch");
+    CHECK(contains(zero.error, "rank 1 cannot join: a process of rank 1 has come already"));
+    CHECK(contains(zero.error, "each job at a MASTER_PORT of its own"));
+    for (frames::channel* each : {&one, &other}) {
+      REQUIRE(hear(*each));
+      CHECK(each->kind() == frames::frame::refusal);
+    }
+  }
+}
+
+TEST_CASE("two jobs without a name at one port: the second one is told so, as long as the first one lives") {
+  for (char const* run : {"", "named"}) {  // with a name they cannot mix
+    const auto port = free_port();
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t first = fork();
+    if (first == 0) {
+      acco::rendezvous::tcp_rendezvous meeting({0, 2}, "127.0.0.1", port, {.deadline = enough(), .run = run});
+      const auto kept = meeting.port();
+      (void)meeting.exchange("I am 0");
+      (void)!write(ready[1], "x", 1);
+      for (;;) pause();
+    }
+    CHECK(tcp(port, {.deadline = enough(), .run = run})({1, 2}) == names(2));
+    const auto stop = [first] {
+      kill(first, SIGKILL);
+      waitpid(first, nullptr, 0);
+    };
+    char byte = 0;
+    CHECK(read(ready[0], &byte, 1) == 1);
+    if (*run == '\0') {
+      const auto second = all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = 2}));
+      CHECK(second[0].type == "usage");
+      CHECK(contains(second[0].error, "rank 0 cannot listen at port " + std::to_string(port) + ": Address already in use"));
+      CHECK(contains(second[0].error, "another job"));
+      CHECK(contains(second[1].error, "Connection refused"));  // nobody listens while a training runs
+      stop();
+    }
+    for (outcome const& each : all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = enough(), .run = run})))
+      CHECK(each.error == "");
+    if (*run != '\0') stop();
+    for (const int end : ready) close(end);
+  }
+}
+
+TEST_CASE("the port that a start keeps: this process may start there again, and no child of it keeps it") {
+  const auto port = free_port();
+  const auto start = [&] {
+    std::shared_ptr<void> kept;
+    const auto got = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
+      acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = enough()});
+      if (me.rank == 0) kept = meeting.port();
+      return meeting.exchange("I am " + std::to_string(me.rank));
+    });
+    for (outcome const& each : got) CHECK(each.got == names(2));
+    CHECK(kept != nullptr);
+    return kept;
+  };
+  const auto first = start();
+  auto second = start();
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)!write(ready[1], "x", 1);
+    for (;;) pause();
+  }
+  char byte = 0;
+  CHECK(read(ready[0], &byte, 1) == 1);
+  CHECK(acco::net::listen_at(local(port)).code == EADDRINUSE);
+  second.reset();
+  CHECK(acco::net::listen_at(local(port)).code == 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (const int end : ready) close(end);
+}
+
+TEST_CASE("whoever joined one start ends in no other one, and a frame of another start is none of this one") {
+  const listener there;
+  outcome one;
+  std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = enough()})({1, 2}); }); });
+  for (const char nonce : {'a', 'b'}) {
+    REQUIRE(there.socket.ready(POLLIN, acco::net::after(enough())));
+    frames::channel line(acco::net::socket_handle(accept(there.socket.get(), nullptr, nullptr)));
+    REQUIRE(hear(line));
+    const std::string start(frames::nonce_size, nonce);
+    say(line.socket(), frame_of(frames::frame::welcome, std::string(frames::nonce_size, 'n'), {}, start));
+    const bool joins = hear(line);
+    CHECK(joins == (nonce == 'a'));
+    if (joins) CHECK(line.start() == start);
+  }
+  dials.join();
+  CHECK(one.type == "mismatch");
+  CHECK(contains(one.error, "this rank has joined a start at 127.0.0.1:"));
+
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
+  frames::channel stranger(dial(port));
+  say(stranger.socket(), hello("", 1, 2));
+  REQUIRE(hear(stranger));
+  say(stranger.socket(), frame_of(frames::frame::join, {}, {}, std::string(frames::nonce_size, 'a')));
+  CHECK(!hear(stranger));
+  CHECK(tcp(port, {.deadline = enough()})({1, 2}) == names(2));
+  listens.join();
+  CHECK(zero.error == "");
 }
 
 TEST_CASE("an orphan of a dead run cannot join the next one, and is told both names") {

@@ -97,13 +97,14 @@ inline acco::net::socket_handle dial(std::uint16_t port, char const* host = "127
 inline void say(acco::net::socket_handle const& to, std::string_view bytes) {
   (void)!::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
-inline std::string frame_of(frames::frame kind, std::string const& body, std::string const& proof = {}) {
+inline std::string frame_of(frames::frame kind, std::string const& body, std::string const& proof = {},
+                            std::string_view start = std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", frames::nonce_size)) {
   std::string result("acco");
   frames::put(result, frames::version);
   frames::put(result, static_cast<std::uint16_t>(kind));
   frames::put(result, static_cast<std::uint64_t>(body.size()));
   frames::put(result, static_cast<std::uint32_t>(proof.size()));
-  return result + body + proof;
+  return result.append(start) + body + proof;
 }
 inline std::string hello(std::string const& run, int rank, int size) {
   std::string body;
@@ -128,7 +129,7 @@ inline bool hear(frames::channel& from) {
 inline frames::channel joined(std::uint16_t port, std::string const& run, int rank, int size) {
   frames::channel line(dial(port));
   say(line.socket(), hello(run, rank, size));
-  if (hear(line)) say(line.socket(), frame_of(frames::frame::join, {}));
+  if (hear(line)) say(line.socket(), frame_of(frames::frame::join, {}, {}, line.start()));
   return line;
 }
 

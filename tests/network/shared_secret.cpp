@@ -45,7 +45,7 @@ struct man_in_the_middle {
               if (!open) break;
               std::string body(from->body());
               change(from->kind(), body);
-              say(into->socket(), frame_of(from->kind(), body, std::string(from->proof())));
+              say(into->socket(), frame_of(from->kind(), body, std::string(from->proof()), from->start()));
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           }
@@ -131,11 +131,13 @@ TEST_CASE(
     REQUIRE(hear(line));
     CHECK(line.kind() == frames::frame::welcome);
     if (attempt == 0) heard.host_nonce = std::string(line.body());
+    heard.start = line.start();
+    const std::string start = heard.start;
     const std::string proofs[] = {{},
                                   std::string(32, '\0'),
                                   frames::proof_of(theirs, heard, frames::frame::join, {}),
                                   frames::proof_of(ours, heard, frames::frame::join, {})};
-    say(line.socket(), frame_of(frames::frame::join, {}, proofs[attempt]));
+    say(line.socket(), frame_of(frames::frame::join, {}, proofs[attempt], start));
     CHECK(!hear(line));
   }
   CHECK(tcp(port, {.deadline = enough(), .run = "r", .secret = ours})({1, 2}) == names(2));

@@ -71,6 +71,12 @@ void train(Backend world, Storage storage) {
   try {
     training.initialize(shown);
     say("rank " + std::to_string(rank) + " began");
+    if (culprit && !word("DIE_AT").empty()) {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::duration<double>(number("DIE_AT", 0)));
+        std::raise(SIGKILL);
+      }).detach();
+    }
     for (int m = 0; m < static_cast<int>(number("MICRO_BATCHES", 40)); ++m) {
       for (auto& g : training.gradients()) g = static_cast<float>(g) + 1.0F;
       double seconds = number("COMPUTE", 0.002);

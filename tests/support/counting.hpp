@@ -28,5 +28,7 @@ class resource : public std::pmr::memory_resource {
 
 /// How often any thread of this program has called operator new (support/counting.cpp).
 std::size_t news();
+/// How many of what they gave have not been deleted.
+std::size_t living();
 
 }  // namespace counting

@@ -59,7 +59,12 @@ class json_reader {
   bool boolean(bool) { return take(), other("a truth value"), true; }
   bool number_integer(std::int64_t) { return take(), fraction("a negative number"), true; }
   bool number_unsigned(std::uint64_t value) { return take(), number(value), true; }
-  bool number_float(double, std::string const& words) { return take(), fraction(in_quotes(words)), true; }
+  bool number_float(double, std::string words) {
+    for (char& c : words) {  // the parser has put the locale's decimal point there
+      if (std::string_view("0123456789+-eE").find(c) == std::string_view::npos) c = '.';
+    }
+    return take(), fraction(in_quotes(words)), true;
+  }
   bool string(std::string& value) { return take(), word(value), true; }
   bool binary(nlohmann::json::binary_t&) { return false; }
   bool start_object(std::size_t) { return open(false); }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -23,6 +22,7 @@
 #include "acco/checkpoint/plan.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/clock.hpp"
+#include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/round/state_copy.hpp"
@@ -111,10 +111,8 @@ class purpose {
         throw std::runtime_error(job.folder() + " is gone: it was removed, or renamed, while the ranks wrote into it");
       const double now = steady_seconds(), ended = ended_;
       if (now > std::min(until, std::max(begin, ended) + grace)) {
-        char waited[32];
-        std::snprintf(waited, sizeof waited, "%.1f", now - begin);
         throw std::runtime_error(
-            "rank " + std::to_string(rank) + " has not " + what + " within " + waited + " s" +
+            "rank " + std::to_string(rank) + " has not " + what + " within " + text().append(now - begin, 1).c_str() + " s" +
             (ended != never ? ", and the training has ended" : ": is " + job.run + " one folder for all ranks?"));
       }
       std::this_thread::sleep_for(nap);

@@ -34,19 +34,22 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
 
   [[nodiscard]] std::shared_ptr<meeting_point> open(int rank) {
     const std::lock_guard lock(mutex_);
-    const std::size_t index = opened_[static_cast<std::size_t>(rank)]++;
-    if (index == channels_.size()) {
+    const std::size_t index = opened_[static_cast<std::size_t>(rank)]++ - first_awaited_;
+    if (index == awaited_.size()) {
       auto fresh = std::make_shared<meeting_point>(static_cast<int>(opened_.size()));
       for (std::size_t peer = 0; peer < left_.size(); ++peer) {
         if (left_[peer].failed) fresh->fail(static_cast<int>(peer), left_[peer].reason.view());
         if (left_[peer].ended) fresh->leave(static_cast<int>(peer), has_returned);
       }
-      channels_.push_back({std::move(fresh), {}, 0});
+      awaited_.push_back({std::move(fresh), 0});
     }
-    channel& mine = channels_[index];
-    std::shared_ptr<meeting_point> point = mine.waiting;
-    mine.open = point;
-    if (++mine.takers == opened_.size()) mine.waiting = nullptr;  // whoever uses it owns it
+    const std::shared_ptr<meeting_point> point = awaited_[index].point;
+    if (++awaited_[index].takers == opened_.size()) {  // the first of them: each rank opens them in their order
+      std::erase_if(taken_, [](auto const& each) { return each.expired(); });
+      taken_.push_back(point);  // whoever uses it owns it
+      awaited_.erase(awaited_.begin());
+      ++first_awaited_;
+    }
     return point;
   }
   /// The world of some of this world's ranks, which have agreed on it over a channel; each of them takes it once before any of
@@ -91,8 +94,7 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
  private:
   static constexpr char const* has_returned = "has returned";
   struct channel {
-    std::shared_ptr<meeting_point> waiting;  // for ranks that have not opened it yet
-    std::weak_ptr<meeting_point> open;
+    std::shared_ptr<meeting_point> point;
     std::size_t takers;
   };
   struct split_world {
@@ -108,8 +110,9 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
   };
   template <class Visit>
   void for_open(Visit&& visit) const noexcept {
-    for (channel const& each : channels_) {
-      if (const auto point = each.open.lock()) visit(*point);
+    for (channel const& each : awaited_) visit(*each.point);
+    for (auto const& each : taken_) {
+      if (const auto point = each.lock()) visit(*point);
     }
   }
 
@@ -124,7 +127,9 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
   }
 
   std::mutex mutex_;
-  std::vector<channel> channels_;
+  std::vector<channel> awaited_;  // some ranks have not opened them yet
+  std::size_t first_awaited_ = 0;
+  std::vector<std::weak_ptr<meeting_point>> taken_;  // those that are still used, and since the last one perhaps some more
   std::vector<split_world> parts_;
   std::shared_ptr<threads_world> whole_;  // of a part: from there it hears who has ended
   std::vector<std::size_t> opened_;       // by rank

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -129,16 +130,20 @@ class nccl_backend {
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them.
   [[nodiscard]] static nccl_backend from_environment(nccl_options const& chosen = {}) {
     const launch_environment mine = launch_environment::read();
-    return from_exchange(
+    std::optional<rendezvous::tcp_rendezvous> meeting;
+    nccl_backend result = from_exchange(
         mine,
         [&](std::string const& brought) {
-          return rendezvous::over_tcp(mine, mine.address, mine.port, brought,
-                                      {.deadline = chosen.deadline,
-                                       .run = chosen.run.empty() ? mine.run : chosen.run,
-                                       .secret = chosen.secret,
-                                       .listen = chosen.listen});
+          meeting.emplace(mine, mine.address, mine.port,
+                          rendezvous::tcp_options{.deadline = chosen.deadline,
+                                                  .run = chosen.run.empty() ? mine.run : chosen.run,
+                                                  .secret = chosen.secret,
+                                                  .listen = chosen.listen});
+          return meeting->exchange(brought);
         },
         chosen);
+    result.over_->keep(meeting->port());
+    return result;
   }
   /// Through a directory that all ranks see; `run` names this run.
   [[nodiscard]] static nccl_backend from_files(rank_of mine, std::filesystem::path const& directory, std::string const& run,

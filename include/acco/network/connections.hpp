@@ -67,25 +67,24 @@ class connections {
     return reason_;
   }
 
-  /// What another rank that left has said, if one has; does not wait, where the transport does not.
+  /// What another rank that left has said, if one has. Waits for none.
   [[nodiscard]] std::optional<farewell_heard> hear() {
     const std::lock_guard lock(mutex_);
     for (incoming& each : incoming_) {
-      if (each.heard || transport_.complete(each.request, 0.1) == delivery::done) return heard(each);
+      if (has_said(each, 0)) return heard(each);
     }
     return std::nullopt;
   }
   /// The same of a rank whose connection is lost; waits a tenth of a second for it.
   [[nodiscard]] std::optional<farewell_heard> hear(int from) {
     const std::lock_guard lock(mutex_);
-    for (incoming& each : incoming_) {
-      if (each.peer != from) continue;
-      try {
-        if (each.heard || transport_.complete(each.request, 0.1) == delivery::done) return heard(each);
-      } catch (delivery_failure const&) {  // it said nothing
-      }
-    }
-    return std::nullopt;
+    incoming& its = of(from);
+    return has_said(its, 0.1) ? std::optional(heard(its)) : std::nullopt;
+  }
+  /// Whether the connection to a rank was lost when it was last heard.
+  [[nodiscard]] bool lost(int peer) {
+    const std::lock_guard lock(mutex_);
+    return of(peer).lost;
   }
 
   /// Tells the other ranks that this one ends, and why; then ends all connections. Later calls do nothing.
@@ -113,10 +112,19 @@ class connections {
   struct incoming {
     typename Transport::request request;
     int peer;
-    bool heard = false;
+    bool heard = false, lost = false;
   };
   static constexpr message_label farewell_label{0xffffffff, collective::none, 0, 0};
 
+  [[nodiscard]] incoming& of(int peer) noexcept { return incoming_[static_cast<std::size_t>(peer < rank() ? peer : peer - 1)]; }
+  bool has_said(incoming& from, double seconds) {
+    try {
+      return from.heard || (!from.lost && transport_.complete(from.request, seconds) == delivery::done);
+    } catch (delivery_failure const&) {
+      from.lost = true;
+      return false;
+    }
+  }
   farewell_heard heard(incoming& from) {
     from.heard = true;
     farewell const& word = farewells_[static_cast<std::size_t>(from.peer)];

@@ -80,7 +80,8 @@ class gloo_backend : public exchange_backend<gloo_transport> {
     rest.deadline = std::max(until - steady_seconds(), 0.01);  // 0 would be none, to Gloo
     auto context = gloo_start::connected(mine, meeting.own_address(), rest, meeting);
     context->setTimeout(gloo_start::milliseconds(chosen.deadline));
-    return context;
+    const auto both = std::make_shared<std::pair<std::shared_ptr<gloo::Context>, std::shared_ptr<void>>>(context, meeting.port());
+    return {both, context.get()};  // rank 0's port is kept as long as the ranks are connected
   }
 
   /// Through a directory that all ranks see; `run` names this run and is the same on all its ranks (e.g. the job's number).

@@ -33,7 +33,7 @@ class message_group {
   struct transfer {
     typename Transport::request request;
     int peer;
-    bool incoming = true;
+    bool incoming = true, done = false;
   };
 
  public:
@@ -94,8 +94,7 @@ class message_group {
   bool settle(host_queue const& queue, batch& of, collective operation) {
     while (of.settled < of.transfers.size()) {
       transfer& next = of.transfers[of.settled];
-      busy_peer_ = next.peer;
-      const delivery how_far = transport().complete(next.request, relayed_ ? queue.deadline / 2 : queue.deadline);
+      const delivery how_far = complete(queue, of, operation, relayed_ ? queue.deadline / 2 : queue.deadline);
       if (how_far == delivery::done) {
         since_ = 0;
         called_ = false;
@@ -111,7 +110,10 @@ class message_group {
         asked_ = at;
         half = relayed_ && !called_ && at - since_ >= queue.deadline / 2;
         if (!half && at - since_ < queue.deadline) {
-          hear_farewells(queue, operation, at);
+          if (at - heard_ >= 0.0005 * size()) {  // every few milliseconds
+            heard_ = at;
+            look_for_ends(queue, of, operation);
+          }
           return false;
         }
       }
@@ -178,7 +180,8 @@ class message_group {
     for (std::size_t k = of.settled + 1; k < of.transfers.size() && !others; ++k) {
       transfer& each = of.transfers[k];
       const auto peer = static_cast<std::size_t>(each.peer);
-      if (each.incoming && (absent.empty() || absent[peer]) && !transport().arrived(each.request)) missing[peer] = true;
+      if (each.incoming && (absent.empty() || absent[peer]) && !each.done && !transport().arrived(each.request))
+        missing[peer] = true;
     }
     auto const [who, lowest] = ranks_where(size(), [&](int peer) { return missing[static_cast<std::size_t>(peer)]; });
     throw deadline_error(
@@ -188,11 +191,29 @@ class message_group {
         lowest);
   }
 
-  /// Whether another rank has told that it ends; looked at every few milliseconds.
-  void hear_farewells(host_queue const& queue, collective operation, double at) {
-    if (at - heard_ < 0.0005 * size()) return;
-    heard_ = at;
+  /// Completes the batch's next message. A transport that waits does so a slice at a time: some tell nobody that a message was
+  /// on its way when its connection broke (Gloo's sends).
+  delivery complete(host_queue const& queue, batch& of, collective operation, double seconds) {
+    transfer& next = of.transfers[of.settled];
+    for (double left = seconds;; left -= slice) {
+      busy_peer_ = next.peer;
+      if (next.done) return delivery::done;
+      const delivery how_far = transport().complete(next.request, std::min(left, slice));
+      if (how_far != delivery::expired || left <= slice) return how_far;
+      look_for_ends(queue, of, operation);
+    }
+  }
+  /// Throws where another rank has told that it ends, or was lost before all its messages came; one that has ended in peace was
+  /// not.
+  void look_for_ends(host_queue const& queue, batch& of, collective operation) {
     if (const auto word = all_->hear()) throw_farewell(queue, operation, *word);
+    for (std::size_t k = of.settled; k < of.transfers.size(); ++k) {
+      transfer& each = of.transfers[k];
+      if (each.done || !all_->lost(each.peer)) continue;
+      busy_peer_ = each.peer;
+      each.done = transport().complete(each.request, slice) == delivery::done;
+      if (!each.done) throw delivery_failure{text("it ended with a message on its way")};
+    }
   }
   [[noreturn]] static void throw_farewell(host_queue const& queue, collective operation,
                                           typename connections<Transport>::farewell_heard const& word) {
@@ -210,6 +231,7 @@ class message_group {
                      text("Look at this rank's first error. These connections cannot be used again: make a new backend"), rank());
   }
 
+  static constexpr double slice = 0.2;  // seconds of a wait, after which the others are looked at
   std::shared_ptr<connections<Transport>> all_;
   std::uint32_t channel_;
   std::uint32_t next_sequence_ = 0;

@@ -7,15 +7,65 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <pthread.h>
+#include <sys/socket.h>
+
 #include "acco/error.hpp"
 #include "acco/network/socket.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
+
+/// Ports that starts of this process without a name keep when all ranks have come. Any thread.
+class kept_port {
+ public:
+  using doors = std::vector<net::socket_handle>;
+  /// Until what is returned is destroyed, or this process listens there again. A forked child keeps none.
+  [[nodiscard]] static std::shared_ptr<void> keep(std::uint16_t port, doors open) {
+    for (net::socket_handle const& each : open) {
+      const int off = 0;
+      shutdown(each.get(), SHUT_RD);  // it listens no longer, and stays bound
+      setsockopt(each.get(), SOL_SOCKET, SO_REUSEADDR, &off, sizeof off);
+    }
+    auto kept = std::make_shared<doors>(std::move(open));
+    all& here = of_this_process();
+    const std::lock_guard lock(here.mutex);
+    std::erase_if(here.ports, [](auto const& each) { return each.second.expired(); });
+    here.ports.emplace_back(port, kept);
+    return kept;
+  }
+  static void give_up(std::uint16_t port) {
+    all& here = of_this_process();
+    const std::lock_guard lock(here.mutex);
+    for (auto const& each : here.ports) {
+      if (each.first == port) close(each.second);
+    }
+  }
+
+ private:
+  struct all {
+    std::mutex mutex;
+    std::vector<std::pair<std::uint16_t, std::weak_ptr<doors>>> ports;
+  };
+  static all& of_this_process() {
+    static all here;
+    [[maybe_unused]] static const int registered = pthread_atfork([] { here.mutex.lock(); }, [] { here.mutex.unlock(); },
+                                                                  [] {
+                                                                    for (auto const& each : here.ports) close(each.second);
+                                                                    here.mutex.unlock();
+                                                                  });
+    return here;
+  }
+  static void close(std::weak_ptr<doors> const& which) {
+    if (const auto kept = which.lock()) kept->clear();
+  }
+};
 
 /// The addresses. One in digits means the same on every host, so nobody dials another one; a name may mean another
 /// address there than here.
@@ -41,6 +91,7 @@ inline std::vector<net::endpoint> doors_for(std::string const& address, std::uin
 /// Opens them: those that this host has, at least one.
 inline std::vector<net::socket_handle> open_doors(std::string const& address, std::uint16_t port, std::string const& listen,
                                                   error_place where, net::clock::time_point until) {
+  kept_port::give_up(port);
   std::vector<net::endpoint> wanted = doors_for(address, port, listen, where, until);
   // A rank of this host that dialled before anybody listened may hold the port as its own for an instant.
   const auto patience = std::min(until, net::after(1));
@@ -65,10 +116,11 @@ inline std::vector<net::socket_handle> open_doors(std::string const& address, st
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     } else {
       throw usage_error(where, text("rank 0 cannot listen at port ", port, ": ", std::strerror(code)),
-                        code == EADDRINUSE ? text("Another program uses it (a second process with RANK=0, an earlier run that "
-                                                  "still lives, or a launcher's own store): start one rank 0 only, or choose "
-                                                  "another MASTER_PORT")
-                                           : text("Choose an address and a port at which this user may listen"));
+                        code == EADDRINUSE
+                            ? text("Another program uses it (another job, an earlier run that still lives, a second "
+                                   "process with RANK=0, or a launcher's own store): end all ranks of this job, "
+                                   "some of which may have met the other one's, and choose another MASTER_PORT")
+                            : text("Choose an address and a port at which this user may listen"));
     }
   }
 }

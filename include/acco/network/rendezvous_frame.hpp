@@ -5,17 +5,18 @@
 //
 //   at   size
 //    0      4   "acco"
-//    4      2   version of the protocol: 2
+//    4      2   version of the protocol: 3
 //    6      2   kind
 //    8      8   size of the body, b
 //   16      4   size of the proof, p; 0 without a secret
-//   20      b   body
-//   20+b    p   proof
+//   20     16   rank 0's nonce of this start; zeros in a hello
+//   36      b   body
+//   36+b    p   proof
 //
 // clang-format off
 //   kind          said by   body
 //   1 hello       guest     run: bytes, rank: 4, size: 4, guest's nonce: 16          no proof
-//   2 welcome     rank 0    rank 0's nonce: 16
+//   2 welcome     rank 0    rank 0's nonce of this conversation: 16
 //   3 join        guest     -                                                       from now on it counts as that rank
 //   4 assembled   rank 0    host: bytes, how other hosts reach rank 0's               when all have joined
 //   5 bring       guest     form: 1 (0: whole, 1: in parts), what the guest contributes, as it is; in parts: `bytes` for each rank
@@ -26,9 +27,10 @@
 // Each kind is said at most once in a conversation. The proof is a message authentication code, under the shared secret, of
 //
 //   "acco rendezvous", version: 2, kind: 2, run: bytes, rank: 4, size: 4, guest's nonce: 16, rank 0's nonce: 16 (zeros in a
-//   refusal of a hello), body
+//   refusal of a hello), rank 0's nonce of this start: 16, body
 //
-// so that it shows knowledge of the secret, belongs to this conversation (nonces), and covers what is said.
+// so that it shows knowledge of the secret, belongs to this conversation (nonces), and covers what is said. Who has joined one
+// start joins no other: two jobs without a name that meet at one port do not change their ranks.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +52,8 @@
 namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 inline constexpr std::string_view magic = "acco";
-inline constexpr std::uint16_t version = 2;
-inline constexpr std::size_t header_size = 20, nonce_size = 16, largest_proof = 256;
+inline constexpr std::uint16_t version = 3;
+inline constexpr std::size_t nonce_size = 16, start_at = 20, header_size = start_at + nonce_size, largest_proof = 256;
 inline constexpr std::size_t longest_run = 256;                              // of a run's identifier
 inline constexpr std::size_t largest_greeting = 4096;                        // body of all that is neither bring nor answer
 inline constexpr std::size_t largest_contribution = std::size_t{64} << 20U;  // of one rank; the answer holds one from each
@@ -63,7 +65,8 @@ enum class reason : std::uint32_t { mismatch = 1, peer, deadline };
 struct conversation {
   std::string run;
   int rank = -1, size = 0;
-  std::string guest_nonce = std::string(nonce_size, '\0'), host_nonce = std::string(nonce_size, '\0');
+  static std::string zeros() { return std::string(nonce_size, '\0'); }
+  std::string guest_nonce = zeros(), host_nonce = zeros(), start = zeros();
 };
 inline std::string draw_nonce() {
   std::random_device entropy;
@@ -79,7 +82,7 @@ inline std::string proof_of(authenticator const& secret, conversation const& in,
   put(message, in.run);
   put(message, in.rank);
   put(message, in.size);
-  message.append(in.guest_nonce).append(in.host_nonce).append(body);
+  message.append(in.guest_nonce).append(in.host_nonce).append(in.start).append(body);
   return secret(message);
 }
 /// Compares in a time that does not tell where the first difference is.
@@ -100,12 +103,13 @@ class channel {
   void close() noexcept { socket_.close(); }
 
   /// Puts a frame behind those that wait to be sent. A body may be shared by many channels.
-  void send(frame kind, std::shared_ptr<std::string const> body, std::string proof) {
+  void send(frame kind, std::string_view start, std::shared_ptr<std::string const> body, std::string proof) {
     std::string header(magic);
     put(header, version);
     put(header, static_cast<std::uint16_t>(kind));
     put(header, static_cast<std::uint64_t>(body->size()));
     put(header, static_cast<std::uint32_t>(proof.size()));
+    header.append(start);
     out_.push_back(std::make_shared<std::string const>(std::move(header)));
     if (!body->empty()) out_.push_back(std::move(body));
     if (!proof.empty()) out_.push_back(std::make_shared<std::string const>(std::move(proof)));
@@ -178,6 +182,7 @@ class channel {
   }
   /// Of the whole frame, until the next call of receive.
   [[nodiscard]] frame kind() const noexcept { return kind_; }
+  [[nodiscard]] std::string_view start() const noexcept { return std::string_view(in_).substr(start_at, nonce_size); }
   [[nodiscard]] std::string_view body() const noexcept { return std::string_view(in_).substr(header_size, body_size_); }
   [[nodiscard]] std::string_view proof() const noexcept { return std::string_view(in_).substr(header_size + body_size_); }
 

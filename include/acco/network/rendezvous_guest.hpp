@@ -36,18 +36,10 @@ class tcp_guest {
         until_(net::after(chosen.deadline)) {
     auto nap = std::chrono::milliseconds(50);
     net::lookup host;
-    const auto unknown = [&](int code) {
-      return usage_error(where_, text("the host '", address, "' of MASTER_ADDR is unknown: ", gai_strerror(code)),
-                         text("Give rank 0's host name or address, the same on every rank"));
-    };
     for (net::clock::time_point stale{};;) {
-      if (net::clock::now() >= stale) {  // a name may lead elsewhere after a while
+      if (net::clock::now() >= stale) {  // a name may lead elsewhere after a while, or begin to lead anywhere
         net::lookup now = net::look_up(address, port, until_);
-        if (now.code == 0) {
-          host = std::move(now);
-        } else if (host.found.empty() && now.code != EAI_AGAIN) {
-          throw unknown(now.code);
-        }
+        if (now.code == 0 || host.found.empty()) host = std::move(now);
         stale = net::after(host.found.empty() ? 0 : 5);
       }
       for (net::endpoint const& each : host.found) {
@@ -63,8 +55,11 @@ class tcp_guest {
       }
       std::this_thread::sleep_until(std::min(until_, net::clock::now() + nap));
       if (net::clock::now() >= until_) {
-        if (host.found.empty()) throw unknown(host.code);
-        fail();
+        if (!host.found.empty()) fail();
+        throw usage_error(
+            where_,
+            text("the host '", address, "' of MASTER_ADDR is unknown after ", chosen.deadline, " s: ", gai_strerror(host.code)),
+            text("Give rank 0's host name or address, the same on every rank"));
       }
       nap = std::min(2 * nap, std::chrono::milliseconds(400));
     }
@@ -114,7 +109,7 @@ class tcp_guest {
     put(hello, talk_.rank);
     put(hello, talk_.size);
     hello.append(talk_.guest_nonce);
-    line_.send(frame::hello, std::make_shared<std::string const>(std::move(hello)), {});
+    line_.send(frame::hello, talk_.start, std::make_shared<std::string const>(std::move(hello)), {});
     switch (hear(largest_greeting, std::min(until_, net::after(10)))) {
       case outcome::whole_frame: break;
       case outcome::other_version:
@@ -122,6 +117,7 @@ class tcp_guest {
                              text("Start the same program on every rank"), 0);
       default: return note(trouble::foreign);
     }
+    talk_.start = line_.start();
     if (line_.kind() == frame::refusal) {
       if (proven()) refused();
       reader in{line_.body()};
@@ -135,6 +131,14 @@ class tcp_guest {
                         text("Give every rank the same secret (option `secret`)"));
     }
     if (!proven()) return note(trouble::unproven);
+    if (!joined_.empty() && joined_ != talk_.start) {
+      throw mismatch_error(where_,
+                           text("this rank has joined a start at ", at_,
+                                ", which ended, and finds another one there: another job "
+                                "uses this port, or rank 0 was started again"),
+                           text("Start all ranks again, each job with another MASTER_PORT"), 0);
+    }
+    joined_ = talk_.start;
     say(frame::join, {});
     switch (hear(largest_greeting, until_)) {
       case outcome::whole_frame: break;
@@ -154,7 +158,7 @@ class tcp_guest {
 
   void say(frame kind, std::string body) {
     std::string proof = proof_of(chosen_.secret, talk_, kind, body);
-    line_.send(kind, std::make_shared<std::string const>(std::move(body)), std::move(proof));
+    line_.send(kind, talk_.start, std::make_shared<std::string const>(std::move(body)), std::move(proof));
   }
   /// Sends what is to be sent, and waits for a frame.
   [[nodiscard]] outcome hear(std::size_t most, net::clock::time_point until) {
@@ -172,6 +176,7 @@ class tcp_guest {
     }
   }
   [[nodiscard]] bool proven() const {
+    if (line_.start() != talk_.start) return false;
     return !chosen_.secret || same_proof(line_.proof(), proof_of(chosen_.secret, talk_, line_.kind(), line_.body()));
   }
   /// Rank 0 has ended this rank's start-up, and says why.
@@ -223,7 +228,7 @@ class tcp_guest {
   net::clock::time_point until_;
   conversation talk_;
   channel line_{net::socket_handle()};
-  std::string own_address_, words_;
+  std::string own_address_, words_, joined_;
   trouble trouble_ = trouble::unreachable;
 };
 

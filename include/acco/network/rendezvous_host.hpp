@@ -43,10 +43,23 @@ class tcp_host {
         until_(net::after(chosen.deadline)),
         seats_(ranks_, nullptr),
         doors_(open_doors(address, port, chosen.listen, where_, until_)) {
-    while (present_ + 1 < ranks_) {
-      turn();
-      if (present_ + 1 < ranks_ && net::clock::now() >= until_) fail_missing();
+    // Without a name they may be ranks of two jobs that meet here: those that are one too many have half a second to come.
+    auto settled = net::clock::time_point::max();
+    for (bool over = false; !over;) {
+      over = net::clock::now() >= settled;  // whoever has come by now is heard once more
+      const std::size_t before = present_;
+      turn(settled);
+      const auto now = net::clock::now();
+      if (present_ + 1 < ranks_) {
+        if (now >= until_) fail_missing();
+        settled = net::clock::time_point::max();
+        over = false;
+      } else if (before != present_) {
+        settled =
+            now + (chosen.run.empty() ? std::min<net::clock::duration>(settling, (until_ - now) / 10) : net::clock::duration{});
+      }
     }
+    if (chosen.run.empty()) kept_ = kept_port::keep(port, std::move(doors_));
     doors_.clear();
     for (guest& each : guests_) {
       if (each.rank < 0) drop(each);
@@ -65,6 +78,7 @@ class tcp_host {
   }
 
   [[nodiscard]] std::string const& own_address() const noexcept { return own_address_; }
+  [[nodiscard]] std::shared_ptr<void> const& port() const noexcept { return kept_; }
 
   [[nodiscard]] contributions exchange(bool in_parts, std::string const& mine) {
     contributions all(ranks_);
@@ -99,17 +113,18 @@ class tcp_host {
     bool greeted = false, brought = false, leaving = false, gone = false;
     std::optional<std::string> early{};  // a contribution that came before rank 0's own
   };
+  static constexpr std::chrono::milliseconds settling{500};
   static constexpr std::chrono::seconds patience{5};  // for a guest to say who it is
 
-  /// Hears everybody once; waits a quarter of a second at most.
-  void turn() {
+  /// Hears everybody once; waits a quarter of a second at most, and not beyond `until`.
+  void turn(net::clock::time_point until = net::clock::time_point::max()) {
     const auto now = net::clock::now();
     const bool admits = now >= closed_until_;
     polled_.clear();
     for (auto const& door : doors_) polled_.push_back({door.get(), static_cast<short>(admits ? POLLIN : 0), 0});
     for (guest const& each : guests_)
       polled_.push_back({each.line.socket().get(), static_cast<short>(each.line.sending() ? POLLIN | POLLOUT : POLLIN), 0});
-    auto wake = std::min(until_, now + std::chrono::milliseconds(250));
+    auto wake = std::min({until_, until, now + std::chrono::milliseconds(250)});
     if (!admits) wake = std::min(wake, closed_until_);
     const int heard = poll(polled_.data(), static_cast<nfds_t>(polled_.size()), net::milliseconds_until(wake));
     if (heard < 0 && errno != EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // no memory: not at once again
@@ -141,6 +156,7 @@ class tcp_host {
         net::notice_vanished_peer(socket);
         ++admitted;
         guests_.emplace_back(std::move(socket));
+        guests_.back().talk.start = start_;
         serve(guests_.back());  // a rank says hello at once
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
@@ -194,7 +210,7 @@ class tcp_host {
     const frame kind = each.line.kind();
     if (kind == frame::hello && !each.greeted) return greet(each);
     if (each.rank < 0) {
-      if (kind != frame::join || !each.greeted) {
+      if (kind != frame::join || !each.greeted || each.line.start() != start_) {
         ++foreign_;
         return drop(each);
       }
@@ -204,7 +220,7 @@ class tcp_host {
       }
       return seat(each);
     }
-    if (kind != frame::bring || !assembled_ || each.brought || each.early) return lose(each);
+    if (kind != frame::bring || each.line.start() != start_ || !assembled_ || each.brought || each.early) return lose(each);
     if (!proven(each)) {
       fail<peer_error>(reason::peer, text("what rank ", each.rank, " brought was changed on its way: its proof is wrong"),
                        text("Look for who is between"), each.rank);
@@ -253,10 +269,9 @@ class tcp_host {
     }
     if (!wrong.view().empty()) {
       each.leaving = true;
-      tell(each, reason::mismatch, rank, text("rank 0 refused this rank: ", wrong),
-           text("Start every rank once, with the same WORLD_SIZE"));
-      fail<mismatch_error>(reason::mismatch, text("rank ", rank, " cannot join: ", wrong),
-                           text("Start every rank once, with the same WORLD_SIZE"), rank);
+      const text advice("Start every rank once, with the same WORLD_SIZE, and each job at a MASTER_PORT of its own");
+      tell(each, reason::mismatch, rank, text("rank 0 refused this rank: ", wrong), advice);
+      fail<mismatch_error>(reason::mismatch, text("rank ", rank, " cannot join: ", wrong), advice, rank);
     }
     each.rank = rank;
     seats_[static_cast<std::size_t>(rank)] = &each;
@@ -310,7 +325,7 @@ class tcp_host {
   }
   /// Whoever cannot be told is noticed when its socket is read.
   void say(guest& each, frame kind, std::shared_ptr<std::string const> const& body) {
-    each.line.send(kind, body, proof_of(chosen_.secret, each.talk, kind, *body));
+    each.line.send(kind, start_, body, proof_of(chosen_.secret, each.talk, kind, *body));
     (void)each.line.flush();
   }
   void tell(guest& each, reason why, int culprit, text const& what, text const& advice) {
@@ -407,6 +422,8 @@ class tcp_host {
   std::string address_;
   std::uint16_t port_;
   tcp_options chosen_;
+  std::string start_ = draw_nonce();
+  std::shared_ptr<void> kept_;
   net::clock::time_point until_, closed_until_{};
   std::list<guest> guests_;    // the longest here first
   std::vector<guest*> seats_;  // by rank

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -50,6 +51,10 @@ class tcp_rendezvous {
   [[nodiscard]] std::string own_address() const {
     return host_ ? host_->own_address() : guest_ ? guest_->own_address() : "127.0.0.1";
   }
+
+  /// On rank 0 of a start without a name: its port, which is closed, and nobody else's on this host as long as this is held, so
+  /// that no other job's ranks meet there and mix with those of this one that come late. This process may start there again.
+  [[nodiscard]] std::shared_ptr<void> port() const { return host_ ? host_->port() : nullptr; }
 
   /// Everybody gets what everybody brings, by rank.
   [[nodiscard]] contributions exchange(std::string const& mine) { return exchange(false, mine); }

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <mutex>
 #include <vector>
 
+#include "acco/error.hpp"
 #include "acco/observe/round_report.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -57,27 +57,27 @@ class trace {
       used[static_cast<int>(each.where)] = true;
     }
     constexpr char const* rows[] = {"computation", "communication", "collectives"};
-    char line[256];
     char const* separator = "";
     out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
     for (int rank = 0; rank < ranks; ++rank) {
-      std::snprintf(line, sizeof line, R"(%s{"ph":"M","name":"process_name","pid":%d,"args":{"name":"rank %d"}})", separator,
-                    rank, rank);
-      out << line;
+      out << text(separator, R"({"ph":"M","name":"process_name","pid":)", rank, R"(,"args":{"name":"rank )", rank, R"("}})")
+                 .c_str();
       separator = ",\n";
       for (int r = 0; r < 3; ++r) {
         if (!used[r]) continue;
-        std::snprintf(line, sizeof line, R"(%s{"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", separator,
-                      rank, r, rows[r]);
-        out << line;
+        out << text(separator, R"({"ph":"M","name":"thread_name","pid":)", rank, R"(,"tid":)", r, R"(,"args":{"name":")", rows[r],
+                    R"("}})")
+                   .c_str();
       }
     }
     for (interval const& each : intervals_) {
-      std::snprintf(line, sizeof line,
-                    R"(%s{"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"round":%llu}})",
-                    separator, each.name, rows[static_cast<int>(each.where)], each.rank, static_cast<int>(each.where),
-                    (each.when.begin - start) * 1e6, each.when.seconds() * 1e6, static_cast<unsigned long long>(each.round));
-      out << line;
+      const text line = text(separator, R"({"ph":"X","name":")", each.name, R"(","cat":")", rows[static_cast<int>(each.where)],
+                             R"(","pid":)", each.rank, R"(,"tid":)", static_cast<int>(each.where), R"(,"ts":)")
+                            .append((each.when.begin - start) * 1e6, 3)
+                            .append(R"(,"dur":)")
+                            .append(each.when.seconds() * 1e6, 3)
+                            .append(text(R"(,"args":{"round":)", each.round, "}}"));
+      out << line.c_str();
     }
     out << "\n]}\n";
   }
