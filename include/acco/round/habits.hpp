@@ -57,10 +57,7 @@ class habit_watch {
   /// `in_place`: what a round keeps stays in the accumulator. It is marked without any suspicion, also where nothing else is
   /// looked at (not `on`).
   habit_watch(parameter_layout const& layout, accumulator_type const& accumulator, bool on, bool in_place = false)
-      : layout_(layout),
-        accumulator_(accumulator),
-        on_(on && Storage::host_memory),
-        in_place_(in_place && Storage::host_memory) {
+      : layout_(layout), accumulator_(accumulator), on_(on && Storage::host_memory), in_place_(in_place && Storage::host_memory) {
     if (!looks()) return;
     for (std::size_t k = 0; on_ && k < layout.tensor_count(); ++k) {
       update_group const& group = layout.groups()[layout[k].group];
