@@ -54,7 +54,7 @@ class repeating final : public std::pmr::memory_resource {
 
 /// An element is updated once for each of its names, so twice must be once.
 struct sets {
-  static constexpr std::size_t slot_count = 0;
+  [[maybe_unused]] static constexpr std::size_t slot_count = 0;
   struct constants {};
   static constants prepare(acco::update_step const&, acco::update_group const&) { return {}; }
   template <class Real>
