@@ -20,7 +20,16 @@ if(ACCO_SANITIZE)
   target_compile_options(acco_development INTERFACE -fsanitize=${ACCO_SANITIZE} -fno-omit-frame-pointer)
   target_compile_definitions(acco_development INTERFACE ACCO_SANITIZED) # tests leave out what is too large then
   target_link_options(acco_development INTERFACE -fsanitize=${ACCO_SANITIZE})
-  set(ACCO_SANITIZER_OPTIONS TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/network/tsan.supp
+  if(ACCO_SANITIZE MATCHES thread) # some tests have a habit that is a race
+    target_compile_definitions(acco_development INTERFACE ACCO_THREAD_SANITIZER)
+  endif()
+  find_program(ACCO_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer)
+  mark_as_advanced(ACCO_SYMBOLIZER)
+  set(symbolizer)
+  if(ACCO_SYMBOLIZER) # clang's runtime knows no functions without it, and so nothing of suppressions
+    set(symbolizer ":external_symbolizer_path=${ACCO_SYMBOLIZER}")
+  endif()
+  set(ACCO_SANITIZER_OPTIONS TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/network/tsan.supp${symbolizer}
                              LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/network/lsan.supp) # the environment of tests over Gloo
   if(ACCO_SANITIZE MATCHES undefined)
     target_compile_options(acco_development INTERFACE -fno-sanitize-recover=undefined)

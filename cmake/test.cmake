@@ -18,7 +18,7 @@ set(quick)
 if(PRESET STREQUAL "test" AND NOT chosen_compiler)
   set(quick clang-19=clang++-19 mold=mold)
 elseif(PRESET MATCHES "^(asan-ubsan|tsan)$")
-  set(quick mold=mold)
+  set(quick mold=mold llvm-19=llvm-symbolizer-19) # reports, and suppressions, with names
 endif()
 set(required)
 set(optional)

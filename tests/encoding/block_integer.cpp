@@ -94,6 +94,16 @@ TEST_CASE("the quotient without a division is the quotient, for every scale: its
     }
   }
   CHECK(wrong == 0);
+  for (const float scale :
+       {0x1.02p-105F, 0x1.fep-50F, 1.9921875F, 0x1.fep120F}) {  // and its 2^-20ths, as codes at random take it
+    for (int k = 1; k <= 127 << 4; ++k) {
+      for (const float part : {0x1p-20F, 0x1p-16F, 0x1p-9F, 0x1p-4F}) {
+        const float value = static_cast<float>(k) * part * scale;
+        wrong += acco::integer_code<8>::quotient(value, scale, 1.0F / scale) == value / scale ? 0U : 1U;
+      }
+    }
+  }
+  CHECK(wrong == 0);
   for (const float scale : {0x1p-107F, 1.9921875F, 0x1.fep120F}) {  // and where codes are: from a quarter of the scale on
     const float inverse = 1.0F / scale;
     for (int k = 0; k <= 127 * 64; ++k) {

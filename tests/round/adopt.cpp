@@ -373,7 +373,7 @@ TEST_CASE("two heads on one frozen trunk; a forked process adopts its copy") {
   CHECK(a[0] == b[0]);
   CHECK(a[0] != 0);
   CHECK(trunk[29] == 2.0F);
-#if !defined(__SANITIZE_THREAD__)
+#if !defined(ACCO_THREAD_SANITIZER)
   const pid_t child = fork();
   if (child == 0) {
     bool fine = false;

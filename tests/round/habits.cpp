@@ -35,7 +35,7 @@ enum class habit {
 
 /// Some habits are races by their nature: trainer and engine in the same memory.
 bool skipped_as_race() {
-#if defined(__SANITIZE_THREAD__)
+#if defined(ACCO_THREAD_SANITIZER)
   MESSAGE("skipped: the habit itself is a data race, which ThreadSanitizer reports");
   return true;
 #else

@@ -80,7 +80,7 @@ struct device_block_integer {
  private:
   /// Codes of numbers with one scale: as integer_code::code, whose quotient it computes without dividing. With the reciprocal,
   /// once corrected, that is exact where it matters: above a quarter of the scale, for a scale of eight significant bits
-  /// (tests/encoding/block_integer.cpp tries all). At random every quotient matters, so it divides.
+  /// (tests/encoding/block_integer.cpp tries all); at random from 2^-20 of the scale on, for scales of 2^-105 and more.
   struct divider {
     float scale, inverse;
     bool any;
@@ -91,7 +91,7 @@ struct device_block_integer {
     }
     [[nodiscard]] __device__ std::uint32_t codes_at_random(float const* x, std::uint32_t random, std::uint32_t first) const {
       return word([&](unsigned k) {
-        return arithmetic::code_at_random(x[k] / scale,
+        return arithmetic::code_at_random(arithmetic::quotient(x[k], scale, inverse),
                                           static_cast<std::int32_t>(arithmetic::bits_of_number(random, first + k) >> 12U));
       });
     }

@@ -162,12 +162,6 @@ struct cuda_storage {
     check_cuda(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, queue.computation()), "cudaMemcpyAsync",
                queue.place);
   }
-  /// On the trainer's stream: to[i] += from[i].
-  template <class T>
-  static void add_now(cuda_queue& queue, T const* from, T* to, std::size_t count) {
-    cuda_kernels::launch_elements({queue.computation(), queue.max_ctas}, count, cuda_kernels::convert_body<T, T, true>{from, to},
-                                  cuda_kernels::head_of({from, to}));
-  }
   /// Waits for the queue, and calls visit(elements, index of the first, how many) on copies in host memory.
   template <class T, class Visitor>
   static void visit_on_host(cuda_queue& queue, T const* from, std::size_t count, Visitor&& visit) {
@@ -267,6 +261,12 @@ struct cuda_storage {
       }(std::make_index_sequence<Rule::slot_count>());
       cuda_kernels::launch_table(where, table->blocks + first, last - first, head, body);
     });
+  }
+  /// On the trainer's stream: to[i] += from[i].
+  template <class T>
+  static void add_now(cuda_queue& queue, T const* from, T* to, std::size_t count) {
+    cuda_kernels::launch_elements({queue.computation(), queue.max_ctas}, count, cuda_kernels::convert_body<T, T, true>{from, to},
+                                  cuda_kernels::head_of({from, to}));
   }
   /// As in host_storage; at once means on the trainer's stream.
   static void forget(cuda_queue& queue, coding::refused bad) {
