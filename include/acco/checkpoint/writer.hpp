@@ -215,12 +215,16 @@ class writer final : public state_keeper {
     ended_ = news_ = true;
   }
 
-  /// Why the save has failed that nobody is told of any more.
+  /// What nobody is told of any more: that a save has failed, that one will never be.
   void tell_the_last() const noexcept {
-    if (!outstanding_ || problem_.empty() || others_) return;
+    const auto tell = [this](std::string const& run, std::string const& problem) {
+      mine_.on->note("acco: rank " + std::to_string(mine_.rank) + ": the last save into " + run + " failed: " + problem + ".");
+    };
+    constexpr char const* too_late = "the optimizer ended before a round could make it, and without finish(), which would have";
     try {
-      mine_.on->note("acco: rank " + std::to_string(mine_.rank) + ": the last save into " + job_.run + " failed: " + problem_ +
-                     ".");
+      if (outstanding_ && phase_ == phase::copying) tell(job_.run, too_late);
+      if (outstanding_ && !problem_.empty() && !others_) tell(job_.run, problem_);
+      if (wishes_) tell(run_, too_late);
     } catch (std::exception const&) {  // there is no memory to say it
     }
   }
