@@ -259,7 +259,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     quiet_ = true;
     compared_ = false;
     rest_copies();
-    (void)copies_.news();  // `saved` tells it
     habits_.shown();
     habits_.rest(false);
     membership_.finish();
