@@ -208,10 +208,8 @@ void train_rank(job& one, int rank, Model& model, Training& training, summary& r
   training.finish();
   if (!s.save.empty() && !result.stopped) {
     auto const* const newest = training.saved();
-    if ((newest != nullptr && newest->complete() ? newest->step : restored_step) != training.steps()) {
-      save();
-      training.finish();  // makes it
-    }
+    if ((newest != nullptr && newest->complete() ? newest->step : restored_step) != training.steps())
+      save();  // and wait for it: nothing is in flight
     if (training.saved() != nullptr) tell(*training.saved());
   }
   result.seconds = clock() - paused;

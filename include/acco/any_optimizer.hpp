@@ -443,16 +443,22 @@ class any_optimizer {
   /// Asks for a checkpoint in the folder `run`, and returns at once. Every rank calls it, at any time, with the same folder. At
   /// the next commit after all have been heard, the same on every rank, the state is copied by the round itself, and a thread
   /// writes it: whole, or not at all. A report tells the end (`round_report::saved`): a save that fails does not stop the
-  /// training. While one is being written the next one waits; `finish` waits for both. `position`, optional, is called on the
-  /// trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable value, or a contiguous
-  /// range of such values) is kept with this rank's part. What it uses must live until then. Asked again before the cut, the
-  /// newest `position` counts. Throws `usage_error` where the storage cannot be saved, `memory_error` where the copy finds no
-  /// room.
+  /// training. Several folders may be asked for, in the same order on every rank: each gets its checkpoint, and those of one cut
+  /// share their tensor files where the file system has hard links. While some are being written the next ones wait; `finish`
+  /// waits for all. Behind `finish`, when nothing has been accumulated since, it is collective, blocks as `finish` does, and
+  /// `saved()` has the end: a rank that calls it alone takes part in the others' rounds until they finish. `position`, optional,
+  /// is called on the trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable value,
+  /// or a contiguous range of such values) is kept with this rank's part. What it uses must live until then. Asked again for one
+  /// folder before the cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved, `memory_error`
+  /// where the copy finds no room; behind `finish` what that throws.
   template <class Position = nothing_of_the_trainer>
   void save(std::string_view run, Position&& position = {}) {
     demand_running("save");
-    const entry inside(*this);
-    checkpoints_need_acco_checkpoint_hpp<any_optimizer>::save(*this, run, std::forward<Position>(position));
+    {
+      const entry inside(*this);
+      checkpoints_need_acco_checkpoint_hpp<any_optimizer>::save(*this, run, std::forward<Position>(position));
+    }
+    if (engine_->finished()) finish();  // no round may ever come to hear of it
   }
   /// How the save that ended last has ended, or null: also of one that `finish` has waited for. Valid until the next one ends.
   [[nodiscard]] save_outcome const* saved() const { return engine().saved(); }

@@ -66,6 +66,7 @@ class system_calls {
   virtual int flock(int file, int how) { return ::flock(file, how); }
   virtual int close(int file) { return ::close(file); }
   virtual int rename(std::string const& from, std::string const& to) { return ::rename(from.c_str(), to.c_str()); }
+  virtual int link(std::string const& file, std::string const& name) { return ::link(file.c_str(), name.c_str()); }
   virtual int unlink(std::string const& path) { return ::unlink(path.c_str()); }
   virtual int rmdir(std::string const& path) { return ::rmdir(path.c_str()); }
   /// Says what is worth knowing, and stops nobody: on standard error.
@@ -117,6 +118,13 @@ std::invoke_result_t<Call&> again_without_signal(Call&& call) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = number;
   return result;
+}
+
+/// Whether two paths lead to one file.
+[[nodiscard]] inline bool is_one_file(std::string const& a, std::string const& b) noexcept {
+  struct stat one{}, other{};
+  return ::stat(a.c_str(), &one) == 0 && ::stat(b.c_str(), &other) == 0 && one.st_ino == other.st_ino &&
+         one.st_dev == other.st_dev;
 }
 
 /// What is done with a disk. All members throw `disk_error`. Any thread may call them.
@@ -184,6 +192,11 @@ class disk {
   void rename(std::string const& from, std::string const& to) const {
     if (again([&] { return by_->rename(from, to); }) != 0) raise("rename", from + " to " + to);
   }
+  /// A second name for a file, which is in no folder that is on another file system; whether there is one now.
+  [[nodiscard]] bool link(std::string const& file, std::string const& name) const {
+    (void)again([&] { return by_->link(file, name); });
+    return is_one_file(file, name);  // a network's file system may say that it failed where it did not
+  }
   void remove_file(std::string const& path) const {
     if (again([&] { return by_->unlink(path); }) != 0 && errno != ENOENT) raise("unlink", path);
   }
@@ -210,14 +223,23 @@ class disk {
 class file_to_write {
  public:
   file_to_write(disk on, std::string path) : disk_(on), path_(std::move(path)), file_(disk_.open_to_write(path_)) {}
+  /// One that has all its bytes already, durable: what is written is dropped.
+  static file_to_write whole(disk on, std::string path) { return {on, std::move(path), -1}; }
   file_to_write(file_to_write&& other) noexcept
-      : disk_(other.disk_), path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), written_(other.written_) {}
+      : disk_(other.disk_),
+        path_(std::move(other.path_)),
+        file_(std::exchange(other.file_, -1)),
+        whole_(other.whole_),
+        written_(other.written_) {}
   file_to_write& operator=(file_to_write&&) = delete;
   ~file_to_write() {
     if (file_ >= 0) disk_.close_quietly(file_);
   }
-  void reserve(std::uint64_t at, std::uint64_t bytes) { disk_.reserve(file_, path_, at, bytes); }
+  void reserve(std::uint64_t at, std::uint64_t bytes) {
+    if (!whole_) disk_.reserve(file_, path_, at, bytes);
+  }
   void write(std::uint64_t at, std::span<std::byte const> bytes) {
+    if (whole_) return;
     written_ = written_ || !bytes.empty();
     disk_.write(file_, path_, at, bytes);
   }
@@ -225,13 +247,17 @@ class file_to_write {
     if (written_) disk_.sync(file_, path_);
     close();
   }
-  void close() { disk_.close(std::exchange(file_, -1), path_); }
+  void close() {
+    if (!whole_) disk_.close(std::exchange(file_, -1), path_);
+  }
 
  private:
+  file_to_write(disk on, std::string path, int none) : disk_(on), path_(std::move(path)), file_(none), whole_(true) {}
+
   disk disk_;
   std::string path_;
   int file_;
-  bool written_ = false;
+  bool whole_ = false, written_ = false;
 };
 
 /// A folder that is this process's while the object lives, and the process: the system ends the lock with either.

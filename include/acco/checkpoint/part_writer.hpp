@@ -38,15 +38,16 @@ class part_writer {
   part_writer(writer_setting const& mine, save_job const& job, purpose const& why, disk& on) noexcept
       : mine_(mine), job_(job), purpose_(why), disk_(on) {}
 
-  /// Rank 0 takes room for all that any rank writes into tensor files, before there is a folder into which the others can write:
-  /// whether a disk is too small is known before the first byte.
+  /// Rank 0 takes room for all that any rank writes into tensor files, where they are no twin's, before there is a folder into
+  /// which the others can write: whether a disk is too small is known before the first byte.
   void open_in(std::string const& in) {
     std::vector<tensor_file> const all = job_.files(mine_);
     std::uint64_t needed = job_.trainer.size();
     for (tensor_file const& each : all) needed += each.bytes();
     try {
       for (tensor_file const& each : all) {
-        open_.emplace_back(disk_, in + "/" + each.name);
+        const std::string name = in + "/" + each.name;
+        open_.push_back(is_shared(each.name, name) ? file_to_write::whole(disk_, name) : file_to_write(disk_, name));
         if (mine_.rank == 0) open_.back().reserve(0, each.bytes());
       }
       if (!job_.has_trainer) return;
@@ -120,6 +121,12 @@ class part_writer {
   void close() noexcept { open_.clear(); }
 
  private:
+  /// Whether a tensor file is the twin's: rank 0 links it where the file system can, the others look.
+  [[nodiscard]] bool is_shared(std::string const& file, std::string const& name) const {
+    if (job_.twin.empty()) return false;
+    const std::string twin = job_.twin + "/" + file;
+    return mine_.rank == 0 ? disk_.link(twin, name) : is_one_file(twin, name);
+  }
   /// This rank's bytes of one file: whole blocks are written, the rest goes into the part.
   void write_stretch(file_to_write& file, tensor_file const& of, std::uint64_t at, std::span<std::byte const> bytes, part& into) {
     while (!bytes.empty()) {

@@ -52,6 +52,7 @@ struct save_job {
   std::string run;      ///< its folder
   std::string session;  ///< of rank 0, in hexadecimal digits
   std::string problem;  ///< why this rank has nothing to write
+  std::string twin;     ///< a checkpoint of the same cut that is complete, whose tensor files this one shares; or none
   std::uint64_t number = 0;
   std::vector<std::byte> trainer;
   std::vector<std::byte> frozen;    ///< on rank 0: all frozen tensors; kept from save to save while they do not change

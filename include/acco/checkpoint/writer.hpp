@@ -6,12 +6,12 @@
 // with what it has of the blocks that it shares; or with the words why it could not. Rank 0 waits for all of these, writes the
 // shared blocks, and the manifest last; syncs; and gives the folder its name.
 //
-//   asked          wishes_                     `ask`; told to the others with every round
-//   heard          cut_due_ (state_copies)     all ranks wish, and none is busy
-//   cut            outstanding_, copying       `cut`: the position is asked, the round copies; or `lost`: asked again
-//   taken          outstanding_, writing       `taken`: the thread writes
-//   done           outstanding_, idle          the thread has come to an end, which this rank tells with every round
-//   told           news_, ended_               `hear`, or `rest`: one rank has failed, or rank 0 is complete; all ranks know
+//   asked          wishes_                     `ask`; how many is told to the others with every round
+//   heard          granted_                    all ranks have so many wishes, and none is busy: these are of one cut
+//   cut            saves_, copying             `cut`: the positions are asked, the round copies; or `lost`: asked again
+//   taken          saves_, writing             `taken`: the thread writes the first; of the same cut, one folder after the other
+//   done           saves_, idle                the thread has come to an end, which this rank tells with every round
+//   told           ended_                      `hear`, or `rest`: one rank has failed, or rank 0 is complete; all ranks know
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,8 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <list>
 #include <mutex>
 #include <random>
 #include <stdexcept>
@@ -38,6 +40,7 @@
 #include "acco/checkpoint/publisher.hpp"
 #include "acco/checkpoint/save_job.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
+#include "acco/checkpoint/wishes.hpp"
 #include "acco/clock.hpp"
 #include "acco/function_view.hpp"
 #include "acco/round/state_copy.hpp"
@@ -70,15 +73,14 @@ class writer final : public state_keeper {
 
   /// The trainer wishes a checkpoint in this folder, a path from the root; `position` gives its own bytes at the cut.
   void ask(std::string run, std::function<std::vector<std::byte>()> position) {
-    run_ = std::move(run);
-    position_ = std::move(position);
-    wishes_ = true;
+    wishes_.ask(std::move(run), std::move(position));
   }
 
   [[nodiscard]] save_signals tell() noexcept override {
+    begin_next();
     save_signals mine = result();
-    mine.wishes = wishes_ ? 1 : 0;
-    mine.busy = outstanding_ || working() ? 1 : 0;
+    mine.wishes = wishes_.told();
+    mine.busy = !saves_.empty() || working() ? 1 : 0;
     mine.keepers = 1;
     mine.session = mine_.rank == 0 ? static_cast<double>(session_) : 0;
     return mine;
@@ -86,73 +88,79 @@ class writer final : public state_keeper {
   [[nodiscard]] bool hear(save_signals const& all) noexcept override {
     heard_session_ = static_cast<std::uint64_t>(all.session);
     conclude(all);
-    return all.wishes == mine_.ranks && all.busy == 0;  // each rank's position is one that it has just given
+    granted_ = all.busy == 0 ? wishes_.of_all(all.wishes) : 0;  // each rank's position is one that it has just given
+    return granted_ != 0;
   }
   void cut() noexcept override {
-    wishes_ = false;
-    outstanding_ = true;
-    ++cuts_;
+    wishes_.give(std::exchange(granted_, 0), saves_);
+    twin_.clear();
     {
       const std::lock_guard lock(mutex_);
       phase_ = phase::copying;
     }
     save_job before = std::exchange(job_, {});
     job_.began = steady_seconds();
-    char const* what = "the trainer's position could not be asked";
-    try {
-      job_.run = run_;
-      if (position_) {
-        job_.trainer = position_();
-        job_.has_trainer = true;
+    const auto why = [](char const* what, auto&& action) -> std::string {
+      try {
+        action();
+        return "";
+      } catch (std::exception const& e) {
+        return std::string(what) + ": " + e.what();
+      } catch (...) {
+        return what;
       }
-      what = "the frozen tensors could not be copied";
-      copy_frozen(std::move(before));
-    } catch (std::exception const& e) {
-      job_.problem = std::string(what) + ": " + e.what();
-    } catch (...) {
-      job_.problem = what;
+    };
+    for (save& each : saves_) {
+      each.number = ++numbers_;
+      each.problem = why("the trainer's position could not be asked", [&] {
+        if (each.position) each.trainer = each.position();
+      });
     }
+    const std::string problem = why("the frozen tensors could not be copied", [&] { copy_frozen(std::move(before)); });
+    for (save& each : saves_) each.problem += each.problem.empty() ? problem : "";
   }
   void taken(state_view const& copy) noexcept override {
     job_.copy = copy;
-    const std::uint64_t session = mine_.rank == 0 ? session_ : heard_session_;
-    job_.session = number_of(session);
-    job_.number = cuts_;
-    const std::lock_guard lock(mutex_);
-    others_ = false;
-    purpose_.begin();
-    problem_.clear();
-    complete_ = 0;
-    phase_ = phase::writing;
-    changed_.notify_all();
+    job_.session = number_of(mine_.rank == 0 ? session_ : heard_session_);
+    {
+      const std::lock_guard lock(mutex_);
+      phase_ = phase::idle;
+    }
+    begin_next();
   }
   void lost() noexcept override {
     {
       const std::lock_guard lock(mutex_);
       phase_ = phase::idle;
     }
-    outstanding_ = false;
-    wishes_ = true;
+    wishes_.take_back(saves_);
   }
-  [[nodiscard]] save_outcome const* news() noexcept override { return std::exchange(news_, false) ? &outcome_ : nullptr; }
-  [[nodiscard]] save_outcome const* newest() const noexcept override { return ended_ ? &outcome_ : nullptr; }
+  [[nodiscard]] save_outcome const* news() noexcept override {
+    return untold_ == 0 ? nullptr : &std::prev(ended_.end(), untold_--)->outcome;
+  }
+  [[nodiscard]] save_outcome const* newest() const noexcept override { return ended_.empty() ? nullptr : &ended_.back().outcome; }
   [[nodiscard]] bool rest(function_view<save_signals(save_signals const&)> exchange) override {
-    while (outstanding_) {  // on every rank, or on none
+    while (!saves_.empty()) {  // on every rank, or on none
+      begin_next();
       (void)wait_a_moment();
       save_signals mine = result();
-      mine.busy = working() ? 1 : 0;
+      mine.busy = working() || !begun_ ? 1 : 0;
       const save_signals all = exchange(mine);
       if (all.failed > 0 || all.busy == 0) conclude(all);
     }
     for (;;) {
-      const save_signals all = exchange({.wishes = wishes_ ? 1.0 : 0.0, .busy = wait_a_moment() ? 1.0 : 0.0});
+      const save_signals all = exchange({.wishes = wishes_.told(), .busy = wait_a_moment() ? 1.0 : 0.0});
       if (all.busy != 0) continue;
-      if (all.wishes > 0 && all.wishes < mine_.ranks) not_asked_by_all(all.wishes);
-      return all.wishes == mine_.ranks;
+      granted_ = wishes_.of_all(all.wishes);
+      if (granted_ != 0) return true;
+      if (all.wishes > 0) not_asked_by_all(wishes_.askers(all.wishes));
+      tell_but_the_last();
+      return false;
     }
   }
   void not_heard(double keepers) noexcept override {
-    if (wishes_) not_asked_by_all(keepers);
+    if (!wishes_.empty()) not_asked_by_all(keepers);
+    tell_but_the_last();
   }
 
  private:
@@ -161,6 +169,25 @@ class writer final : public state_keeper {
 
   // The trainer's thread.
 
+  /// The next save of the cut, when the thread has done with the one before.
+  void begin_next() noexcept {
+    if (saves_.empty() || begun_ || working()) return;
+    save& next = saves_.front();
+    job_.run.swap(next.run);
+    job_.trainer.swap(next.trainer);
+    job_.has_trainer = static_cast<bool>(next.position);
+    job_.problem.swap(next.problem);
+    job_.number = next.number;
+    job_.twin.swap(twin_);
+    begun_ = true;
+    const std::lock_guard lock(mutex_);
+    others_ = false;
+    purpose_.begin();
+    problem_.clear();
+    complete_ = 0;
+    phase_ = phase::writing;
+    changed_.notify_all();
+  }
   [[nodiscard]] bool working() noexcept {
     const std::lock_guard lock(mutex_);
     return phase_ != phase::idle;
@@ -188,7 +215,7 @@ class writer final : public state_keeper {
   [[nodiscard]] save_signals result() noexcept {
     const std::lock_guard lock(mutex_);
     save_signals mine;
-    if (!outstanding_ || phase_ != phase::idle) return mine;
+    if (!begun_ || phase_ != phase::idle) return mine;
     if (!problem_.empty() && !others_) {
       mine.failed = 1;
       mine.culprits = mine_.rank + 1;
@@ -196,55 +223,84 @@ class writer final : public state_keeper {
     if (mine_.rank == 0) mine.complete = static_cast<double>(complete_);
     return mine;
   }
-  /// All ranks have been told how a save has ended, if it has.
+  /// All ranks have been told how a save has ended, if it has: of some it has begun, of others not, which have still to end the
+  /// one before.
   void conclude(save_signals const& all) noexcept {
-    if (!outstanding_ || (all.failed == 0 && all.complete == 0)) return;
-    outstanding_ = false;
+    if (saves_.empty() || (all.failed == 0 && all.complete == 0)) return;
+    const bool begun = std::exchange(begun_, false);
     const std::lock_guard lock(mutex_);
-    if (all.failed > 0) purpose_.abandon();
+    if (begun && all.failed > 0) purpose_.abandon();
+    save& now = saves_.front();
     try {
+      if (begun) {
+        now.run = job_.run;
+        twin_ = job_.twin;
+      }
       const std::uint64_t step = job_.copy.numbers->steps();
-      path_ = all.failed > 0 ? job_.run : job_.run + "/" + name_of_step(step, static_cast<std::uint64_t>(all.complete));
-      told_ = all.failed == 0 ? "" : !problem_.empty() ? problem_ : words_of(all);
+      const bool failed = all.failed > 0;
+      now.path = failed ? now.run : now.run + "/" + name_of_step(step, static_cast<std::uint64_t>(all.complete));
+      now.problem = !failed ? "" : begun && !problem_.empty() ? problem_ : words_of(all, begun);
+      if (!failed) twin_ = now.path;
       std::uint64_t bytes = 0;
       for (tensor_file const& each : job_.files(mine_)) bytes += each.bytes();
-      outcome_ = {path_.c_str(), told_.c_str(), step, bytes, all.failed == 0 ? digest_ : 0, steady_seconds() - job_.began};
+      now.outcome = {now.path.c_str(), now.problem.c_str(), step, bytes, failed ? 0 : digest_, steady_seconds() - job_.began};
     } catch (...) {
-      outcome_ = {.problem = "there is no memory to say more"};
+      now.outcome = {.problem = "there is no memory to say more"};
     }
-    ended_ = news_ = true;
+    end_first_of(saves_);
+  }
+  void end_first_of(std::list<save>& from) noexcept {
+    ended_.erase(ended_.begin(), std::prev(ended_.end(), untold_));  // who was told has had his time
+    ended_.splice(ended_.end(), from, from.begin());
+    ++untold_;
   }
 
-  /// Why the save has failed that nobody is told of any more.
+  /// What nobody is told of any more: that a save has failed, that one will never be.
   void tell_the_last() const noexcept {
-    if (!outstanding_ || problem_.empty() || others_) return;
+    constexpr char const* too_late = "the optimizer ended before a round could make it, and without finish(), which would have";
+    if (begun_ && !problem_.empty() && !others_) note_failed(job_.run, problem_);
+    for (save const& each : saves_) {
+      if (!begun_ || &each != &saves_.front()) note_failed(each.run, too_late);
+    }
+    for (save const& each : wishes_.all()) note_failed(each.run, too_late);
+  }
+  /// The training has come to rest, and `saved` has one outcome.
+  void tell_but_the_last() noexcept {
+    for (; untold_ > 1; --untold_) {
+      save const& each = *std::prev(ended_.end(), untold_);
+      if (!each.outcome.complete()) note_failed(each.outcome.path, each.outcome.problem);
+    }
+    untold_ = 0;
+  }
+  void note_failed(std::string const& run, std::string const& problem) const noexcept {
     try {
-      mine_.on->note("acco: rank " + std::to_string(mine_.rank) + ": the last save into " + job_.run + " failed: " + problem_ +
-                     ".");
+      mine_.on->note("acco: rank " + std::to_string(mine_.rank) + ": the last save into " + run + " failed: " + problem + ".");
     } catch (std::exception const&) {  // there is no memory to say it
     }
   }
   /// The training has come to rest, and some ranks wait for others that have not asked.
-  void not_asked_by_all(double wishes) noexcept {
-    wishes_ = false;
-    position_ = nullptr;
+  void not_asked_by_all(double ranks) noexcept {
+    std::list<save> lost;
+    wishes_.give(static_cast<std::ptrdiff_t>(wishes_.all().size()), lost);
     try {
-      path_ = run_;
-      told_ = "only " + text_of(wishes) + " of " + std::to_string(mine_.ranks) +
-              " ranks had asked for it before finish(): every rank calls save, with the same folder";
-      outcome_ = {.path = path_.c_str(), .problem = told_.c_str()};
+      if (lost.empty()) lost.emplace_back().run = job_.run;
+      for (save& each : lost) {
+        each.problem = "only " + text_of(ranks) + " of " + std::to_string(mine_.ranks) +
+                       " ranks had asked for it before finish(): every rank calls save, with the same folder";
+        each.outcome = {.path = each.run.c_str(), .problem = each.problem.c_str()};
+      }
     } catch (...) {
-      outcome_ = {.problem = "only some ranks had asked for it"};
+      for (save& each : lost) each.outcome = {.problem = "only some ranks had asked for it"};
     }
-    ended_ = news_ = true;
+    while (!lost.empty()) end_first_of(lost);
   }
 
   /// Why the others' parts are lost, as far as this rank can know.
-  [[nodiscard]] std::string words_of(save_signals const& all) const {
+  [[nodiscard]] std::string words_of(save_signals const& all, bool begun) const {
     if (all.failed > 1) return text_of(all.failed) + " ranks could not write their parts; their own reports say why";
     const int rank = static_cast<int>(all.culprits) - 1;
     try {
-      const part p = read_part(job_, rank);
+      const part p = begun ? read_part(job_, rank) : part();
       if (!p.problem.empty()) return "rank " + std::to_string(rank) + ": " + p.problem;
     } catch (std::exception const&) {  // the folder is gone, or the disk takes nothing
     }
@@ -303,14 +359,15 @@ class writer final : public state_keeper {
   std::uint64_t session_ = 0;
 
   // The trainer's.
-  std::string run_, path_, told_;
-  std::function<std::vector<std::byte>()> position_;
-  bool wishes_ = false;
-  bool outstanding_ = false;  // a save of which the ranks have not been told how it ended
-  bool ended_ = false, news_ = false;
-  std::uint64_t cuts_ = 0, heard_session_ = 0;
-  save_outcome outcome_;
-  save_job job_;  // the thread reads it while the phase is not idle, and nobody writes it then
+  wishes wishes_{mine_.ranks};
+  std::list<save> saves_;       // of the cut: those of which the ranks have not been told how they ended
+  std::list<save> ended_;       // the last one, and those of which news() has not told
+  bool begun_ = false;          // the first of saves_ is the thread's
+  std::ptrdiff_t granted_ = 0;  // so many wishes are for the next cut
+  std::ptrdiff_t untold_ = 0;   // of ended_
+  std::uint64_t numbers_ = 0, heard_session_ = 0;
+  std::string twin_;  // a checkpoint of this cut
+  save_job job_;      // the thread reads it while the phase is not idle, and nobody writes it then
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -231,6 +231,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     const std::unique_ptr<state_keeper> dropped(keeper);
     refuse_states();
   }
+  [[nodiscard]] bool finished() const noexcept override { return false; }
   [[nodiscard]] bool can_be_saved() const noexcept override { return false; }
   [[nodiscard]] state_keeper* keeper() noexcept override { return nullptr; }
   [[nodiscard]] save_outcome const* saved() const noexcept override { return nullptr; }

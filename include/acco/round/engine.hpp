@@ -167,6 +167,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     showing_masters_ = showing_committed_ = true;
   }
   [[nodiscard]] bool at_rest() const noexcept override { return quiet_ && !in_flight_ && micro_batches_ == 0; }
+  [[nodiscard]] bool finished() const noexcept override { return at_rest() && membership_.at_peace(); }
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
@@ -258,7 +259,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     quiet_ = true;
     compared_ = false;
     rest_copies();
-    (void)copies_.news();  // `saved` tells it
     habits_.shown();
     habits_.rest(false);
     membership_.finish();

@@ -28,6 +28,7 @@ class membership {
   }
   void take_part() noexcept { state_ = state_ == state::at_peace ? state::taking_part : state_; }
   void finish() noexcept { state_ = state::at_peace; }
+  [[nodiscard]] bool at_peace() const noexcept { return state_ == state::at_peace; }
 
   /// Tells the others, at once, that this rank will not go on, and why. What all ranks have found together needs no telling.
   void leave(std::string_view reason) noexcept {

@@ -111,7 +111,7 @@ struct state_view {
 
 /// What ranks tell each other about saving, with the counts of every round.
 struct save_signals {
-  double wishes = 0;    ///< ranks that want a copy of the state
+  double wishes = 0;    ///< what they are to be kept for, as whoever keeps them counts it; 0: nobody wants a copy of the state
   double busy = 0;      ///< ranks that cannot take one now
   double failed = 0;    ///< ranks whose part of the last one is lost; `culprits` sums their numbers, from 1
   double culprits = 0;  ///< the same

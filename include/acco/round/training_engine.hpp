@@ -87,6 +87,8 @@ class training_engine {
   virtual void set_parameters(std::span<Parameter const> values) = 0;
   /// Whether nothing has been accumulated since `initialize` or `finish`.
   [[nodiscard]] virtual bool at_rest() const noexcept = 0;
+  /// Whether it has been at rest since `finish`, with which all ranks ended together.
+  [[nodiscard]] virtual bool finished() const noexcept = 0;
   [[nodiscard]] virtual std::span<Parameter const> parameters() const noexcept = 0;
   [[nodiscard]] virtual std::span<Gradient> gradients() const noexcept = 0;
   [[nodiscard]] virtual tensor_spans<Parameter, Gradient> tensor(std::size_t index) const noexcept = 0;
