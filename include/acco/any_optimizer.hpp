@@ -367,12 +367,12 @@ class any_optimizer {
   template <class Backend>
   void regroup(Backend const& world) {
     demand_rest("regroup");
-    auto* const found = dynamic_cast<regroups_over<Backend>*>(engine_);
-    if (found == nullptr) {
+    changing_workers* const found = engine_->changing();
+    if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
       fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
                "Give it a backend of the same type, and include acco/outer.hpp");
     }
-    guarded([&] { found->regroup(world); });
+    guarded([&] { found->regroup(&world); });
   }
   /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it. `parameters()`
   /// stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over the world so far; blocks.
@@ -546,7 +546,7 @@ class any_optimizer {
     fail_use(text(what, " was called while a step is under way"), "Call finish first, on every rank");
   }
   [[nodiscard]] changing_workers& changing(char const* what) const {
-    auto* const found = dynamic_cast<changing_workers*>(&engine());
+    changing_workers* const found = engine().changing();
     if (found == nullptr) fail_use(text(what, " is for local updates"), "Give the optimizer one of them as its schedule");
     return *found;
   }
