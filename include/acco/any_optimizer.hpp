@@ -367,12 +367,12 @@ class any_optimizer {
   template <class Backend>
   void regroup(Backend const& world) {
     demand_rest("regroup");
-    auto* const found = dynamic_cast<regroups_over<Backend>*>(engine_);
-    if (found == nullptr) {
+    changing_workers* const found = engine_->changing();
+    if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
       fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
                "Give it a backend of the same type, and include acco/outer.hpp");
     }
-    guarded([&] { found->regroup(world); });
+    guarded([&] { found->regroup(&world); });
   }
   /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it. `parameters()`
   /// stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over the world so far; blocks.
@@ -447,10 +447,10 @@ class any_optimizer {
   /// share their tensor files where the file system has hard links. While some are being written the next ones wait; `finish`
   /// waits for all. Behind `finish`, when nothing has been accumulated since, it is collective, blocks as `finish` does, and
   /// `saved()` has the end: a rank that calls it alone takes part in the others' rounds until they finish. `position`, optional,
-  /// is called on the trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable value,
-  /// or a contiguous range of such values) is kept with this rank's part. What it uses must live until then. Asked again for one
-  /// folder before the cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved, `memory_error`
-  /// where the copy finds no room; behind `finish` what that throws.
+  /// is called on the trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable
+  /// value, or a contiguous range of such values) is kept with this rank's part. What it uses must live until then. Asked again
+  /// for one folder before the cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved,
+  /// `memory_error` where the copy finds no room; behind `finish` what that throws.
   template <class Position = nothing_of_the_trainer>
   void save(std::string_view run, Position&& position = {}) {
     demand_running("save");
@@ -552,7 +552,7 @@ class any_optimizer {
     fail_use(text(what, " was called while a step is under way"), "Call finish first, on every rank");
   }
   [[nodiscard]] changing_workers& changing(char const* what) const {
-    auto* const found = dynamic_cast<changing_workers*>(&engine());
+    changing_workers* const found = engine().changing();
     if (found == nullptr) fail_use(text(what, " is for local updates"), "Give the optimizer one of them as its schedule");
     return *found;
   }

@@ -14,7 +14,7 @@
 namespace ACCO_NAMESPACE {
 
 /// A short text of fixed capacity that is built without allocating: errors must be possible when memory is short.
-class text {
+class ACCO_VISIBLE text {
  public:
   template <class... Parts>
   explicit text(Parts const&... parts) noexcept {
@@ -63,7 +63,7 @@ class text {
 };
 
 /// Where something happened. A negative number or an empty phase means "not known" and is left out of the message.
-struct error_place {
+struct ACCO_VISIBLE error_place {
   int rank = -1;
   std::int64_t round = -1;
   char const* phase = "";
@@ -71,7 +71,7 @@ struct error_place {
 
 /// The base of everything that acco throws. `rank()` is the rank that reports, `peer()` the rank that caused it (-1: none or
 /// unknown).
-class error : public std::exception {
+class ACCO_VISIBLE error : public std::exception {
  public:
   error(error_place where, text const& what, text const& advice, int peer = -1) noexcept : where_(where), peer_(peer) {
     begin();
@@ -106,23 +106,23 @@ class error : public std::exception {
 
 /// The caller broke a rule of the API: wrong sizes, wrong order, a value out of range. Nothing was changed, unless it was found
 /// inside `initialize` or a round (a learning rate that returns NaN): then the training has ended.
-struct usage_error : error {
+struct ACCO_VISIBLE usage_error : error {
   using error::error;
 };
 /// The ranks were constructed differently, or call different collectives.
-struct mismatch_error : error {
+struct ACCO_VISIBLE mismatch_error : error {
   using error::error;
 };
 /// Another rank failed or left; `peer()` names it. A consequence, not a cause.
-struct peer_error : error {
+struct ACCO_VISIBLE peer_error : error {
   using error::error;
 };
 /// A rank did not come within `options::deadline`; `peer()` names the first one missing.
-struct deadline_error : error {
+struct ACCO_VISIBLE deadline_error : error {
   using error::error;
 };
 /// A call to a GPU's runtime, or to its communication library, failed.
-struct device_error : error {
+struct ACCO_VISIBLE device_error : error {
   using error::error;
 };
 /// call(); a `device_error` from deep inside, which does not say where, is thrown with the place that `where()` tells.
@@ -136,24 +136,24 @@ decltype(auto) with_place(Where&& where, Call&& call) {
   }
 }
 /// This rank's buffers do not fit into its memory: `memory()` tells their sizes before.
-struct memory_error : error {
+struct ACCO_VISIBLE memory_error : error {
   using error::error;
 };
 /// A checkpoint cannot be read, or is another training's. `peer()` names the rank that found it, where the others were told.
-struct checkpoint_error : error {
+struct ACCO_VISIBLE checkpoint_error : error {
   using error::error;
 };
 /// The parameters that the ranks compute with are not the same, though they must be in every bit; `peer()` names the rank that is
 /// alone with its own, if that can be told.
-struct corruption_error : error {
+struct ACCO_VISIBLE corruption_error : error {
   using error::error;
 };
 /// The norm of the gradients was beyond `options::norm_limit`.
-struct spike_error : error {
+struct ACCO_VISIBLE spike_error : error {
   using error::error;
 };
 /// A gradient was infinite or not a number; `peer()` names the first rank it came from.
-struct non_finite_error : error {
+struct ACCO_VISIBLE non_finite_error : error {
   using error::error;
 };
 

@@ -10,7 +10,7 @@ namespace ACCO_NAMESPACE {
 
 /// Counts the forks between a process and the first that has called it: 0 in that one, one more in each child's child.
 /// Thread-safe.
-[[nodiscard]] inline unsigned forks() noexcept {
+[[nodiscard]] ACCO_VISIBLE inline unsigned forks() noexcept {
   static unsigned count = 0;  // by the compiler's builtins: <atomic> costs more than all that includes this
   [[maybe_unused]] static const int registered =
       pthread_atfork(nullptr, nullptr, [] { __atomic_fetch_add(&count, 1U, __ATOMIC_RELAXED); });

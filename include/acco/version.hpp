@@ -56,6 +56,10 @@
 #define ACCO_ENGINE_NAMESPACE ACCO_SIMD_NAMESPACE::inline debug_build
 #endif
 
+// What one shared object makes and another one asks for its type: errors, above all. Under -fvisibility=hidden each would have a
+// type of its own of the same name, and libc++ does not take one for the other.
+#define ACCO_VISIBLE __attribute__((visibility("default")))
+
 namespace ACCO_NAMESPACE {
 
 /// The version of these headers, as numbers.

@@ -576,13 +576,27 @@ TEST_CASE("MASTER_ADDR in digits: rank 0 listens there and nowhere else") {
   listens.join();
 }
 
+TEST_CASE("an address of IPv6 in brackets is that without them") {
+  for (char const* bare : {"fd00::1", "::1", "fe80::1"}) {
+    CAPTURE(bare);
+    const std::string in_brackets = std::string("[") + bare + "]";
+    CHECK(acco::net::is_numeric(in_brackets));
+    const auto found = acco::net::look_up(in_brackets, 29500, acco::net::after(enough()));
+    REQUIRE(found.code == 0);
+    REQUIRE(found.found.size() == 1);
+    CHECK(found.found[0].name() == bare);
+    CHECK(found.found[0].port() == 29500);
+  }
+  for (char const* wrong : {"[]", "[fd00::1", "fd00::1]", "[[fd00::1]]"}) CHECK(!acco::net::is_numeric(wrong));
+}
+
 TEST_CASE("over IPv6") {
   if (acco::net::listen_at(local(0, "::1")).code != 0) {
     MESSAGE("skipped: this machine has no IPv6");
     return;
   }
   const auto results = all_ranks({{0, 2}, {1, 2}}, [port = free_port()](rank_of me) {
-    acco::rendezvous::tcp_rendezvous meeting(me, "::1", port, {.deadline = enough()});
+    acco::rendezvous::tcp_rendezvous meeting(me, me.rank == 0 ? "[::1]" : "::1", port, {.deadline = enough()});
     return meeting.exchange(meeting.own_address());
   });
   CHECK(results[0].got == contributions{"::1", "::1"});

@@ -138,7 +138,7 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
 
 /// A handle on one rank of an in-process world; cheap to copy. All copies of one rank's handle speak for that rank. Works on host
 /// memory; on device memory with cuda/threads.hpp.
-class threads_backend {
+class ACCO_VISIBLE threads_backend {
  public:
   static constexpr backend_traits traits{.accumulates = true,
                                          .passes = true,

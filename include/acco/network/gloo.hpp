@@ -29,7 +29,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other backend.
-class gloo_backend : public exchange_backend<gloo_transport> {
+class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
  public:
   static constexpr backend_traits traits = [] {
     backend_traits with_more = exchange_backend::traits;

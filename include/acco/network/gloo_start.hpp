@@ -179,7 +179,10 @@ template <class Meeting>
   attributes.iface = !chosen.interface.empty() ? chosen.interface : named != nullptr ? named : "";
   if (attributes.iface.empty()) attributes.hostname = address.empty() ? host_name() : address;
   const bool is_interface = if_nametoindex(attributes.iface.c_str()) != 0;  // one may be called 100
-  if (!is_interface && net::is_numeric(attributes.iface)) std::swap(attributes.hostname, attributes.iface);
+  if (!is_interface && net::is_numeric(attributes.iface)) {
+    attributes.hostname = net::without_brackets(attributes.iface);
+    attributes.iface.clear();
+  }
   if (!is_interface && !attributes.iface.empty()) {
     throw usage_error(where, text("this host has no network interface called '", std::string_view(attributes.iface), "'"),
                       text("gloo_options::interface, or GLOO_SOCKET_IFNAME, is one that `ip addr` lists, or an address of it"));

@@ -22,7 +22,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A handle on this process as a rank of an MPI communicator; cheap to copy. Bit-identical with every other backend.
-class mpi_backend : public exchange_backend<mpi_transport> {
+class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
  public:
   static constexpr backend_traits traits = [] {
     backend_traits with_more = exchange_backend::traits;

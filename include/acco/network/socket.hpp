@@ -146,13 +146,18 @@ struct lookup {
   int code = EAI_AGAIN;  ///< of getaddrinfo; EAI_AGAIN, too, when there was no answer in time
   std::vector<endpoint> found{};
 };
+/// [fd00::1], as addresses of IPv6 are written before a port, is fd00::1.
+inline std::string without_brackets(std::string const& host) {
+  const bool has = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return has ? host.substr(1, host.size() - 2) : host;
+}
 inline lookup look_up_now(std::string const& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* list = nullptr;
   lookup result;
-  result.code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  result.code = getaddrinfo(without_brackets(host).c_str(), std::to_string(port).c_str(), &hints, &list);
   if (result.code != 0) return result;
   for (addrinfo const* each = list; each != nullptr; each = each->ai_next) {
     if (each->ai_family == AF_INET || each->ai_family == AF_INET6) result.found.emplace_back(each->ai_addr, each->ai_addrlen);

@@ -40,7 +40,7 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class OuterRule, class Rule, class Storage, class Backend>
 class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
-                           public regroups_over<Backend>,
+                           public changing_workers,
                            private between_rounds {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
   static_assert(traits_of<Backend>.splits && traits_of<Backend>.duplicates,
@@ -255,7 +255,10 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     (void)brought_by_workers<master_type>::hand_over(*in_, nullptr, inner_, fragments_, settings_.ranks_a_worker);
     inner_.be_at_peace();
   }
-  void regroup(Backend const& world) override {
+  [[nodiscard]] changing_workers* changing() noexcept override { return this; }
+  [[nodiscard]] type_mark world_type() const noexcept override { return type_mark::of<Backend>(); }
+  void regroup(void const* given) override {
+    auto const& world = *static_cast<Backend const*>(given);
     exchange_settings const settings = cut(settings_, world);
     auto to = std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline);
     std::vector<fragment> fragments = fragments_over(*to, settings);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <typeinfo>
 #include <vector>
 
 #include "acco/error.hpp"
@@ -45,9 +46,38 @@ enum class resumption {
 /// Whose memory a stretch that is to be adopted overlaps.
 enum class memory_shared_with { nobody, itself, another };
 
+/// Which type something is that is passed without its type. No dynamic_cast: a file may be compiled with -fno-rtti. The same type
+/// has the same address; where shared objects keep addresses to themselves, it has the same name, if it is not a file's own.
+class ACCO_VISIBLE type_mark {
+ public:
+  template <class T>
+  [[nodiscard]] static type_mark of() noexcept {
+#if defined(__cpp_rtti)
+    return {&here<T>, typeid(T).name()};
+#else
+    return {&here<T>, ""};
+#endif
+  }
+  friend bool operator==(type_mark const& a, type_mark const& b) noexcept {
+    const std::string_view name = a.name_;
+    return a.address_ == b.address_ || (!name.empty() && name == b.name_ && name.find("_GLOBAL__N_") == name.npos);
+  }
+
+ private:
+  type_mark(void const* address, char const* name) noexcept : address_(address), name_(name) {}
+  template <class T>
+  static inline char here = 0;  // no constant: a linker may make one of two that are equal
+
+  void const* address_;
+  char const* name_;
+};
+
 /// What an engine has beside, whose workers come and go. At rest; members have the meaning of those of `any_optimizer`.
 class changing_workers {
  public:
+  /// The type of the worlds that `regroup` takes.
+  [[nodiscard]] virtual type_mark world_type() const noexcept = 0;
+  virtual void regroup(void const* world) = 0;
   virtual void depart() = 0;
   virtual void join() = 0;
 
@@ -56,15 +86,6 @@ class changing_workers {
   changing_workers(changing_workers const&) = default;
   changing_workers& operator=(changing_workers const&) = default;
   ~changing_workers() = default;
-};
-/// The same, over worlds of this type.
-template <class Backend>
-class regroups_over : public changing_workers {
- public:
-  virtual void regroup(Backend const& world) = 0;
-
- protected:
-  ~regroups_over() = default;
 };
 
 /// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order of calls
@@ -110,6 +131,9 @@ class training_engine {
   [[nodiscard]] virtual parameter_layout const& layout() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t state_digest() = 0;
   [[nodiscard]] virtual std::uint64_t world_digest() = 0;
+
+  /// Null where no workers come and go.
+  [[nodiscard]] virtual changing_workers* changing() noexcept { return nullptr; }
 
   // For whoever keeps states (acco::checkpoint).
 
