@@ -172,6 +172,34 @@ TEST_CASE("zero_grad before each step changes no bit, in any schedule and build;
   }
 }
 
+TEST_CASE("in place, clearing is found where one gradient in a thousand is not 0, too") {
+  constexpr std::size_t size = 20000;
+  for (const bool clears : {true, false}) {
+    const auto train = [&] {
+      acco::optimizer training{acco::two_phase{.estimate = acco::block_int8{}},
+                               acco::sgd{.learning_rate = 1e-3},
+                               acco::host_storage<float>{},
+                               acco::solo_backend{},
+                               size,
+                               acco::options{.in_place = true, .check_habits = acco::habit_checks::off}};
+      training.initialize(std::vector<float>(size, 0.0F));
+      for (std::size_t step = 0, m = 0; step < 200; ++step) {
+        auto const now = training.gradients();
+        if (clears) std::fill(now.begin(), now.end(), 0.0F);
+        do {
+          auto const g = training.gradients();
+          for (std::size_t i = m++ % 7; i < size; i += 1000) g[i] += static_cast<float>(0.5 + problem::unit(i + m));
+        } while (!training.accumulated(1));
+      }
+    };
+    if (clears) {
+      CHECK_THROWS_WITH_AS(train(), doctest::Contains("gradients() were cleared"), acco::usage_error);
+    } else {
+      CHECK_NOTHROW(train());
+    }
+  }
+}
+
 TEST_CASE("in place is refused where nobody could see that kept gradients were cleared") {
   const auto make = [](auto storage, auto schedule) {
     (void)acco::optimizer{schedule, acco::sgd{}, storage, acco::solo_backend{}, count, acco::options{.in_place = true}};

@@ -217,6 +217,29 @@ TEST_CASE("a tensor that may be left alone counts its own updates: each moves it
   }
 }
 
+TEST_CASE("a square overflows where its own region's clipping leaves it large, and only there") {
+  const auto trained = [](double of_group, double of_all) {
+    acco::parameter_layout layout;
+    layout.add("a", {1}, layout.add_group({.clip_norm = of_group})).add("b", {1});
+    acco::optimizer training{acco::synchronous{},
+                             acco::adamw{.learning_rate = 0.1, .weight_decay = 0},
+                             acco::host_storage<float>{},
+                             acco::solo_backend{},
+                             layout,
+                             acco::options{.clip_norm = of_all}};
+    training.initialize(std::vector<float>(2, 0.0F));
+    for (int step = 0; step < 6; ++step) {
+      training.gradients()[0] += step == 2 ? 1e20F : 1.0F;
+      training.gradients()[1] += 1e4F;
+      training.accumulated(1);
+    }
+    training.finish();
+    return training.steps();
+  };
+  CHECK(trained(1, 0) == 6);
+  CHECK_THROWS_AS(trained(0, 1), acco::non_finite_error);  // a group that is not clipped, beside others that are
+}
+
 TEST_CASE("a prediction behind a commit knows whether that has updated a tensor") {
   // Corrected by the right count, each update of a constant gradient moves by the rate, and so does the prediction behind it.
   acco::parameter_layout layout;

@@ -71,13 +71,13 @@ struct nearest : Encoding {
 /// What a rank's rounding begins with in a step, counted from 1; never 0. Ranks lie equally far apart: what one rounds up another
 /// one rounds down.
 [[nodiscard]] constexpr std::uint64_t rounding_seed(std::uint64_t step, int rank, int ranks) noexcept {
-  return step << 32U | ((static_cast<std::uint64_t>(rank) << 32U) / static_cast<std::uint64_t>(ranks));
+  return (step % 0xfffffff0U + 1) << 32U | ((static_cast<std::uint64_t>(rank) << 32U) / static_cast<std::uint64_t>(ranks));
 }
-/// The bits of the block that begins with element `index`: a random phase (the finalizer of splitmix64), which moves by an
-/// irrational share of a turn from step to step. A number that stays the same so is rounded up in its share of any few steps,
-/// where independent bits would take many to come near it.
+/// The bits of the block that begins with element `index`: a random phase (the finalizer of splitmix64) for every 16 steps, which
+/// moves by an irrational share of a turn from one to the next. A number that stays the same so is rounded up in nearly its share
+/// of 16 steps, where independent bits would take many more. Other phases follow, so that no period of the data locks with them.
 [[nodiscard]] constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t index) noexcept {
-  std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15ULL;
+  std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15ULL + (seed >> 36U) * 0xd1342543de82ef95ULL;
   x = (x ^ x >> 30U) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ x >> 27U) * 0x94d049bb133111ebULL;
   return static_cast<std::uint32_t>(x >> 32U) + static_cast<std::uint32_t>(seed >> 32U) * 0x91e10da5U +

@@ -154,17 +154,22 @@ struct norm_limits {
 constexpr void decide(round_numbers& n, double squares_clipped, norm_limits const& limits) {
   const double weight = n.step_weight * n.loss_scale;
   n.norm = weight > 0 ? gradient_norm(n.squares_all, weight) : 0;
+  const bool finite = is_finite(n.squares_all) && is_finite(n.norm);
   const double near = limits.moved > 0 && n.norm > 0 ? n.norm / (n.norm + limits.moved) : 1;
-  const double clip = weight > 0 ? near * clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1;
-  const bool finite =
-      is_finite(n.squares_all) && is_finite(n.norm) && (limits.overflows == 0 || n.norm * clip < limits.overflows);
-  decide_without_norm(n, finite ? clip : 1);
+  decide_without_norm(n, finite && weight > 0 ? near * clip_scale(gradient_norm(squares_clipped, weight), limits.clip_norm) : 1);
   n.spike = finite && limits.most > 0 && n.norm > limits.most && n.apply;
   if (finite && !n.spike) return;
   const bool raises = n.spike ? limits.raises_spike : limits.raises;
   n.apply = false;
   n.skip = !raises;
   n.not_finite = raises && !n.spike;
+  n.step_weight = 0;
+}
+/// What a norm was finite of, and an update could not square: as what is not finite.
+constexpr void refuse_overflow(round_numbers& n, norm_limits const& limits) {
+  n.apply = false;
+  n.skip = !limits.raises;
+  n.not_finite = limits.raises;
   n.step_weight = 0;
 }
 
@@ -268,12 +273,18 @@ struct decide_step {
     }
     decide(*n, together, limits);
     const double weight = n->step_weight * n->loss_scale;
+    bool overflows = false;
     for (std::size_t r = 0; r < count; ++r) {
       double scale = n->scale;
       if (n->apply && regions[r].clips_itself)
         scale = clip_scale(gradient_norm(of_groups[regions[r].clips_with], weight), regions[r].clip_norm) / weight;
+      const double largest = n->apply ? square_root(measured ? squares[r] : n->squares_all) * scale : 0;
+      overflows = overflows || (limits.overflows > 0 && !(largest < limits.overflows));
       decided[r] = {scale * n->own, n->apply && !(regions[r].leaves && squares[r] == 0)};
     }
+    if (!overflows) return;
+    refuse_overflow(*n, limits);
+    for (std::size_t r = 0; r < count; ++r) decided[r].wanted = false;
   }
 };
 struct tell_diverged {

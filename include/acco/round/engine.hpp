@@ -411,7 +411,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return arrays;
   }
   /// At rest: the numbers of the state.
-  [[nodiscard]] run_numbers numbers() {
+  [[nodiscard]] run_numbers numbers() const {
     run_numbers found;
     keep(found);
     return found;
@@ -489,19 +489,20 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
     works_.add_to(to, shape(), !waits_, flight_.sends_differences || !shows_committed(plan));
   }
-  void keep_round(run_numbers& numbers) {
+  void keep_round(run_numbers& numbers) const {
     keep(numbers);
     numbers.completed = true;
     works_.keep(numbers.last);
+    works_.keep_updates(numbers.updates, run_.steps, numbers.last.apply && !counted_);
     numbers.last.rate = rate_;
     numbers.last.differences = flight_.sends_differences;
     numbers.last.digested = flight_.digests_state;
     numbers.micro_batches = flight_.micro_batches;
     numbers.bytes_sent = works_.bytes();
   }
-  void keep(run_numbers& numbers) {
+  void keep(run_numbers& numbers) const {
     numbers.run = run_;
-    works_.keep_updates(numbers.updates);
+    works_.keep_updates(numbers.updates, run_.steps, false);
     scaler_.keep(numbers);
     spikes_.keep(numbers.norms);
     numbers.pace = schedule_->remember();
@@ -574,12 +575,12 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     in_flight_ = false;
     quiet_ = true;
     if (how == resumption::exact) schedule_->remind(numbers.pace);
-    works_.restore_updates(numbers.updates, run_.steps);
+    works_.restore_updates(numbers.updates, numbers.steps());
+    counted_ = goes_on && numbers.last.apply;  // it is in these numbers, and will land
     if (goes_on) {
       go_on(*from);
       if (anew) snapshot_of_restored(numbers.habits);
     } else {
-      if (numbers.completed && numbers.last.apply) works_.count_updates(numbers.last.measured);
       run_.steps = numbers.steps();
       run_.samples = numbers.samples();
       run_.step_weight = run_.step_loss_sum = 0;
@@ -660,7 +661,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] std::unique_ptr<state_staging<Storage>> new_staging() const {
     auto made = std::make_unique<state_staging<Storage>>(empty_staging());
     const std::size_t most_pieces = shape().owned() + shares_.buckets() + accumulator_.stretches();
-    made->allocate(works_.storage(), most_pieces, works_.norms().regions().size());
+    made->allocate(works_.storage(), most_pieces, std::max(works_.norms().regions().size(), layout_.tensor_count()));
     return made;
   }
   /// What options ask for, and the storage lacks.
@@ -865,7 +866,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (n.apply && commits(plan)) {
       ++run_.steps;
       run_.samples += n.step_weight;
-      works_.count_updates();
+      if (!std::exchange(counted_, false)) works_.count_updates();
       scaler_.updated();
       spikes_.updated(n.norm);
     }
@@ -988,6 +989,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   double rate_ = 1;
   double moved_ = 0;
   bool replaced_ = false;  // the masters were, since the last round started
+  bool counted_ = false;   // updates of tensors have the round in flight, which was restored
   between_rounds* watcher_ = nullptr;
 
   works_type works_;  // its queue's threads use what is above

@@ -250,18 +250,29 @@ class habit_watch {
     }
   }
 
+  /// The first spots become elements that are not 0: of sparse gradients few are. Begins anywhere; looks at each at most once.
+  void look_for_content() {
+    const std::size_t elements = layout_.trainable_size(), begin = static_cast<std::size_t>(random_ % elements);
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < elements && found < std::min(most_probes, count_); ++i) {
+      const std::size_t at = accumulator_.offset_of((begin + i) % elements);
+      const double value = number(*accumulator_.gradient_at(at));
+      if (std::abs(value) > 1e-30 && std::abs(value) < 1e30) gradients_[found++] = {at, value};
+    }
+  }
   void begin_probe(bool kept) {
     double largest = 0;
+    if (kept) look_for_content();
     for (std::size_t k = 0; k < count_; ++k) largest = std::max(largest, std::abs(gradients_[k].value));
     if (!(largest > 1e-30 && largest < 1e30)) return;
     probes_ = 0;
     for (std::size_t k = 0; k < count_ && probes_ < most_probes; ++k) {
       const double value = gradients_[k].value;
-      if (std::abs(value) < largest / 4) continue;  // the mark would take too many of its digits
-      probed_[probes_] = {k, value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * largest};
+      if (kept ? value == 0 : std::abs(value) < largest / 4) continue;  // the mark would take too many of its digits
+      probed_[probes_] = {k, value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * (kept ? std::abs(value) : largest)};
       ++probes_;
     }
-    if (probes_ < least_probes) probes_ = 0;  // a gradient could be what undoes so few
+    if (probes_ < (kept ? most_probes : least_probes)) probes_ = 0;  // a gradient could be what undoes so few
     for (std::size_t k = 0; k < probes_; ++k) {
       gradient_type& there = *accumulator_.gradient_at(gradients_[probed_[k].at].at);
       there = gradient_type(static_cast<real>(probed_[k].value));

@@ -294,23 +294,30 @@ class round_works {
   }
   /// The commit that has landed was applied: each region that it has changed has one update more.
   void count_updates() noexcept {
-    for_leaving([this](std::size_t region, std::uint64_t& updates) { updates += norms_.squares(region) != 0 ? 1U : 0U; });
+    for (std::size_t r = 0; r < norms_.regions().size(); ++r) {
+      if (state_.leaves(r) && norms_.squares(r) != 0) ++state_.updates(r);
+    }
   }
-  /// The same of a commit of another world, which has measured these squares.
-  void count_updates(std::span<double const> squares) noexcept {
-    const bool known = squares.size() == norms_.regions().size();
-    for_leaving([&](std::size_t region, std::uint64_t& updates) { updates += !known || squares[region] != 0 ? 1U : 0U; });
-  }
-  /// How many updates each region has had that may be left out, and back again; with no such numbers, `otherwise`.
-  void keep_updates(std::vector<std::uint64_t>& to) {
+  /// How many updates each tensor has had, `steps` where it is never left out; with the commit that was worked off and has not
+  /// landed, if it is `applied`. Nothing where no tensor may be left out.
+  void keep_updates(std::vector<std::uint64_t>& to, std::uint64_t steps, bool applied) const {
     to.clear();
-    for_leaving([&](std::size_t, std::uint64_t updates) { to.push_back(updates); });
+    bool any = false;
+    for (std::size_t r = 0; r < norms_.regions().size(); ++r) any = any || state_.leaves(r);
+    for (std::size_t k = 0; any && k < layout_.tensor_count(); ++k) {
+      const std::size_t region = norms_.regions().of_tensor(k);
+      const bool leaves = region != update_regions::none && state_.leaves(region);
+      const bool one_more = applied && (!leaves || norms_.squares(region) != 0);
+      to.push_back((leaves ? state_.updates(region) : steps) + (one_more ? 1 : 0));
+    }
   }
-  void restore_updates(std::span<std::uint64_t const> from, std::uint64_t otherwise) {
-    std::size_t count = 0;
-    for_leaving([&](std::size_t, std::uint64_t&) { ++count; });
-    std::size_t k = 0;
-    for_leaving([&](std::size_t, std::uint64_t& updates) { updates = from.size() == count ? from[k++] : otherwise; });
+  /// The reverse; where there are no such numbers each tensor has had `steps`.
+  void restore_updates(std::span<std::uint64_t const> from, std::uint64_t steps) {
+    for (std::size_t k = 0; k < layout_.tensor_count(); ++k) {
+      const std::size_t region = norms_.regions().of_tensor(k);
+      if (region == update_regions::none || !state_.leaves(region)) continue;
+      state_.updates(region) = from.size() == layout_.tensor_count() ? from[k] : steps;
+    }
   }
   /// Digests the parameters in use now; blocks.
   void digest_shown() {
@@ -430,13 +437,6 @@ class round_works {
       return backend_.bytes_sent();
     } else {
       return 0;
-    }
-  }
-  /// visit(region, its number of updates): each tensor that may be left without a gradient is a region.
-  template <class Visitor>
-  void for_leaving(Visitor&& visit) {
-    for (std::size_t r = 0; r < norms_.regions().size(); ++r) {
-      if (state_.leaves(r)) visit(r, state_.updates(r));
     }
   }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(backend_.size()); }

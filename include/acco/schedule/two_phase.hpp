@@ -17,7 +17,7 @@ namespace ACCO_NAMESPACE {
 /// The default splits a step into 3 + 1 micro-batches: a first part of at least 0.737 of a step's samples is as stable as
 /// synchronous training with momentum 0.9, halves allow half the learning rate (docs/stability.md).
 ///
-/// With an encoded `estimate` the first half stays in the accumulator: the estimate round carries an encoded copy of it, and
+/// With an encoded `estimate` the first half is kept: the estimate round carries an encoded copy of it, and
 /// gives back the encoded change theta~[t+1] - theta[t]; the commit round carries both halves. Every step then costs one exact
 /// round and one of a few bits: docs/coarse.md. With `own_slice` in place of an encoding the estimate's gradients do not travel:
 /// every owner predicts its slice from its own rank's first half (SAPipe's option 1b); with `own_corrected` from that and the
