@@ -182,7 +182,7 @@ class habit_watch {
     random ^= random >> 7U;
     random ^= random << 17U;
     const std::size_t begin = elements / count_ * k, end = k + 1 == count_ ? elements : elements / count_ * (k + 1);
-    return begin + static_cast<std::size_t>(random % (end - begin));
+    return begin + random % (end - begin);
   }
 
   void draw() noexcept {
