@@ -569,11 +569,12 @@ class any_optimizer {
     const bool doubles = engine_->shape().master == element_type::float64;
     guarded([&] {
       engine_->initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
+        void* const values = to;  // which are aligned
         for (std::size_t i = 0; i < count; ++i) {
           if (doubles) {
-            reinterpret_cast<double*>(to)[i] = static_cast<double>(initial[first + i]);
+            static_cast<double*>(values)[i] = static_cast<double>(initial[first + i]);
           } else {
-            reinterpret_cast<float*>(to)[i] = static_cast<float>(initial[first + i]);
+            static_cast<float*>(values)[i] = static_cast<float>(initial[first + i]);
           }
         }
       });
@@ -587,9 +588,10 @@ class any_optimizer {
     demand_room(out, "gather_masters");
     const bool doubles = engine_->shape().master == element_type::float64;
     const auto take = [&](std::size_t first, std::size_t count, std::byte const* from) {
+      void const* const values = from;
       for (std::size_t i = 0; i < count; ++i) {
-        out[first + i] = doubles ? static_cast<T>(reinterpret_cast<double const*>(from)[i])
-                                 : static_cast<T>(reinterpret_cast<float const*>(from)[i]);
+        out[first + i] = doubles ? static_cast<T>(static_cast<double const*>(values)[i])
+                                 : static_cast<T>(static_cast<float const*>(values)[i]);
       }
     };
     guarded([&] { engine_->gather_masters(take, which); });

@@ -177,9 +177,9 @@ struct checkpoints_need_acco_checkpoint_hpp {
         auto const tensor = layout.at_offset(offset);
         const std::size_t first = offset - tensor.offset, n = std::min(count, tensor.size - first);
         if (on.shape().master == element_type::float64) {
-          from.read(tensor.name, first, std::span(reinterpret_cast<double*>(to), n));
+          from.read(tensor.name, first, std::span(static_cast<double*>(static_cast<void*>(to)), n));
         } else {
-          from.read(tensor.name, first, std::span(reinterpret_cast<float*>(to), n));
+          from.read(tensor.name, first, std::span(static_cast<float*>(static_cast<void*>(to)), n));
         }
         offset += n;
         count -= n;

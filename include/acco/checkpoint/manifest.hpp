@@ -321,7 +321,8 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   m.sequence = j["sequence"].whole();
   m.restarts = j["restarts"].whole();
   m.digest = j["digest"].sum();
-  m.shape = {j["master"].type(), j["parameter"].type(), j["slots"].whole(1000), j["averages"].flag()};
+  m.shape = {.master = j["master"].type(), .parameter = j["parameter"].type(), .averages = j["averages"].flag()};
+  m.shape.slots = j["slots"].whole(1000);
   const field state = j["state"];
   for_numbers(
       m.numbers, [&](char const* key, std::uint64_t& number) { number = state[key].whole(); },

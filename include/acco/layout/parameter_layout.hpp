@@ -193,7 +193,7 @@ class parameter_layout {
   [[nodiscard]] std::size_t place_of(std::string_view name) const noexcept {
     std::uint64_t hash = 0xcbf29ce484222325ULL;
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    return static_cast<std::size_t>(hash % by_name_.size());
+    return hash % by_name_.size();
   }
   /// Of the last tensor. The table is at most half full.
   void remember_name() {

@@ -171,7 +171,7 @@ class exchange {
   template <class T>
   [[nodiscard]] T* arrivals(batch const& stage, std::size_t place) const noexcept {
     const auto of = static_cast<std::size_t>(&stage - batches_);
-    return reinterpret_cast<T*>(arrivals_.get() + (of * stage_pieces() + place) * piece_bytes_);
+    return static_cast<T*>(static_cast<void*>(arrivals_.get() + (of * stage_pieces() + place) * piece_bytes_));
   }
   void make_room() {
     if (arrivals_ != nullptr) return;
@@ -250,7 +250,7 @@ class exchange {
   template <class T>
   progress relay(host_queue const& queue, std::span<T const> in, std::span<T> out) {
     make_room();
-    T* const blocks = reinterpret_cast<T*>(arrivals_.get());  // this rank's, the next one's, ...
+    T* const blocks = static_cast<T*>(static_cast<void*>(arrivals_.get()));  // this rank's, the next one's, ...
     const auto block = [&](int distance) { return blocks + static_cast<std::size_t>(distance) * in.size(); };
     return operate(queue, collective::all_reduce, true, [&] {
       return in_stages(

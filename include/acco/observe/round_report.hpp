@@ -46,7 +46,7 @@ struct rewound {
 /// An exchange between the workers of local updates (outer/local_updates.hpp) that has ended. The same on every rank but for
 /// `norm` and `gap`, which are of what ranks of this place in their workers exchange, `bytes_sent` and the times.
 struct outer_report {
-  std::size_t exchange = 0;          ///< index, from 0; of each fragment by itself
+  std::uint64_t exchange = 0;        ///< index, from 0; of each fragment by itself
   std::size_t fragment = 0;          ///< which one it was of (`local_updates::fragments`)
   double weight = 0;                 ///< of the workers that brought something, by `local_updates::weights`
   double samples = 0;                ///< weight of the micro-batches that it brought, over all ranks
@@ -64,7 +64,7 @@ struct outer_report {
 /// as `steady_seconds()`. Everything but the times, `micro_batches`, `bytes_sent` and `progress` is the same on
 /// every rank; under local updates on every rank of a worker, `step`, `samples` and `committed` on all.
 struct round_report {
-  std::size_t round = 0;             ///< index, from 0
+  std::uint64_t round = 0;           ///< index, from 0
   round_plan plan;                   ///< what kind of round it was
   bool committed = false;            ///< `parameters()` now holds committed weights: evaluate and save only then
   bool skipped = false;              ///< the update was left out because a gradient was not finite (`non_finite::skip`), or

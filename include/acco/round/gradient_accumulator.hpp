@@ -325,10 +325,10 @@ class gradient_accumulator {
   /// The memory of gradients, for the parameters that arrive when the gradients have left, and the reverse: buffers of trivially
   /// copyable elements, aligned for both, that change their purpose from round to round.
   [[nodiscard]] static parameter_type* parameters_in(gradient_type* memory) noexcept {
-    return reinterpret_cast<parameter_type*>(memory);
+    return static_cast<parameter_type*>(static_cast<void*>(memory));
   }
   [[nodiscard]] static gradient_type* gradients_in(parameter_type* memory) noexcept {
-    return reinterpret_cast<gradient_type*>(memory);
+    return static_cast<gradient_type*>(static_cast<void*>(memory));
   }
   /// Runs of the layout, as they are placed.
   void take_runs(std::vector<trainable_run> const& runs) {

@@ -74,7 +74,7 @@ class habit_watch {
     const std::size_t elements = layout_.trainable_size();
     for (std::size_t k = 0; k < count_; ++k) {
       const std::size_t at = accumulator_.offset_of(somewhere(k, elements, random_of_parameters_));
-      parameters_[k] = {at, number(*accumulator_.parameter_at(at))};
+      parameters_[k] = {at, number(there_is(accumulator_.parameter_at(at)))};
     }
   }
   /// A micro-batch of this weight has ended.
@@ -82,7 +82,7 @@ class habit_watch {
     if (!looks()) return;
     if (on_) check_parameters(where);
     std::array<double, most> seen;
-    for (std::size_t k = 0; k < count_; ++k) seen[k] = number(*accumulator_.gradient_at(gradients_[k].at));
+    for (std::size_t k = 0; k < count_; ++k) seen[k] = number(there_is(accumulator_.gradient_at(gradients_[k].at)));
     if (on_) {
       check_idle(where);
       check_spoiled(where);
@@ -111,7 +111,7 @@ class habit_watch {
     if (!looks()) return;
     if (!has_content) draw();
     for (std::size_t k = 0; k < count_; ++k)
-      gradients_[k].value = has_content ? number(*accumulator_.gradient_at(gradients_[k].at)) : 0;
+      gradients_[k].value = has_content ? number(there_is(accumulator_.gradient_at(gradients_[k].at))) : 0;
     if (gradient_type const* const idle = accumulator_.idle_gradients()) {
       for (std::size_t k = 0; k < count_; ++k) idle_[k] = idle[gradients_[k].at];
       watches_idle_ = true;
@@ -166,6 +166,12 @@ class habit_watch {
     std::size_t at = 0;  // in the order of the layout
     double value = 0;
   };
+  /// Trainable elements have memory, which a compiler that warns of null pointers does not see.
+  template <class Number>
+  [[nodiscard]] static Number& there_is(Number* element) noexcept {
+    if (element == nullptr) __builtin_unreachable();
+    return *element;
+  }
   template <class Number>
   [[nodiscard]] static double number(Number const& value) noexcept {
     return static_cast<double>(value);
@@ -182,7 +188,7 @@ class habit_watch {
     random ^= random >> 7U;
     random ^= random << 17U;
     const std::size_t begin = elements / count_ * k, end = k + 1 == count_ ? elements : elements / count_ * (k + 1);
-    return begin + static_cast<std::size_t>(random % (end - begin));
+    return begin + random % (end - begin);
   }
 
   void draw() noexcept {
@@ -193,7 +199,7 @@ class habit_watch {
   void check_parameters(error_place const& where) const {
     for (std::size_t k = 0; k < count_; ++k) {
       spot const& each = parameters_[k];
-      if (same(number(*accumulator_.parameter_at(each.at)), each.value)) continue;
+      if (same(number(there_is(accumulator_.parameter_at(each.at))), each.value)) continue;
       auto const tensor = layout_.at_offset(each.at);
       throw usage_error(where,
                         text("the parameters were written to since they came into use, tensor '", tensor.name, "' at element ",
@@ -225,7 +231,7 @@ class habit_watch {
   /// What was computed from retired parameters is that.
   void check_spoiled(error_place const& where) const {
     for (std::size_t k = 0; k < count_; ++k) {
-      if (!spoiled(*accumulator_.gradient_at(gradients_[k].at))) continue;
+      if (!spoiled(there_is(accumulator_.gradient_at(gradients_[k].at)))) continue;
       throw usage_error(where, text("gradients were computed from parameters of before the last report"),
                         text("For parameters(), ask again after each report, or set options::stable_addresses"));
     }
@@ -274,7 +280,7 @@ class habit_watch {
     }
     if (probes_ < (kept ? most_probes : least_probes)) probes_ = 0;  // a gradient could be what undoes so few
     for (std::size_t k = 0; k < probes_; ++k) {
-      gradient_type& there = *accumulator_.gradient_at(gradients_[probed_[k].at].at);
+      gradient_type& there = there_is(accumulator_.gradient_at(gradients_[probed_[k].at].at));
       there = gradient_type(static_cast<real>(probed_[k].value));
       probed_[k].value = number(there);
     }
@@ -312,7 +318,7 @@ class habit_watch {
   }
   double take_away(std::size_t k) {
     spot const& marked = gradients_[probed_[k].at];
-    gradient_type& there = *accumulator_.gradient_at(marked.at);
+    gradient_type& there = there_is(accumulator_.gradient_at(marked.at));
     there = gradient_type(static_cast<real>(number(there) - (probed_[k].value - marked.value)));
     return number(there);
   }

@@ -46,11 +46,12 @@ struct digest_words {
   std::uint64_t sum = 0;
   const std::size_t arrays = copy.shape.owned();
   for (std::size_t array = 0; array < arrays; ++array) {
+    void const* const values = copy.arrays[array];
     copy.shares.for_shares(copy.rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
       if (copy.shape.master == element_type::float64) {
-        sum += digest_of(reinterpret_cast<double const*>(copy.arrays[array]) + offset, count, key_of(first, array, arrays));
+        sum += digest_of(static_cast<double const*>(values) + offset, count, key_of(first, array, arrays));
       } else {
-        sum += digest_of(reinterpret_cast<float const*>(copy.arrays[array]) + offset, count, key_of(first, array, arrays));
+        sum += digest_of(static_cast<float const*>(values) + offset, count, key_of(first, array, arrays));
       }
     });
   }

@@ -54,7 +54,7 @@ class host_buffer {
   template <class T>
   [[nodiscard]] T* as() const noexcept {
     static_assert(std::is_trivially_copyable_v<T>);
-    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + lead_);
+    return memory_ == nullptr ? nullptr : static_cast<T*>(static_cast<void*>(static_cast<std::byte*>(memory_) + lead_));
   }
 
  private:

@@ -143,7 +143,10 @@ class mock_backend {
   static void sum(Posts const& posts, std::size_t offset, std::span<To> out, bool add) {
     elementwise::sum_sources(
         static_cast<int>(posts.size()),
-        [&](int peer) { return reinterpret_cast<From const*>(posts[static_cast<std::size_t>(peer)].data.data()) + offset; },
+        [&](int peer) {
+          void const* const values = posts[static_cast<std::size_t>(peer)].data.data();
+          return static_cast<From const*>(values) + offset;
+        },
         out.data(), out.size(), add);
   }
 

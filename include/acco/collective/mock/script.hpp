@@ -43,7 +43,7 @@ struct complete_at_random {
     std::uint64_t x = seed + 0x9e3779b97f4a7c15ULL * (event.index * 64 + static_cast<std::uint64_t>(event.rank) + 1);
     x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
     x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-    return static_cast<std::size_t>((x ^ (x >> 31U)) % (at_most + 1));
+    return (x ^ (x >> 31U)) % (at_most + 1);
   }
 };
 

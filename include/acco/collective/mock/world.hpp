@@ -215,7 +215,9 @@ class mock_world {
     where.rank = rank;
     me.where = where;
     if (!me.posted) begin(in_channel, rank, operation, in, out, adds, element, root, where);
-    exchange& all = *find(in_channel, me.next);
+    exchange* const posted = find(in_channel, me.next);
+    if (posted == nullptr) __builtin_unreachable();  // it was there when this rank posted, and stays until all are done
+    exchange& all = *posted;
     if (all.arrived < size) {
       if (in_channel.failed_rank >= 0) throw_failure(in_channel, operation, where);
       for (int peer = 0; peer < size; ++peer) {
