@@ -16,7 +16,7 @@
 #include "support/patience.hpp"
 
 namespace {
-constexpr std::size_t parts = 4, part = 700, size = parts * part;
+constexpr std::size_t parts = 4, part = 140, size = parts * part;
 constexpr double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-6, rate = 0.02, smoothing = 0.75;
 double target(std::size_t i) { return 0.1 * static_cast<double>(7 * i % 19) - 0.9; }
 
@@ -80,7 +80,7 @@ outcome live(Schedule schedule, int ranks, grouping const& by, std::string const
                       acco::host_storage<double, double, double>{},
                       world,
                       by.layout(),
-                      acco::options{.deadline = 60 * patience(), .average_decay = smoothing, .bucket_elements = 333}};
+                      acco::options{.deadline = 60 * patience(), .average_decay = smoothing, .bucket_elements = 67}};
     acco::restored found;
     if (begins) {
       t.initialize(std::vector<double>(size, 0.5));
