@@ -448,10 +448,10 @@ class any_optimizer {
   /// share their tensor files where the file system has hard links. While some are being written the next ones wait; `finish`
   /// waits for all. Behind `finish`, when nothing has been accumulated since, it is collective, blocks as `finish` does, and
   /// `saved()` has the end: a rank that calls it alone takes part in the others' rounds until they finish. `position`, optional,
-  /// is called on the trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable value,
-  /// or a contiguous range of such values) is kept with this rank's part. What it uses must live until then. Asked again for one
-  /// folder before the cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved, `memory_error`
-  /// where the copy finds no room; behind `finish` what that throws.
+  /// is called on the trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable
+  /// value, or a contiguous range of such values) is kept with this rank's part. What it uses must live until then. Asked again
+  /// for one folder before the cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved,
+  /// `memory_error` where the copy finds no room; behind `finish` what that throws.
   template <class Position = nothing_of_the_trainer>
   void save(std::string_view run, Position&& position = {}) {
     demand_running("save");

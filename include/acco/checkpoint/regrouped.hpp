@@ -65,7 +65,7 @@ struct place_of_tensor {
 inline void regroup(run_numbers& numbers, std::vector<place_of_tensor> const& then, std::vector<place_of_tensor> const& now) {
   const std::vector<std::uint64_t> before = std::move(numbers.updates);
   numbers.updates.clear();
-  numbers.last.measured.clear();  // of regions that are others now
+  numbers.last.measured.clear();                                               // of regions that are others now
   const std::uint64_t last = numbers.completed && numbers.last.apply ? 1 : 0;  // which is counted for all of them
   std::size_t read = 0;
   for (std::size_t k = 0; k < now.size(); ++k) {
