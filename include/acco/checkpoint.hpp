@@ -34,6 +34,7 @@
 #include "acco/checkpoint/model_writer.hpp"
 #include "acco/checkpoint/plan.hpp"
 #include "acco/checkpoint/reader.hpp"
+#include "acco/checkpoint/regrouped.hpp"
 #include "acco/checkpoint/writer.hpp"
 #include "acco/error.hpp"
 #include "acco/options.hpp"
@@ -54,6 +55,8 @@ struct restored {
   int ranks = 0;                                 ///< that there were
   bool exact = false;                            ///< whether the training goes on as if it had never stopped: as many ranks, and
                                                  ///< nothing changed (of a learning rate its first value is compared)
+  std::vector<std::string> thawed;               ///< tensors that were frozen in it, and are trained now: the rule's slots begin
+                                                 ///< empty for them (`changes::allowed`)
   std::vector<std::byte> trainer;                ///< this rank's own, where the ranks are as many as then
   std::vector<std::vector<std::byte>> trainers;  ///< every rank's of then
   double last_weight = 0, last_loss = 0;         ///< what the report told that the call returned which was cut, after `position`
@@ -93,8 +96,9 @@ struct restored {
 /// whether averages are kept may not.
 enum class changes {
   none,     ///< nothing but what looks on or keeps copies (docs/checkpoints.md): the first line that differs is named
-  allowed,  ///< hyperparameters, options, the schedule, but for one whose predictor or compensation has slots: these belong to
-            ///< the rule. Under another schedule the training begins at rest, as after `finish`
+  allowed,  ///< hyperparameters, groups and what is frozen among them, options, the schedule, but for one whose predictor or
+            ///< compensation has slots: these belong to the rule. Under another schedule, or in other groups, the training begins
+            ///< at rest, as after `finish`
 };
 
 /// The calls behind `any_optimizer::save`, `restore`, `save_model`, and `initialize` from a model file.
@@ -417,8 +421,8 @@ struct checkpoints_need_acco_checkpoint_hpp {
     const auto must = [&](std::vector<std::string> const& lines) {
       std::vector<std::string> found;
       for (std::string const& line : lines) {
-        for (char const* const what : {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ",
-                                       "layout: extent = ", "layout: group.frozen = ", "layout: group = "}) {
+        for (char const* const what :
+             {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ", "layout: extent = "}) {
           if (line.starts_with(what)) found.push_back(line);
         }
       }
@@ -442,6 +446,13 @@ struct checkpoints_need_acco_checkpoint_hpp {
       if (k < a.size() && k < b.size() && a[k] == b[k]) continue;
       return "the checkpoint has " + told(a, k) + ", this training has " + told(b, k);
     }
+    auto const then = checkpoints::places_of(m.construction), now = checkpoints::places_of(mine);
+    if (then != now) same_schedule = false;  // a round's norms are of groups
+    for (std::size_t k = 0; k < then.size() && k < now.size(); ++k) {
+      if (then[k].frozen || now[k].frozen || then[k].rule == now[k].rule) continue;
+      return "the checkpoint has the tensor '" + std::string(on.layout()[k].name) + "' under rule " + then[k].rule +
+             ", this training has it under rule " + now[k].rule;
+    }
     const state_shape shape = on.shape();
     if (shape.master != m.shape.master || shape.parameter != m.shape.parameter)
       return "the checkpoint's masters or parameters are of another type than its construction says";
@@ -449,6 +460,15 @@ struct checkpoints_need_acco_checkpoint_hpp {
       return "the checkpoint has " + std::to_string(m.shape.owned()) + " arrays a parameter, this training has " +
              std::to_string(shape.owned());
     return "";
+  }
+  static void load_regrouped(engine& on, checkpoints::reader& source, parameter_layout const& before) {
+    using parameter = typename Optimizer::parameter_type;
+    source.check_alone();
+    const auto load = [&](auto master) {
+      checkpoints::regrouped<decltype(master), parameter> as(source, on.shape(), before, on.layout());
+      on.load(as);
+    };
+    on.shape().master == element_type::float64 ? load(double{}) : load(float{});
   }
   /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
   /// another training's.
@@ -458,18 +478,27 @@ struct checkpoints_need_acco_checkpoint_hpp {
     std::optional<checkpoints::reader> source;
     std::vector<double> sums;
     std::string problem, other;
-    bool same_schedule = true;
+    bool same_schedule = true, freezes_otherwise = false;
+    parameter_layout before;
+    std::vector<checkpoints::place_of_tensor> then, now;
     try {
       m = checkpoints::manifest_of(path);
       other = difference(on, m, allowed, same_schedule);
       if (other.empty()) {
-        source.emplace(path, m, on.layout(), on.shares(), rank);
+        now = checkpoints::places_of(checkpoints::lines_of(on.construction()));
+        then = checkpoints::places_of(m.construction);
+        if (then.size() != now.size() || now.size() != on.layout().tensor_count())
+          throw std::runtime_error(path + ": its construction lacks tensors");
+        if (then != now) checkpoints::regroup(m.numbers, then, now);
+        freezes_otherwise = !checkpoints::freezes_alike(then, now);
+        if (freezes_otherwise) before = checkpoints::layout_of(then, on.layout());
+        source.emplace(path, m, freezes_otherwise ? before : on.layout(), on.shares(), rank);
         const bool same_ranks = m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
         if (!same_ranks) source->forget_rank();
         found.trainers.clear();
         for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source->trainer(k));
         found.trainer = same_ranks ? found.trainers[static_cast<std::size_t>(rank)] : std::vector<std::byte>();
-        on.load(*source);
+        freezes_otherwise ? load_regrouped(on, *source, before) : on.load(*source);
         sums = source->to_sum();
       }
     } catch (usage_error const&) {  // no checkpoint's fault
@@ -513,7 +542,11 @@ struct checkpoints_need_acco_checkpoint_hpp {
       const double sum = landed ? m.numbers.last.counts[1] : m.numbers.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
-    if (found.digest != m.digest)
+    found.thawed.clear();
+    for (std::size_t k = 0; k < now.size(); ++k) {
+      if (then[k].frozen && !now[k].frozen) found.thawed.emplace_back(on.layout()[k].name);
+    }
+    if (found.digest != m.digest && !freezes_otherwise)  // which is of what is trained
       return path + ": its digest is " + checkpoints::hex(m.digest) + ", and what was read from it has " +
              checkpoints::hex(found.digest);
     // Another training than the one that was is another run: it deletes none of that one's.

@@ -59,6 +59,22 @@ class chunked_tensors {
       to = to.subspan(count);
     }
   }
+  /// The same, of chunks that are read whole, and checked at once, whoever else reads them.
+  void read_alone(std::uint64_t at, std::span<std::byte> to) {
+    while (!to.empty()) {
+      const std::uint64_t index = at / chunk_bytes, in_chunk = at % chunk_bytes;
+      if (index != whole_at_) {
+        whole_at_ = none;
+        whole_.resize(file_.size_of_chunk(index));
+        file_.chunk(index, whole_, [this](std::uint64_t byte) { return expected_.tensor_at(byte); });
+        whole_at_ = index;
+      }
+      const std::size_t count = std::min<std::size_t>(to.size(), whole_.size() - in_chunk);
+      std::memcpy(to.data(), whole_.data() + in_chunk, count);
+      at += count;
+      to = to.subspan(count);
+    }
+  }
   [[nodiscard]] partial_sums const& partial() const noexcept { return partial_; }
   /// When all has been read: throws where a chunk of which this rank has read a part is damaged. `summed` has what the ranks'
   /// parts of the chunks and blocks at `edges` come to; of other chunks this rank has read all parts.
@@ -117,6 +133,8 @@ class chunked_tensors {
   partial_sums partial_;
   std::vector<std::byte> block_;
   std::uint64_t kept_ = none, kept_sum_ = 0;  // which block that is
+  std::vector<std::byte> whole_;              // a chunk
+  std::uint64_t whole_at_ = none;
 };
 
 /// `m` must outlive it.
@@ -141,6 +159,9 @@ class reader final : public state_source {
     numbers_.habits = {};
   }
 
+  /// What the ranks read are not their shares: each checks by itself what it reads.
+  void check_alone() noexcept { alone_ = true; }
+
   [[nodiscard]] run_numbers const& numbers() const noexcept override { return numbers_; }
   [[nodiscard]] bool has(std::size_t array) const noexcept override {
     return manifest_.find(file_of_array(array, manifest_.shape, rule_)) != nullptr;
@@ -151,7 +172,8 @@ class reader final : public state_source {
   }
   void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) override {
     const std::size_t size = size_of(manifest_.shape.type(array));
-    file_of(array).read(first * size, {to, count * size});
+    const std::span<std::byte> into(to, count * size);
+    alone_ ? file_of(array).read_alone(first * size, into) : file_of(array).read(first * size, into);
   }
   void read_frozen(std::size_t tensor, std::byte* to) override {
     if (!frozen_)
@@ -160,12 +182,13 @@ class reader final : public state_source {
     const std::size_t size = size_of(manifest_.shape.parameter);
     std::uint64_t at = 0;
     for (std::size_t k = 0; k < tensor; ++k) at += layout_.groups()[layout_[k].group].frozen ? layout_[k].size * size : 0;
-    frozen_->read(at, {to, layout_[tensor].size * size});
+    const std::span<std::byte> into(to, layout_[tensor].size * size);
+    alone_ ? frozen_->read_alone(at, into) : frozen_->read(at, into);
   }
   /// When all has been read: what this rank adds to a sum over the ranks, equally many numbers on each. None: nothing is shared.
   [[nodiscard]] std::vector<double> to_sum() const {
     std::vector<double> numbers;
-    for (std::size_t array = 0; array < arrays_.size(); ++array) {
+    for (std::size_t array = 0; array < arrays_.size() && !alone_; ++array) {
       const share_edges edges = edges_of(array);
       const partial_sums mine = arrays_[array] ? arrays_[array]->partial() : partial_sums();
       for (const std::uint64_t chunk : edges.chunks) sum_words::append(numbers, mine.chunks, chunk);
@@ -175,6 +198,7 @@ class reader final : public state_source {
   }
   /// The sums: throws where a chunk of which this rank has read a part only is damaged.
   void check(std::vector<double> const& summed) const {
+    if (alone_) return;
     double const* from = summed.data();
     for (std::size_t array = 0; array < arrays_.size(); ++array) {
       const share_edges edges = edges_of(array);
@@ -215,6 +239,7 @@ class reader final : public state_source {
   partition shares_;
   run_numbers numbers_;
   std::string rule_;
+  bool alone_ = false;
   std::vector<std::unique_ptr<chunked_tensors>> arrays_;
   std::unique_ptr<chunked_tensors> frozen_;
 };
