@@ -489,7 +489,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         then = checkpoints::places_of(m.construction);
         if (then.size() != now.size() || now.size() != on.layout().tensor_count())
           throw std::runtime_error(path + ": its construction lacks tensors");
-        if (then != now) checkpoints::regroup(m.numbers, then, now);
+        if (then != now) checkpoints::regroup(m.numbers, then);
         freezes_otherwise = !checkpoints::freezes_alike(then, now);
         if (freezes_otherwise) before = checkpoints::layout_of(then, on.layout());
         source.emplace(path, m, freezes_otherwise ? before : on.layout(), on.shares(), rank);

@@ -61,17 +61,12 @@ struct place_of_tensor {
   for (std::size_t k = 0; k < now.tensor_count(); ++k) made.add(now[k].name, now[k].shape, then[k].frozen ? frozen : 0);
   return made;
 }
-/// The numbers for the groups of now: of the tensors that may be left without a gradient each has its own count of updates.
-inline void regroup(run_numbers& numbers, std::vector<place_of_tensor> const& then, std::vector<place_of_tensor> const& now) {
-  const std::vector<std::uint64_t> before = std::move(numbers.updates);
-  numbers.updates.clear();
-  numbers.last.measured.clear();                                               // of regions that are others now
-  const std::uint64_t last = numbers.completed && numbers.last.apply ? 1 : 0;  // which is counted for all of them
-  std::size_t read = 0;
-  for (std::size_t k = 0; k < now.size(); ++k) {
-    const bool counted = then[k].leaves && !then[k].frozen && read < before.size();
-    const std::uint64_t updates = counted ? before[read++] : then[k].frozen ? 0 - last : numbers.run.steps;
-    if (now[k].leaves && !now[k].frozen) numbers.updates.push_back(updates);
+/// The numbers for the groups of now: what was frozen then has had no update of its own.
+inline void regroup(run_numbers& numbers, std::vector<place_of_tensor> const& then) {
+  numbers.last.measured.clear();  // of regions that are others now
+  if (numbers.updates.size() != then.size()) numbers.updates.assign(then.size(), numbers.steps());
+  for (std::size_t k = 0; k < then.size(); ++k) {
+    if (then[k].frozen) numbers.updates[k] = 0;
   }
 }
 
