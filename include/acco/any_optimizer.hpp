@@ -275,15 +275,10 @@ class any_optimizer {
       };
       using brought = std::remove_cvref_t<decltype(call())>;
       if constexpr (std::is_convertible_v<decltype(call()), micro_batch_sums> || weighs<brought>) {
-        save_outcome const* saved = nullptr;
         for (;;) {
           demand_running("step");
           const micro_batch_sums sums = sums_of(call());
-          auto report = accumulated(sums.weight, sums.loss_sum);
-          if (!report) continue;
-          if (report->saved != nullptr) saved = report->saved;  // an estimate's report may be the one that tells
-          report->saved = saved;
-          if (commits(report->plan)) return *report;
+          if (auto const report = accumulated(sums.weight, sums.loss_sum); report && commits(report->plan)) return *report;
         }
       } else {
         static_assert(

@@ -184,7 +184,8 @@ TEST_CASE("trainings of every kind, killed at a cut, go on as if they had not be
 }
 
 TEST_CASE("a tensor that may be left without a gradient has its own number of updates after a restore, too") {
-  const auto train = [](acco::threads_backend const& world, std::string const& run, std::size_t from, std::size_t to) {
+  const auto train = [](acco::threads_backend const& world, std::string const& run, std::size_t from, std::size_t to,
+                        acco::norm_detail norms = acco::norm_detail::total) {
     acco::parameter_layout layout;
     layout.add("dense", {40}).add("late", {30}, layout.add_group({.leave_without_gradient = true})).add("never", {9}, 1);
     acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{2}},
@@ -192,10 +193,10 @@ TEST_CASE("a tensor that may be left without a gradient has its own number of up
                       acco::host_storage<float>{},
                       world,
                       layout,
-                      acco::options{.check_habits = acco::habit_checks::off}};
+                      acco::options{.norms = norms, .check_habits = acco::habit_checks::off}};
     t.initialize(std::vector<float>(79, 1.0F));
     std::size_t m = 0;
-    if (from != 0) m = t.restore(run).template position<std::size_t>() + 1;
+    if (from != 0) m = t.restore(run, acco::changes::allowed).template position<std::size_t>() + 1;
     CHECK(m <= from + 12);
     for (; m < to; ++m) {
       for (float& g : t.tensor("dense").gradients) g += 0.5F;
@@ -218,6 +219,8 @@ TEST_CASE("a tensor that may be left without a gradient has its own number of up
   run([&](auto const& world) { return train(world, "", 0, 100); });
   whole = resumed;
   run([&](auto const& world) { return train(world, folder.run(), 0, 60); });
+  run([&](auto const& world) { return train(world, folder.run(), 42, 100, acco::norm_detail::tensors); });
+  CHECK(resumed == whole);  // other regions are measured: the counts are tensors'
   run([&](auto const& world) { return train(world, folder.run(), 42, 100); });
   CHECK(resumed == whole);
 }

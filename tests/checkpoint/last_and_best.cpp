@@ -80,12 +80,11 @@ TEST_CASE("two folders at one report: two checkpoints of one cut, each with its 
       t.save(last, [rank] { return rank; });
       t.save(best, [rank] { return std::array<int, 2>{rank, 7}; });
       std::vector<std::string> told;
-      for (int k = 0; k < 1000000 && told.size() < 2; ++k) {  // by report: a step has two, and each may tell of one
-        for (float& each : t.gradients()) each += 1;
-        auto const report = t.accumulated(1);
-        if (!report || report->saved == nullptr) continue;
-        CHECK_MESSAGE(report->saved->complete(), report->saved->problem);
-        told.push_back(fs::path(report->saved->path).parent_path().string());
+      for (int k = 0; k < 1000000 && told.size() < 2; ++k) {
+        auto const report = step(t);  // of two rounds: one tells
+        if (report.saved == nullptr) continue;
+        CHECK_MESSAGE(report.saved->complete(), report.saved->problem);
+        told.push_back(fs::path(report.saved->path).parent_path().string());
       }
       CHECK(told == std::vector{last, best});
       t.finish();
@@ -145,8 +144,8 @@ TEST_CASE("a folder that cannot be made spoils none of the same cut, and is told
       t.save(folder.run("second"));
       std::vector<bool> told;
       for (int k = 0; k < 1000000 && told.size() < 4 && !finishes; ++k) {
-        for (float& each : t.gradients()) each += 1;
-        if (auto const report = t.accumulated(1); report && report->saved != nullptr) told.push_back(report->saved->complete());
+        auto const report = step(t);
+        if (report.saved != nullptr) told.push_back(report.saved->complete());
       }
       if (!finishes) CHECK(told == std::vector{false, true, false, true});
       t.finish();

@@ -207,7 +207,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
     habits_.part(mine_.weight);
     auto report = end_part();
-    if (report) report->saved = copies_.news();  // once, to who sees it
+    if (report && commits(report->plan)) report->saved = copies_.news();  // once, to who sees it: step() sees no other reports
     const bool kept = works_.plan().keeps && options_.in_place;
     habits_.rest(kept, kept);
     return report;
