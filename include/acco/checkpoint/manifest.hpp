@@ -3,7 +3,6 @@
 // describes every key.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +12,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "acco/checkpoint/exact_text.hpp"
 #include "acco/checkpoint/json.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
@@ -67,29 +66,6 @@ struct manifest {
   char name[64];
   std::snprintf(name, sizeof name, "trainer-%05zu-of-%05zu", rank, ranks);
   return name;
-}
-
-/// Every bit of a number, for people too: 0x1.8p+3, whatever the locale is.
-[[nodiscard]] inline std::string exactly(double number) {
-  char text[40];
-  const auto end = std::to_chars(text, text + sizeof text, number, std::chars_format::hex).ptr;
-  const std::string_view digits(text, static_cast<std::size_t>(end - text));
-  if (!std::isfinite(number)) return std::string(digits);
-  const std::size_t sign = digits.front() == '-' ? 1 : 0;
-  return std::string(digits.substr(0, sign)) + "0x" + std::string(digits.substr(sign));
-}
-/// Whether it was a number so written.
-[[nodiscard]] inline bool read_exactly(std::string_view text, double& number) noexcept {
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  const bool digits = text.starts_with("0x");
-  if (digits) text.remove_prefix(2);
-  if (text.empty() || text.front() == '-' || (!digits && text != "inf" && text != "nan")) return false;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                             digits ? std::chars_format::hex : std::chars_format::general);
-  if (failed != std::errc() || end != text.data() + text.size() || (digits && !std::isfinite(number))) return false;
-  if (negative) number = -number;
-  return true;
 }
 
 /// As a list of text: empty, or the random number in hexadecimal digits, and the others.

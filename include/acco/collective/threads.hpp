@@ -11,11 +11,11 @@
 #include <mutex>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/joining_thread.hpp"
 #include "acco/collective/meeting_point.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/collective/split.hpp"
@@ -282,7 +282,7 @@ class ACCO_VISIBLE threads_backend {
       }
     };
     {
-      std::vector<std::jthread> threads;
+      std::vector<joining_thread> threads;
       threads.reserve(handles.size());
       try {
         for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
