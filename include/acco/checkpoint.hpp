@@ -42,6 +42,8 @@
 #include "acco/round/training_engine.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What a trainer goes on with.
@@ -557,3 +559,5 @@ struct checkpoints_need_acco_checkpoint_hpp {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -13,6 +13,8 @@
 #include "acco/schedule/learning_rate_function.hpp"
 #include "acco/schedule/loss_scaling.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What happens when a gradient is infinite or not a number. Every rank decides alike.
@@ -135,3 +137,5 @@ struct options {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# All headers compile in one file, with FLAGS: the core's, and of components those whose dependency is here (not LibTorch's, which
-# takes a quarter of a minute). MACROS is included behind the standard library's and the dependencies' headers, before acco's.
-# cmake -DCOMPILER=<name> -DFLAGS=<flags> -DINCLUDE=<include> -DTESTS=<tests> -DWORK=<folder> [-DMACROS=<file>] -P headers.cmake
+# All headers compile in one file with FLAGS: the core's, and of components those whose dependency is here (not LibTorch's, which takes
+# a quarter of a minute). With MACROS, this file is included before them, behind the standard library and the dependencies; without, two
+# programs that use them follow, so that templates are made.
+# cmake -DCOMPILER=<name> -DFLAGS=<flags> -DINCLUDE=<include> -DTESTS=<tests> -DWORK=<folder> [-DMACROS=<file>] [-DCORE=ON: no components] -P headers.cmake
 cmake_minimum_required(VERSION 3.25)
 find_program(compiler NAMES ${COMPILER} NO_CACHE)
 if(NOT compiler)
@@ -31,15 +32,17 @@ if(NOT code EQUAL 0)
 endif()
 
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE} ${INCLUDE}/acco/*.hpp)
-list(REMOVE_ITEM headers acco/attach/torch.hpp)
+list(REMOVE_ITEM headers acco/attach/torch.hpp acco/hide_macros.hpp acco/restore_macros.hpp)
 foreach(need IN LISTS needs)
   string(REGEX REPLACE "=.*" "" name ${need})
-  if(NOT here MATCHES "ACCO_HAS_${name}\n")
-    message(STATUS "${COMPILER} ${FLAGS} has not what the headers of ${name} include")
+  if(CORE OR NOT here MATCHES "ACCO_HAS_${name}\n")
+    message(STATUS "without the headers of ${name}")
     list(FILTER headers EXCLUDE REGEX "(/|_)${name}(_|/|\\.)")
   endif()
 endforeach()
+list(LENGTH headers count)
 set(first)
+set(macros)
 foreach(header IN LISTS headers)
   file(STRINGS ${INCLUDE}/${header} lines REGEX "^ *# *include <")
   list(APPEND first ${lines})
@@ -48,10 +51,17 @@ list(REMOVE_DUPLICATES first)
 list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>")
 if(MACROS)
   list(PREPEND headers "#include \"${MACROS}\"")
+  file(STRINGS ${MACROS} macros REGEX "^#define ")
+  list(TRANSFORM macros REPLACE "^#define ([A-Za-z_]+).*" "#if !defined(\\1)\n#error \"the macro \\1 is gone\"\n#endif")
+else()
+  list(APPEND headers "#define ALL" "#define FLAGS here" "#include \"${TESTS}/flags/trainer.cpp\"")
+  if(here MATCHES "ACCO_HAS_checkpoint\n")
+    list(APPEND headers "#include \"${TESTS}/consumer/checkpoint.cpp\"")
+  endif()
 endif()
 list(JOIN first "\n" first)
 list(JOIN headers "\n" text)
-file(WRITE ${WORK}/all.cpp "${first}\n${text}\n")
+list(JOIN macros "\n" macros)
+file(WRITE ${WORK}/all.cpp "${first}\n${text}\n${macros}\n")
 execute_process(COMMAND ${compile} -fsyntax-only ${WORK}/all.cpp COMMAND_ERROR_IS_FATAL ANY)
-list(LENGTH headers count)
 message(STATUS "${count} headers compile with ${COMPILER} ${FLAGS}")

@@ -24,6 +24,8 @@
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// A file of a checkpoint as the manifest knows it.
@@ -357,3 +359,5 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

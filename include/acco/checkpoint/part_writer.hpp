@@ -24,6 +24,8 @@
 #include "acco/round/world_digest.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// Throws what cannot be read, or is none.
@@ -165,3 +167,5 @@ class part_writer {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -14,6 +14,8 @@
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 inline constexpr std::string_view frozen_name = "frozen.safetensors";
@@ -66,3 +68,5 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -38,6 +38,8 @@
 #include "acco/round/world_digest.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// For one save after the other. Refers to what a writer owns; the writing thread calls all members.
@@ -245,3 +247,5 @@ class publisher {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -26,6 +26,8 @@
 #include "acco/round/state_keeper.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// One tensor file, of which any stretch can be read, each byte once: into place, and summed while it is in the cache. A chunk
@@ -245,3 +247,5 @@ class reader final : public state_source {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

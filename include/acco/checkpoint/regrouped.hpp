@@ -19,6 +19,8 @@
 #include "acco/round/state_keeper.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// Where a tensor was, and what of its group decides about its state.
@@ -133,3 +135,5 @@ class regrouped final : public state_source {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

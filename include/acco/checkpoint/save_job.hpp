@@ -28,6 +28,8 @@
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// What a writer knows of its training.
@@ -129,3 +131,5 @@ class purpose {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -24,6 +24,8 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The ranks of one process, and the channels over which they meet: a meeting point each. The k-th channel that a rank opens is
@@ -338,3 +340,5 @@ class ACCO_VISIBLE threads_backend {
 static_assert(collective_backend<threads_backend, host_queue>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -21,6 +21,8 @@
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/coding.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 /// What a lane holds of a block: of the s-th stretch of 128 numbers those from 4 * lane on, at 4 s.
@@ -403,3 +405,5 @@ struct decode_onto_body {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels
+
+#include "acco/restore_macros.hpp"

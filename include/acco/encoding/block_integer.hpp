@@ -11,6 +11,8 @@
 #include "acco/encoding/encoding.hpp"
 #include "acco/number/pack.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is exact, or says
@@ -181,3 +183,5 @@ struct block_int4 : block_integer<4, Block> {
 static_assert(encoding<block_int8<>> && encoding<block_int4<>>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

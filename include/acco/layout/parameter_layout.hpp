@@ -14,6 +14,8 @@
 #include "acco/layout/update_group.hpp"
 #include "acco/number/demand.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Where the trainer keeps one tensor: as many elements as its shape has, at addresses that do not change. `gradients` may be
@@ -227,3 +229,5 @@ class parameter_layout {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

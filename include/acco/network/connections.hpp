@@ -17,6 +17,8 @@
 #include "acco/error.hpp"
 #include "acco/network/message_transport.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A failure of one channel ends them all: its messages may still be under way. The first one is final: it is told to all other
@@ -142,3 +144,5 @@ class connections {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

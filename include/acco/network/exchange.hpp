@@ -23,6 +23,8 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's end of a group of ranks. Operations are called by tasks of a queue, one operation at a time, in the same order on
@@ -339,3 +341,5 @@ class exchange {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

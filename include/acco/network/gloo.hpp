@@ -26,6 +26,8 @@
 #include "acco/network/rendezvous_files.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other backend.
@@ -121,3 +123,5 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

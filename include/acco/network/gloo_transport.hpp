@@ -23,6 +23,8 @@
 #include "acco/error.hpp"
 #include "acco/network/message_transport.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
@@ -191,3 +193,5 @@ class gloo_transport {
 static_assert(message_transport<gloo_transport>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

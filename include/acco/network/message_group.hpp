@@ -24,6 +24,8 @@
 #include "acco/network/roll_call.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One channel over a rank's connections. One thread at a time calls all members but `abandon` and `sent`. The first failure is
@@ -248,3 +250,5 @@ class message_group {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

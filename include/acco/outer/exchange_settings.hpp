@@ -10,6 +10,8 @@
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What becomes of the steps that a worker makes while its exchange is under way. x is the anchor that the exchange brings, w the
@@ -122,3 +124,5 @@ struct exchange_settings {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -33,6 +33,8 @@
 #include "acco/round/training_engine.hpp"
 #include "acco/round/world_digest.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_ENGINE_NAMESPACE {
 
 /// One rank's. The slice is cut into fragments, contiguous and of one size, whose exchanges take turns: an engine each. World
@@ -494,3 +496,5 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE
+
+#include "acco/restore_macros.hpp"

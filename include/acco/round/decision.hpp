@@ -13,6 +13,8 @@
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What the ranks sum before anything else.
@@ -303,3 +305,5 @@ struct tell_state {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

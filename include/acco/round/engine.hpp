@@ -46,6 +46,8 @@
 #include "acco/storage/host_clock.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_ENGINE_NAMESPACE {
 
 /// A template argument of whoever makes engines outside of this namespace, so that files with and without NDEBUG have functions
@@ -999,3 +1001,5 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE
+
+#include "acco/restore_macros.hpp"

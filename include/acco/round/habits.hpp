@@ -20,6 +20,8 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/state_copy.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_ENGINE_NAMESPACE {
 
 /// Whether engines of files that are compiled like this one look for them.
@@ -344,3 +346,5 @@ class habit_watch {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

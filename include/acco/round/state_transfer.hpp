@@ -22,6 +22,8 @@
 #include "acco/round/works.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What has been read of a state.
@@ -272,3 +274,5 @@ class state_transfer {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -18,6 +18,8 @@
 #include "acco/observe/round_report.hpp"
 #include "acco/round/state_copy.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 struct options;
@@ -175,3 +177,5 @@ class training_engine {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

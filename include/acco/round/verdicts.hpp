@@ -13,6 +13,8 @@
 #include "acco/round/state_copy.hpp"
 #include "acco/round/works.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns. The trainer's thread calls all members, on every rank with the same round, once it has been
@@ -126,3 +128,5 @@ class round_verdicts {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

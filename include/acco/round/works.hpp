@@ -38,6 +38,8 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/storage.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Where a run stands when a round starts.
@@ -712,3 +714,5 @@ class round_works {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
