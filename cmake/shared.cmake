@@ -57,14 +57,9 @@ function(use_shared target name)
   list(FILTER sources EXCLUDE REGEX "TARGET_OBJECTS|\\.c$")
   set_property(SOURCE ${sources} APPEND PROPERTY OBJECT_DEPENDS ${folder}/${name}.pch)
   add_dependencies(${target} acco_shared_${name}_pch)
-  get_target_property(type ${target} TYPE)
-  set(links PRIVATE)
-  if(type STREQUAL "OBJECT_LIBRARY") # whoever links its objects needs the code
-    set(links INTERFACE)
-  endif()
-  target_link_options(${target} ${links} -Wl,--gc-sections) # what no file of this program uses, and what it would need
+  target_link_options(${target} PRIVATE -Wl,--gc-sections) # what no file of this program uses, and what it would need
   while(name)
-    target_link_libraries(${target} ${links} ${folder}/${name}.o)
+    target_link_libraries(${target} PRIVATE ${folder}/${name}.o)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${folder}/${name}.o)
     add_dependencies(${target} acco_shared_${name}_code)
     get_property(name GLOBAL PROPERTY acco_shared_${name}_behind)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include <acco/acco.hpp>
 
+#include "support/thorough.hpp"
 #include "support/worlds.hpp"
 
 namespace {
@@ -64,6 +66,38 @@ TEST_CASE_TEMPLATE("an exception in one rank's code while a round is in flight e
   CHECK(contains(what[0], "rank 1"));
   CHECK(contains(what[2], "rank 1"));
   CHECK(contains(what[0], "acco: rank 0, round"));
+}
+
+TEST_CASE("threads: a rank that ends at any moment is named by all others, at once") {
+  std::minstd_rand random(1);
+  for (int end = 0; end < (thorough() ? 1000 : 40); ++end) {
+    const int ranks = 2 + static_cast<int>(random() % 4), gone = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const std::size_t kind = random() % 3, moment = random() % 12, before = random() % 3;
+    CAPTURE(end);
+    const auto train = [&](auto const& backend, auto schedule) {
+      auto training = trainer(backend, schedule);
+      if (backend.rank() == gone && moment == 0) throw std::runtime_error("the data loader broke");
+      training.initialize(std::vector<float>(100, 1.0F));
+      for (std::size_t m = 1;; ++m) {
+        for (std::size_t k = 0; k < before && backend.rank() == gone; ++k) std::this_thread::yield();
+        if (backend.rank() == gone && m == moment) throw std::runtime_error("the data loader broke");
+        micro_batch(training);
+      }
+    };
+    const auto what = outcomes<worlds::threads>(ranks, [&](auto const& backend) {
+      if (kind == 0) train(backend, acco::two_phase{.pace = acco::fixed_pace{1}});
+      if (kind == 1) train(backend, acco::delayed{.pace = acco::fixed_pace{2}});
+      if (kind == 2) train(backend, acco::synchronous{});
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::string const& each = what[static_cast<std::size_t>(rank)];
+      if (rank == gone) {
+        CHECK(each == "the data loader broke");
+      } else {
+        CHECK(contains(each, "rank " + std::to_string(gone) + " failed"));
+      }
+    }
+  }
 }
 
 TEST_CASE("run() rethrows the exception that came first, not its consequences") {

@@ -63,7 +63,7 @@ struct options {
   norm_detail norms = norm_detail::total;  ///< whose norms `any_optimizer::norms` tells
   habit_checks check_habits =
       habit_checks::in_debug_builds;  ///< costs one more array of parameters where spans move, so that old
-                                      ///< ones show NaN, and a look at up to 64 elements a micro-batch
+                                      ///< ones show NaN, and a look at up to 256 elements a micro-batch
   std::size_t keep_checkpoints = 2;   ///< in the folder of a run, when a new one is complete; never fewer than one
   double norm_limit = 0;  ///< the norm of a step's mean gradient, before clipping, may be this many times the median of those of
                           ///< the last 64 updates, once there are 16; 0: no limit. 10, say

@@ -6,7 +6,7 @@ command -v git > /dev/null || { echo "skipped: git is not installed" && exit; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{clone/.ci,clone/tests/fuzz,bin}
-cp "$1/.ci/deep" "$work/clone/.ci/"
+cp "$1"/.ci/{deep,need.sh} "$work/clone/.ci/"
 cd "$work/clone"
 stand_in() { # FILE, its lines on the standard input
   { echo '#!/usr/bin/env bash' && cat; } > "$1"

@@ -515,14 +515,11 @@ TEST_CASE("a collective that is not issued leaves its place in the GPU's order t
     }
     SUBCASE("another waits for its turn, and is aborted") {
       acco::cuda_queue early(one.get(), first.watch(), 0, acco::cuda_issue::thread);
-      late.deadline = 20;
       tell([](stub::books& b) { b.held = true; });
       sum(first, early, 0);
       sum(second, late, 1);
-      const double from = acco::steady_seconds();
       second.abandon("");
-      CHECK_THROWS_AS(late.wait(), acco::peer_error);
-      CHECK(acco::steady_seconds() - from < 10);  // at once
+      CHECK_THROWS_AS(late.wait(), acco::peer_error);  // at once: the deadline's error is another
       tell([](stub::books& b) { b.held = false; });
       CHECK_NOTHROW(early.wait());
     }

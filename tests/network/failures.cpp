@@ -301,6 +301,25 @@ TEST_CASE("mpi: a rank killed in any phase: the launcher ends the job; where it 
   }
 }
 
+TEST_CASE("mpi: a rank killed at any moment: the launcher ends the job at once") {
+  std::minstd_rand moment(1);
+  for (int kill = 0; kill < (thorough() ? 500 : 2); ++kill) {
+    for (implementation const& which : implementations()) {
+      CAPTURE(which.name);
+      CAPTURE(kill);
+      const ended all = over_mpi(which, {},
+                                 {{"DIE_AT", std::to_string(static_cast<double>(moment() % 60) / 1000)},
+                                  {"MICRO_BATCHES", "100000000"},
+                                  {"COMPUTE", "0"},
+                                  {"DEADLINE", "600"}});
+      CAPTURE(all.output);
+      CHECK(all.exit != 0);
+      CHECK(all.exit != 1000);  // which is how a job that waits for its deadline would end
+      CHECK((!contains(all.output, ", caused by ") || contains(all.output, ", caused by 1, ")));
+    }
+  }
+}
+
 TEST_CASE("mpi: a rank that is far too slow, an exception, other types: all survivors say so, and the job ends") {
   for (implementation const& which : implementations()) {
     CAPTURE(which.name);

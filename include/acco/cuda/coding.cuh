@@ -93,7 +93,7 @@ struct device_block_integer {
     }
     [[nodiscard]] __device__ std::uint32_t codes_at_random(float const* x, std::uint32_t random, std::uint32_t first) const {
       return word([&](unsigned k) {
-        return arithmetic::code_at_random(arithmetic::quotient(x[k], scale, inverse),
+        return arithmetic::code_at_random(any ? arithmetic::quotient(x[k], scale, inverse) : 0.0F,
                                           static_cast<std::int32_t>(arithmetic::bits_of_number(random, first + k) >> 12U));
       });
     }

@@ -44,7 +44,7 @@ struct integer_code {
     return std::bit_cast<std::int32_t>(quotient + rounder) - rounder_bits;
   }
   /// The code of a quotient, rounded down or up at random: `share` is uniform from 0 to before 2^20, then the mean is the
-  /// quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector.
+  /// quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector; finite.
   [[nodiscard]] static constexpr std::int32_t code_at_random(float quotient, std::int32_t share) noexcept {
     const std::int32_t code = (static_cast<std::int32_t>(quotient * 0x1p20F) + share) >> 20U;
     return code > largest ? largest : code < -largest ? -largest : code;

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <cstdio>
 #include <vector>
 
 #include "acco/error.hpp"
@@ -37,15 +37,16 @@ namespace ACCO_ENGINE_NAMESPACE {
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Looks at up to 64 spots of the parameters and of the gradients whenever a micro-batch ends. In host memory; elsewhere it looks
-/// at nothing. Members are called by the trainer's thread; what they throw is `usage_error`.
+/// Looks at up to 256 spots of the parameters and of the gradients whenever a micro-batch ends. In host memory; elsewhere it
+/// looks at nothing. Members are called by the trainer's thread; what they throw is `usage_error`.
 ///
-/// A cleared accumulator is told from one that was added to in two stages. Content v, then x: where somebody cleared, x is the
-/// new gradient d, else v + d. Since d is unknown this can only be suspected: |x - v| is large beside |x|, or |x| has not grown.
-/// Then marks, eight times the largest |v| and of both signs, are added at up to eight spots while the trainer computes, and
-/// taken away again: x near the marks says that all is well, x near 0 that it is not. A training that raises no suspicion keeps
-/// its bits; a suspicion that turns out wrong costs eight gradients some of their last digits, and makes the next one rarer.
-/// Gradients of two bytes have no digits to spare: they are not marked.
+/// Cleared between two micro-batches of a part: let v be the accumulator after the first one, x after the second one. Where the
+/// trainer added, x = v + d, and |x|^2 is at least twice |v|^2 for gradients that are noise; where it cleared first, x = d, which
+/// is as large as v. Since d is unknown that is no proof, and a line on stderr says it once, no error. Nothing is written.
+///
+/// With `in_place` a round keeps content in the accumulator that must not be cleared. There marks, eight times what stands there
+/// and of both signs, are added at up to eight spots while the trainer computes, and taken away again: x near the marks says
+/// that all is well, x near 0 that it is not. Gradients of two bytes have no digits to spare: `in_place` is refused for them.
 ///
 /// That gradients are missing is no rank's own decision: others may have them. What a rank lacks travels with the counts.
 template <class Storage>
@@ -66,7 +67,7 @@ class habit_watch {
       if (!group.frozen && !group.leave_without_gradient && layout[k].size != 0) unseen_.push_back(k);
     }
     const std::size_t elements = layout.trainable_size();
-    count_ = std::min(std::clamp(elements / 32, std::size_t{16}, most), elements);
+    count_ = std::min(std::clamp(elements / 8, std::size_t{16}, most), elements);
     draw();
   }
 
@@ -92,7 +93,8 @@ class habit_watch {
     if (probes_ != 0) end_probe(seen, where);
     if (weight <= 0 || !on_) return;
     std::erase_if(unseen_, [&](std::size_t k) { return has_gradient(layout_[k]); });
-    compare(seen);
+    if (compare(seen, weight)) say_cleared(where);
+    single_ = content_ ? 0 : weight;
   }
   /// A part of a step is complete, and about to leave.
   void part(double weight) noexcept { parts_ += weight > 0 ? 1U : 0U; }
@@ -118,9 +120,10 @@ class habit_watch {
       for (std::size_t k = 0; k < count_; ++k) idle_[k] = idle[gradients_[k].at];
       watches_idle_ = true;
     }
-    content_ = has_content ? content_ + 1 : 0;
-    const bool often = kept && in_place_ && (parts_ < 32 || parts_ % 64 < 2 || kept_verdicts_ != 0);
-    if (marks && (kept ? often : suspicious_) && has_content) begin_probe(kept);
+    content_ = has_content;
+    if (!has_content || kept) single_ = 0;
+    const bool often = kept && in_place_ && (parts_ < 32 || parts_ % 64 < 2 || verdicts_ != 0);
+    if (marks && often && has_content) begin_probe();
   }
   /// What decides about marks, between a part and the next `rest`; and back again: a training that goes on marks what it would
   /// have marked. `anew`: in another process, which does not know which tensors have had a gradient.
@@ -128,29 +131,18 @@ class habit_watch {
     to = {};
     if (!looks()) return;
     to.random = random_;
-    to.values = {suspicion_,
-                 stands_still_,
-                 static_cast<double>(ignored_),
-                 static_cast<double>(ignore_),
-                 static_cast<double>(verdicts_),
-                 static_cast<double>(flip_),
-                 static_cast<double>(parts_),
-                 suspicious_ ? 1.0 : 0.0};
+    to.values[0] = alike_;
+    to.values[5] = static_cast<double>(flip_);
+    to.values[6] = static_cast<double>(parts_);
+    to.values[7] = said_ ? 1 : 0;
   }
   void restore(habit_numbers const& from, bool anew) noexcept {
     if (!looks() || from.random == 0) return;
-    const auto whole = [&](std::size_t k) {
-      return static_cast<std::size_t>(from.values[k] >= 0 && from.values[k] < 1e15 ? from.values[k] : 0);
-    };
     random_ = from.random;
-    suspicion_ = from.values[0];
-    stands_still_ = from.values[1];
-    ignored_ = whole(2);
-    ignore_ = std::max<std::size_t>(whole(3), 1);
-    verdicts_ = whole(4);
-    flip_ = whole(5) % 2;
-    parts_ = whole(6);
-    suspicious_ = from.values[7] != 0;
+    alike_ = from.values[0];
+    flip_ = from.values[5] != 0 ? 1 : 0;
+    parts_ = static_cast<std::size_t>(from.values[6] >= 0 && from.values[6] < 1e15 ? from.values[6] : 0);
+    said_ = from.values[7] != 0;
     probes_ = 0;
     if (anew && parts_ >= silent_parts) unseen_.clear();  // it was looked for, and those that were seen are not known
   }
@@ -162,7 +154,7 @@ class habit_watch {
   }
 
  private:
-  static constexpr std::size_t most = 64, least_probes = 4, most_probes = 8, enough_verdicts = 12;
+  static constexpr std::size_t most = 256, most_probes = 8, enough_verdicts = 12;
   static constexpr bool marks = sizeof(gradient_type) >= 4;
   struct spot {
     std::size_t at = 0;  // in the order of the layout
@@ -239,23 +231,30 @@ class habit_watch {
     }
   }
 
-  void compare(std::array<double, most> const& seen) {
-    double changed = 0, size = 0, before = 0;
+  /// Whether, for long, two micro-batches of a part have been as large as one; those of very different weight say nothing.
+  [[nodiscard]] bool compare(std::array<double, most> const& seen, double weight) noexcept {
+    if (!(single_ > 0) || weight > 2 * single_ || single_ > 2 * weight) return false;
+    double before = 0, size = 0, both = 0;
     for (std::size_t k = 0; k < count_; ++k) {
       const double was = gradients_[k].value, now = seen[k];
       before += was * was;
-      changed += (now - was) * (now - was);
       size += now * now;
+      both += now * was;
     }
-    if (before == 0) return;
-    const bool other = changed > 0 && changed < size;  // else it brought nothing, or what was there has gone
-    suspicion_ += ((other ? changed / size : 1) - suspicion_) / 8;
-    if (content_ == 1) stands_still_ += ((size < 1.4 * before ? 1 : 0) - stands_still_) / 8;  // two that agree make four times
-    if (suspicion_ < 0.75 && stands_still_ < 0.75) {
-      ignored_ = 0;
-    } else if (++ignored_ >= ignore_) {
-      suspicious_ = true;
-    }
+    if (before == 0 || size == 0) return false;
+    const double changed = size - 2 * both + before;  // |x - v|^2: where it is 0 the second one may have brought nothing
+    const bool alike = size < 1.4 * before && before < 4 * size && 2 * both > -before && 20 * changed > size;
+    alike_ += ((alike ? 1 : 0) - alike_) / 32;
+    return alike_ > 0.75 && !said_;
+  }
+  void say_cleared(error_place const& where) noexcept {
+    said_ = true;
+    std::fprintf(
+        stderr,
+        "acco: rank %d: gradients() look as if they were cleared, or written over, between micro-batches that are to be "
+        "added up: after two micro-batches of a part they have long been no larger than after one. Remove zero_grad from "
+        "between them and add with +=: acco clears the gradients itself.\n",
+        where.rank);
   }
 
   /// The first spots become elements that are not 0: of sparse gradients few are. Begins anywhere; looks at each at most once.
@@ -268,26 +267,21 @@ class habit_watch {
       if (std::abs(value) > 1e-30 && std::abs(value) < 1e30) gradients_[found++] = {at, value};
     }
   }
-  void begin_probe(bool kept) {
-    double largest = 0;
-    if (kept) look_for_content();
-    for (std::size_t k = 0; k < count_; ++k) largest = std::max(largest, std::abs(gradients_[k].value));
-    if (!(largest > 1e-30 && largest < 1e30)) return;
+  void begin_probe() {
+    look_for_content();
     probes_ = 0;
     for (std::size_t k = 0; k < count_ && probes_ < most_probes; ++k) {
       const double value = gradients_[k].value;
-      if (kept ? value == 0 : std::abs(value) < largest / 4) continue;  // the mark would take too many of its digits
-      probed_[probes_] = {k, value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * (kept ? std::abs(value) : largest)};
+      if (value == 0 || !(std::abs(value) < 1e30)) continue;
+      probed_[probes_] = {k, value + ((probes_ + flip_) % 2 == 0 ? 8 : -8) * std::abs(value)};
       ++probes_;
     }
-    if (probes_ < (kept ? most_probes : least_probes)) probes_ = 0;  // a gradient could be what undoes so few
+    if (probes_ < most_probes) probes_ = 0;  // a gradient could be what undoes so few
     for (std::size_t k = 0; k < probes_; ++k) {
       gradient_type& there = there_is(accumulator_.gradient_at(gradients_[probed_[k].at].at));
       there = gradient_type(static_cast<real>(probed_[k].value));
       probed_[k].value = number(there);
     }
-    of_kept_ = kept;
-    if (!kept) suspicious_ = false;
     flip_ = 1 - flip_;
   }
   void end_probe(std::array<double, most>& seen, error_place const& where) {
@@ -299,24 +293,13 @@ class habit_watch {
     if (!cleared) {
       for (std::size_t k = 0; k < probes_; ++k) seen[probed_[k].at] = take_away(k);
     }
-    std::size_t& verdicts = of_kept_ ? kept_verdicts_ : verdicts_;
-    verdicts = cleared ? verdicts + std::exchange(probes_, 0) : 0;
+    verdicts_ = cleared ? verdicts_ + probes_ : 0;
     probes_ = 0;
-    if (!cleared && !of_kept_) {
-      ignore_ *= 2;
-      ignored_ = 0;
-      suspicion_ = 0.5;
-      stands_still_ = 0;
-    }
-    if (!cleared) return;
-    if (verdicts < enough_verdicts) {
-      suspicious_ = suspicious_ || !of_kept_;  // once more, to be sure
-      return;
-    }
+    if (verdicts_ < enough_verdicts) return;  // once more, to be sure
     throw usage_error(
         where, text("gradients() were cleared, or written over, between micro-batches that are to be added up"),
-        text("Remove zero_grad from the loop and add with +=: acco clears the gradients itself, and keeps those of a "
-             "coarse estimate. Where this is wrong, options::check_habits = habit_checks::off"));
+        text("options::in_place keeps the gradients of a coarse estimate there: remove zero_grad before the commit and add with "
+             "+=, or leave in_place out"));
   }
   double take_away(std::size_t k) {
     spot const& marked = gradients_[probed_[k].at];
@@ -335,14 +318,12 @@ class habit_watch {
   std::uint64_t random_ = 0x9e3779b97f4a7c15ULL, random_of_parameters_ = random_;
   std::vector<std::size_t> unseen_;  // tensors that have had no gradient
   std::size_t parts_ = 0;
-  std::size_t content_ = 0;  // micro-batches in the accumulator, as far as this knows; 0: it is empty
-  bool suspicious_ = false, watches_idle_ = false;
-  double suspicion_ = 0.5;                  // a mean of |x - v|^2 / |x|^2, which is 1/2 where all is well and gradients are noise
-  double stands_still_ = 0;                 // how often, of late, |x|^2 was below 1.4 |v|^2 with one micro-batch in v
-  std::size_t ignored_ = 0, ignore_ = 1;    // suspicions in a row, and how many make a probe
+  bool content_ = false, watches_idle_ = false;  // content_: the accumulator is not empty
+  double single_ = 0;                            // the weight of the one micro-batch in the accumulator; 0: not one
+  double alike_ = 0;                             // of late, how often two micro-batches were as large as one
+  bool said_ = false;
   std::array<spot, most_probes> probed_{};  // which of gradients_, and what was written there
-  std::size_t probes_ = 0, verdicts_ = 0, kept_verdicts_ = 0, flip_ = 0;
-  bool of_kept_ = false;  // the probes are
+  std::size_t probes_ = 0, verdicts_ = 0, flip_ = 0;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

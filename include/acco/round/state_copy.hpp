@@ -58,8 +58,8 @@ struct recent_norms {
   std::size_t count = 0;
 };
 
-/// What the look at a trainer's habits (round/habits.hpp) has come to on a rank: it decides which gradients are marked next, and
-/// so may lose their last digits. Without it `random` is 0.
+/// What the look at a trainer's habits (round/habits.hpp) has come to on a rank. Under `options::in_place` it decides which
+/// gradients are marked next, and so may lose their last digits. Without it `random` is 0.
 struct habit_numbers {
   static constexpr std::size_t count = 8;
   std::uint64_t random = 0;
