@@ -94,15 +94,17 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
     return inner_.claim(memory, bytes, trained);
   }
-  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients, bool begins) override {
+    if (!begins) return inner_.adopt(parameters, gradients, false);
     join_world();
     from_rank_0(parameters);
-    start([&] { inner_.adopt(parameters, gradients); });
+    start([&] { inner_.adopt(parameters, gradients, true); });
   }
-  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
+  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors, bool begins) override {
+    if (!begins) return inner_.adopt(tensors, false);
     join_world();
     for (std::size_t k = 0; k < tensors.size(); ++k) from_rank_0(std::span(tensors[k].parameters, layout()[k].size));
-    start([&] { inner_.adopt(tensors); });
+    start([&] { inner_.adopt(tensors, true); });
   }
   void set_parameters(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());

@@ -148,12 +148,13 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
     return adopted_.claim(memory, bytes, trained);
   }
-  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients, bool begins) override {
     accumulator_.adopt(parameters, gradients);
-    initialize(parameters);
+    if (begins) initialize(parameters);
   }
-  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
+  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors, bool begins) override {
     accumulator_.adopt(layout_, tensors);
+    if (!begins) return;
     const scoped_buffer whole(queue(), works_.storage().allocate(layout_.size() * sizeof(parameter_type), 0));
     const std::span<parameter_type> initial(whole.template as<parameter_type>(), layout_.size());
     accumulator_.copy_parameters(queue(), initial);
