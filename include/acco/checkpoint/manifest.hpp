@@ -63,11 +63,12 @@ struct manifest {
 };
 
 /// The name of a rank's own file.
-[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) {
+[[nodiscard]] inline std::string of_rank(char const* what, std::size_t rank, std::size_t ranks) {
   char name[64];
-  std::snprintf(name, sizeof name, "trainer-%05zu-of-%05zu", rank, ranks);
+  std::snprintf(name, sizeof name, "%s-%05zu-of-%05zu", what, rank, ranks);
   return name;
 }
+[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
 
 /// Every bit of a number, for people too: 0x1.8p+3, whatever the locale is.
 [[nodiscard]] inline std::string exactly(double number) {

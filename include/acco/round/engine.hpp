@@ -101,8 +101,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     accumulator_.count(table);
     works_.count(table);
     table.gathering = Storage::allocation_size(gathered_bytes(), 0);
-    const std::size_t frozen =
-        works_.backend().rank() == 0 && copies_.kept() != 0 ? layout_.size() - layout_.trainable_size() : 0;
+    std::size_t frozen = 0;
+    for (std::size_t k = 0; copies_.kept() != 0 && k < layout_.tensor_count(); ++k) {
+      update_group const& group = layout_.groups()[layout_[k].group];
+      if (group.frozen && (group.per_rank || works_.backend().rank() == 0)) frozen += layout_[k].size;
+    }
     table.staging = frozen * sizeof(parameter_type) +
                     (copies_.kept() + (options_.snapshots == 0 ? 0 : options_.snapshots + 1)) * empty_staging().bytes();
     return table;
@@ -618,7 +621,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const std::uint64_t before = run_.steps;
     const auto frozen = [this](std::size_t tensor, std::byte* to) { copy_parameters(tensor, to); };
     snapshot_source source(snapshot.view(), frozen);
-    load_from(source, std::exchange(trusted_, 0));
+    const int trusted = std::exchange(trusted_, 0);
+    load_from(source, options_.compare_frozen ? trusted : -1);
     good_round_ = std::min(good_round_, snapshot.numbers.run.round);
     calls_ = snapshot.calls;
     accumulator_.drop(queue());
