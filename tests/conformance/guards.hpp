@@ -134,7 +134,7 @@ void guards_suite() {
                           storage{},
                           world,
                           layout,
-                          acco::options{.compare_every = 4}};
+                          acco::options{.compare_every = 4, .compare_frozen = true}};
         t.initialize(problem::converted<float>(problem::initial(layout.size())));
         int peer = -1;
         std::string words;

@@ -204,7 +204,7 @@ class round_works {
     queue_.on(lane::network);
     queue_.after(updated);
     if constexpr (digests<Storage>) {
-      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_);
+      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
       if (wanted.state) {
         round_numbers* const n = numbers_.there();
         Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
@@ -325,7 +325,7 @@ class round_works {
   void digest_shown() {
     if constexpr (digests<Storage>) {
       queue_.after_computation();
-      digests_.digest_shown(queue_, layout_, accumulator_);
+      digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
       queue_.wait();
     }
   }
