@@ -67,7 +67,7 @@ void sums_and_counts() {
                         9,
                         acco::options{.check_habits = checks ? acco::habit_checks::on : acco::habit_checks::off}};
       t.initialize(std::vector<float>(9, 0.5F));
-      for (int m = 0; m < 4; ++m) {
+      for (std::size_t m = 0; m < 4; ++m) {
         worlds::settle<World>();
         t.gradients()[m] = 1;
         t.accumulated(1);
