@@ -64,11 +64,12 @@ struct manifest {
 };
 
 /// The name of a rank's own file.
-[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) {
+[[nodiscard]] inline std::string of_rank(char const* what, std::size_t rank, std::size_t ranks) {
   char name[64];
-  std::snprintf(name, sizeof name, "trainer-%05zu-of-%05zu", rank, ranks);
+  std::snprintf(name, sizeof name, "%s-%05zu-of-%05zu", what, rank, ranks);
   return name;
 }
+[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
 
 /// As a list of text: empty, or the random number in hexadecimal digits, and the others.
 [[nodiscard]] inline std::vector<std::string> habits_text(habit_numbers const& habits) {

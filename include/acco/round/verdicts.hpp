@@ -8,6 +8,7 @@
 
 #include "acco/error.hpp"
 #include "acco/options.hpp"
+#include "acco/round/agreement.hpp"
 #include "acco/round/habits.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/state_copy.hpp"
@@ -32,6 +33,7 @@ class round_verdicts {
   /// becomes a rank that has the right ones, or -1.
   void raise(double rate, int& trusted) const {
     round_numbers const& n = works_.numbers();
+    if (n.outside != 0) raise_different_sums(works_.backend().size() - n.outside, works_.backend().size(), place());
     membership_.together([&] {
       if (n.rates_differ) works_.raise_rates(rate);
       if (n.shown_differ) works_.raise_shown(trusted);
