@@ -184,7 +184,8 @@ class any_optimizer {
     }
     guarded([&] { engine_->set_parameters(values); });
   }
-  /// The same of one tensor, from host memory. Throws like it, and where no tensor has that name.
+  /// The same of one tensor, from host memory. Throws like it, and where no tensor has that name. The others are handed over as
+  /// they are, rank 0's frozen ones too: nobody else may write to these meanwhile.
   void set_parameters(std::string_view name, std::span<Parameter const> values) {
     demand_rest();
     auto const edited = layout()[name];
