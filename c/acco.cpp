@@ -642,15 +642,15 @@ acco_status acco_layout_tensor_count(acco_layout const* layout, size_t* tensors)
         demand(layout, "acco_layout_tensor_count: layout").layout.tensor_count();
   });
 }
-acco_status acco_layout_tensor(acco_layout const* layout, size_t index, acco_tensor* tensor) {
+acco_status acco_layout_tensor(acco_layout const* layout, size_t number, acco_tensor* tensor) {
   return guarded([&] {
     demand(tensor, "acco_layout_tensor: tensor");
     const std::size_t count = demand(layout, "acco_layout_tensor: layout").layout.tensor_count();
-    if (index >= count) {
-      throw acco::usage_error({}, acco::text("tensor ", index, " was asked for, and the layout has ", count),
+    if (number >= count) {
+      throw acco::usage_error({}, acco::text("tensor ", number, " was asked for, and the layout has ", count),
                               acco::text("They are numbered from 0"));
     }
-    tell(tensor, *layout, index);
+    tell(tensor, *layout, number);
   });
 }
 acco_status acco_layout_find(acco_layout const* layout, char const* name, acco_tensor* tensor) {
@@ -702,7 +702,7 @@ acco_status acco_init_schedule_from_name(acco_schedule* schedule, size_t size, c
     throw acco::usage_error({}, acco::text("no schedule is called '", wanted, "'"), acco::text("The schedules are ", all.view()));
   });
 }
-char const* acco_schedule_name(size_t index) { return index < std::size(schedules) ? schedules[index].name : nullptr; }
+char const* acco_schedule_name(size_t number) { return number < std::size(schedules) ? schedules[number].name : nullptr; }
 acco_status acco_init_learning_rate(acco_learning_rate* rate, size_t size, int kind) {
   return init(rate, size, "acco_learning_rate", [&] { return usual_learning_rate(kind); });
 }

@@ -32,6 +32,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma push_macro("slots") /* Qt's: here it is a member */
+#undef slots
+
 #if defined(__GNUC__)
 #define ACCO_API __attribute__((visibility("default")))
 #else
@@ -214,7 +217,7 @@ ACCO_API acco_status acco_layout_size(acco_layout const* layout, size_t* element
 ACCO_API acco_status acco_layout_trainable_size(acco_layout const* layout, size_t* elements);
 ACCO_API acco_status acco_layout_tensor_count(acco_layout const* layout, size_t* tensors);
 /// The tensor of that number, from 0, or name.
-ACCO_API acco_status acco_layout_tensor(acco_layout const* layout, size_t index, acco_tensor* tensor);
+ACCO_API acco_status acco_layout_tensor(acco_layout const* layout, size_t number, acco_tensor* tensor);
 ACCO_API acco_status acco_layout_find(acco_layout const* layout, char const* name, acco_tensor* tensor);
 /// NULL is nothing. Optimizers hold copies.
 ACCO_API void acco_layout_destroy(acco_layout* layout);
@@ -283,7 +286,7 @@ static inline acco_status acco_schedule_from_name(char const* name, acco_schedul
   return acco_init_schedule_from_name(schedule, sizeof *schedule, name);
 }
 /// The name with that number, from 0; NULL behind the last one.
-ACCO_API char const* acco_schedule_name(size_t index);
+ACCO_API char const* acco_schedule_name(size_t number);
 
 // ---------------------------------------------------------------------------------------------------------- learning rate
 
@@ -496,5 +499,7 @@ ACCO_API acco_status acco_state_digest(acco_optimizer* optimizer, uint64_t* dige
 #ifdef __cplusplus
 }
 #endif
+
+#pragma pop_macro("slots")
 
 #endif

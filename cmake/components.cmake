@@ -19,7 +19,8 @@ set(acco_openssl_headers network/shared_secret.hpp) # beside gloo or nccl, for t
 set(acco_openssl_needs OpenSSL::Crypto)
 set(acco_eigen_headers attach/eigen.hpp)
 set(acco_eigen_needs Eigen3::Eigen)
-set(acco_checkpoint_headers checkpoint.hpp checkpoint/disk.hpp checkpoint/folder.hpp checkpoint/json.hpp checkpoint/manifest.hpp checkpoint/model_file.hpp checkpoint/model_writer.hpp checkpoint/part.hpp checkpoint/part_writer.hpp checkpoint/plan.hpp checkpoint/publisher.hpp checkpoint/reader.hpp checkpoint/save_job.hpp checkpoint/share_edges.hpp checkpoint/sums.hpp checkpoint/tensor_file.hpp checkpoint/tensor_header.hpp checkpoint/writer.hpp)
+file(GLOB acco_checkpoint_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/checkpoint/*.hpp)
+list(PREPEND acco_checkpoint_headers checkpoint.hpp)
 set(acco_checkpoint_needs acco_json_and_xxhash)
 set(acco_torch_headers)
 set(acco_torch_more attach/torch.hpp) # takes a quarter of a minute to compile: examples/torch does, and includes it first

@@ -7,7 +7,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 if(NOT PRESET)
   set(PRESET test)
 endif()
-if(PRESET MATCHES "clang|san") # name their compiler
+if(PRESET MATCHES "clang|san|stl") # name their compiler
   set(compiler_package clang-19=clang++-19)
   if(PRESET MATCHES "san") # the libraries of the sanitizers, which clang-19 does not bring
     list(APPEND compiler_package libclang-rt-19-dev=/usr/lib/llvm-19/lib/clang/*/lib/*/libclang_rt.asan*)
@@ -17,7 +17,7 @@ endif()
 set(quick)
 if(PRESET STREQUAL "test" AND NOT chosen_compiler)
   set(quick clang-19=clang++-19 mold=mold)
-elseif(PRESET MATCHES "^(asan-ubsan|tsan)$")
+elseif(PRESET MATCHES "^(asan-ubsan|tsan|debug-stl)$")
   set(quick mold=mold llvm-19=llvm-symbolizer-19) # reports, and suppressions, with names
 endif()
 set(required)

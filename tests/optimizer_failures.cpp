@@ -13,6 +13,7 @@
 
 #include <acco/acco.hpp>
 
+#include "conformance/guards.hpp"
 #include "support/thorough.hpp"
 #include "support/worlds.hpp"
 
@@ -331,6 +332,11 @@ TEST_CASE_TEMPLATE("NaN or infinite gradients on one rank: by default every rank
       CHECK(contains(each, "round 6, estimate"));
     }
   }
+}
+
+TEST_CASE_TEMPLATE("as many numbers summed outside of rounds as a round counts are not taken for them", World, worlds::threads,
+                   worlds::mock_at_once, worlds::mock_late) {
+  conformance::sums_and_counts<World>();
 }
 
 TEST_CASE("NaN gradients with non_finite::skip: the update is left out on every rank alike, and training goes on") {

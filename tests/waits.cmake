@@ -4,7 +4,7 @@
 cmake_minimum_required(VERSION 3.25)
 # Calls that can block: of the standard library, the system, MPI, CUDA, NCCL and Gloo. What calls these, or a queue that does, waits no longer than they.
 set(calls # NAME=REGULAR EXPRESSION
-    "wait=\\.wait\\(lock" "wait_until=\\.wait_until\\(lock" "wait_for=\\.wait_for\\(lock" "join=(thread|watchdog_|thread_)\\.join\\(\\)" "jthread=std::jthread" "sleep_for=sleep_for\\(" "sleep_until=sleep_until\\(" "yield=yield\\(\\)" "nanosleep=nanosleep\\(" "future=std::(shared_)?future" "atomic_wait=\\.wait\\([a-z_]*,? *std::memory_order"
+    "wait=\\.wait\\(lock" "wait_until=\\.wait_until\\(lock" "wait_for=\\.wait_for\\(lock" "join=(thread|watchdog_|thread_)\\.join\\(\\)" "joining_thread=(std::jthread|<joining_thread>)" "sleep_for=sleep_for\\(" "sleep_until=sleep_until\\(" "yield=yield\\(\\)" "nanosleep=nanosleep\\(" "future=std::(shared_)?future" "atomic_wait=\\.wait\\([a-z_]*,? *std::memory_order"
     "driver.wait=driver_\\.wait\\(" "poll=(= |\\(void\\))poll\\(" "select=::select\\(" "epoll_wait=epoll_wait\\(" "getaddrinfo=getaddrinfo\\(" "flock=flock\\(" "connect=[( ]connect\\("
     "accept=accept4?\\(" "recv=::recv\\(" "send=::send\\("
     "MPI_Init=MPI_Init(_thread)?\\(" "MPI_Finalize=MPI_Finalize\\(" "MPI_Abort=MPI_Abort\\(" "MPI_Comm_dup=MPI_Comm_[a-z]*dup\\(" "MPI_Comm_split=MPI_Comm_split\\("

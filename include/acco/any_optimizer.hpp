@@ -139,50 +139,35 @@ class any_optimizer {
   /// `finish`, until the next micro-batch, and after an error others may. Throws `usage_error` on memory that another optimizer
   /// works in (a model that ranks share), and what `initialize` throws.
   void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
-    if (parameters.size() != layout().size() || gradients.size() != layout().size()) {
-      throw usage_error(engine_->place(),
-                        text("adopt got ", parameters.size(), " parameters and ", gradients.size(), " gradients, the layout has ",
-                             layout().size()),
-                        text("Pass room for every parameter, frozen ones included"));
-    }
-    const text name("the arrays"), two("the two arrays");
-    claim(parameters.data(), parameters.size_bytes(), true, name, two);
-    claim(gradients.data(), gradients.size_bytes(), true, name, two);
-    guarded([&] { engine_->adopt(parameters, gradients); });
+    claim_arrays(parameters, gradients);
+    guarded([&] { engine_->adopt(parameters, gradients, true); });
     state_ = state::running;
   }
-
   /// The same where each tensor lies at an address of its own, frozen ones perhaps in other optimizers' layouts, too: `tensors`
   /// has one entry for each of the layout's, in its order. `parameters()` and `gradients()` do not exist then; `tensor(name)`
   /// does. Costs a third array under every schedule.
   void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
-    if (tensors.size() != layout().tensor_count()) {
-      throw usage_error(engine_->place(),
-                        text("adopt got ", tensors.size(), " tensors, the layout has ", layout().tensor_count()),
-                        text("Pass one for each tensor of the layout, in its order"));
-    }
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      auto const tensor = layout()[k];
-      const bool lacks =
-          tensors[k].parameters == nullptr || (tensors[k].gradients == nullptr && !layout().groups()[tensor.group].frozen);
-      if (lacks && tensor.size != 0) {
-        throw usage_error(engine_->place(), text("adopt got no memory for tensor '", tensor.name, "'"),
-                          text("Give its parameters and, unless it is frozen, its gradients"));
-      }
-    }
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      auto const tensor = layout()[k];
-      const bool trained = !layout().groups()[tensor.group].frozen;
-      const text name("tensor '", tensor.name, "'"), two("tensor '", tensor.name, "' and another");
-      claim(tensors[k].parameters, tensor.size * sizeof(Parameter), trained, name, two);
-      claim(tensors[k].gradients, tensor.size * sizeof(Gradient), trained, name, two);
-    }
-    guarded([&] { engine_->adopt(tensors); });
+    claim_tensors(tensors);
+    guarded([&] { engine_->adopt(tensors, true); });
     state_ = state::running;
+  }
+  /// Both, beginning from anything that `initialize` takes, master weights or a model file, say: what the arrays hold is
+  /// overwritten. Returns and throws what `initialize` does, too.
+  template <class Initial>
+    requires requires(any_optimizer& training, Initial const& initial) { training.initialize(initial); }
+  auto adopt(std::span<Parameter> parameters, std::span<Gradient> gradients, Initial const& initial) {
+    if constexpr (requires { initial.size(); }) demand_room(std::span(initial), "adopt");
+    claim_arrays(parameters, gradients);
+    guarded([&] { engine_->adopt(parameters, gradients, false); });
+    return initialize(initial);
+  }
+  template <class Initial>
+    requires requires(any_optimizer& training, Initial const& initial) { training.initialize(initial); }
+  auto adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors, Initial const& initial) {
+    if constexpr (requires { initial.size(); }) demand_room(std::span(initial), "adopt");
+    claim_tensors(tensors);
+    guarded([&] { engine_->adopt(tensors, false); });
+    return initialize(initial);
   }
 
   /// Replaces the parameters, by rank 0's values on every rank, and keeps the rest of the optimizer's state: for what a trainer
@@ -522,6 +507,45 @@ class any_optimizer {
       case memory_shared_with::another:
         fail_use(text("adopt: another optimizer of this process works in the memory of ", name.view()),
                  "Give every rank a model of its own, threads too; or finish the other optimizer first");
+    }
+  }
+  /// What `adopt` demands of whole arrays, and of tensors, before anything communicates.
+  void claim_arrays(std::span<Parameter> parameters, std::span<Gradient> gradients) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
+    if (parameters.size() != layout().size() || gradients.size() != layout().size()) {
+      throw usage_error(engine_->place(),
+                        text("adopt got ", parameters.size(), " parameters and ", gradients.size(), " gradients, the layout has ",
+                             layout().size()),
+                        text("Pass room for every parameter, frozen ones included"));
+    }
+    const text name("the arrays"), two("the two arrays");
+    claim(parameters.data(), parameters.size_bytes(), true, name, two);
+    claim(gradients.data(), gradients.size_bytes(), true, name, two);
+  }
+  void claim_tensors(std::span<tensor_memory<Parameter, Gradient> const> tensors) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
+    if (tensors.size() != layout().tensor_count()) {
+      throw usage_error(engine_->place(),
+                        text("adopt got ", tensors.size(), " tensors, the layout has ", layout().tensor_count()),
+                        text("Pass one for each tensor of the layout, in its order"));
+    }
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      auto const tensor = layout()[k];
+      const bool lacks =
+          tensors[k].parameters == nullptr || (tensors[k].gradients == nullptr && !layout().groups()[tensor.group].frozen);
+      if (lacks && tensor.size != 0) {
+        throw usage_error(engine_->place(), text("adopt got no memory for tensor '", tensor.name, "'"),
+                          text("Give its parameters and, unless it is frozen, its gradients"));
+      }
+    }
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      auto const tensor = layout()[k];
+      const bool trained = !layout().groups()[tensor.group].frozen;
+      const text name("tensor '", tensor.name, "'"), two("tensor '", tensor.name, "' and another");
+      claim(tensors[k].parameters, tensor.size * sizeof(Parameter), trained, name, two);
+      claim(tensors[k].gradients, tensor.size * sizeof(Gradient), trained, name, two);
     }
   }
   void demand_rest() const {

@@ -42,6 +42,8 @@
 #include "acco/round/training_engine.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What a trainer goes on with.
@@ -57,6 +59,9 @@ struct restored {
                                                  ///< nothing changed (of a learning rate its first value is compared)
   std::vector<std::string> thawed;               ///< tensors that were frozen in it, and are trained now: the rule's slots begin
                                                  ///< empty for them (`changes::allowed`)
+  int per_rank_of = -1;                          ///< the rank of then whose tensors that are `per_rank` this one has now: itself,
+                                                 ///< or, among other ranks, the one of its number modulo theirs. -1: there were
+                                                 ///< none
   std::vector<std::byte> trainer;                ///< this rank's own, where the ranks are as many as then
   std::vector<std::vector<std::byte>> trainers;  ///< every rank's of then
   double last_weight = 0, last_loss = 0;         ///< what the report told that the call returned which was cut, after `position`
@@ -433,7 +438,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       for (std::string const& line : lines) {  // but for the library's version, and for what looks on, or keeps copies
         bool looks_on = false;
         for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
-                                       "options.digest_every = "})
+                                       "options.compare_frozen = ", "options.digest_every = "})
           looks_on = looks_on || line.starts_with(what);
         if (!looks_on) found.push_back(line);
       }
@@ -543,7 +548,9 @@ struct checkpoints_need_acco_checkpoint_hpp {
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
     found.thawed.clear();
+    found.per_rank_of = -1;
     for (std::size_t k = 0; k < now.size(); ++k) {
+      if (then[k].per_rank && now[k].per_rank) found.per_rank_of = rank % found.ranks;
       if (then[k].frozen && !now[k].frozen) found.thawed.emplace_back(on.layout()[k].name);
     }
     if (found.digest != m.digest && !freezes_otherwise)  // which is of what is trained
@@ -557,3 +564,5 @@ struct checkpoints_need_acco_checkpoint_hpp {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -9,6 +9,8 @@
 #include "acco/opaque.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Two bytes: sign, 5 exponent bits, 10 fraction bits. Conversion from float rounds to nearest even, overflows to infinity beyond
@@ -70,3 +72,5 @@ class half {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

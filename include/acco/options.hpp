@@ -13,6 +13,8 @@
 #include "acco/schedule/learning_rate_function.hpp"
 #include "acco/schedule/loss_scaling.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What happens when a gradient is infinite or not a number. Every rank decides alike.
@@ -72,6 +74,8 @@ struct options {
   std::uint64_t snapshot_every = 50;  ///< updates from one to the next; the newest takes the place of the oldest
   std::uint64_t compare_every = 100;  ///< rounds from one comparison of the ranks' parameters in use to the next, in every bit
                                       ///< (`corruption_error`); 0: never. A pass over the parameters, hidden in the round
+  bool compare_frozen = false;        ///< frozen tensors, too, but for those that are `per_rank`: nobody may write to them while
+                                      ///< this optimizer trains, for they are read by another thread
   std::uint64_t digest_every = 0;     ///< updates from one `round_report::digest` to the next; 0: none. A pass over this rank's
                                       ///< state, hidden in the round
   std::size_t bucket_elements = 0;    ///< trainable elements that travel as one collective, over all ranks: while one bucket is
@@ -128,6 +132,7 @@ struct options {
     visit("snapshots", snapshots);
     visit("snapshot_every", snapshot_every);
     visit("compare_every", compare_every);
+    visit("compare_frozen", compare_frozen);
     visit("digest_every", digest_every);
     visit("bucket_elements", bucket_elements);
     visit("learning_rate(0)", learning_rate({}));
@@ -135,3 +140,5 @@ struct options {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

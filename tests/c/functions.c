@@ -1104,14 +1104,10 @@ static acco_status adds(float const* parameters, float* gradients, acco_micro_ba
   sums->weight = 1;
   return ACCO_OK;
 }
-static acco_status clears(float const* parameters, float* gradients, acco_micro_batch* sums, void* user) {
-  static uint32_t noise = 1;
+static acco_status writes(float const* parameters, float* gradients, acco_micro_batch* sums, void* user) {
   (void)user;
-  memset(gradients, 0, parameter_count * sizeof *gradients);
-  for (int i = 0; i < parameter_count; ++i) {
-    noise = noise * 1664525U + 1013904223U;
-    gradients[i] += (float)(noise >> 8U) / 8388608.0F - 1.0F + 0.01F * parameters[i];
-  }
+  for (int i = 0; i < parameter_count; ++i) gradients[i] += 0.01F * parameters[i] + 1;
+  for (int i = 0; i < parameter_count; ++i) ((float*)(uintptr_t)parameters)[i] = 0.25F;
   sums->weight = 1;
   return ACCO_OK;
 }
@@ -1192,9 +1188,9 @@ static void apart_averages_norms_habits(void) {
     float start[parameter_count] = {0};
     OK(acco_initialize(training, start, parameter_count));
     acco_status status = ACCO_OK;
-    for (int step = 0; step < 200 && status == ACCO_OK; ++step) status = acco_step(training, clears, NULL, NULL);
+    for (int step = 0; step < 200 && status == ACCO_OK; ++step) status = acco_step(training, writes, NULL, NULL);
     if (check == ACCO_CHECK_ON) {
-      REFUSED(status, "gradients() were cleared, or written over");
+      REFUSED(status, "the parameters were written to since they came into use");
     } else {
       OK(status);
       REFUSED(acco_gather_average(training, start, parameter_count), "no average of the weights is kept");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# acco.h is a header of C99 and of C++, for every compiler that is here. cmake -DHEADER_FOLDER=<c> -DWORK=... -P headers.cmake
+# acco.h is a header of C99 and of C++, for every compiler that is here, behind other people's macros. cmake -DHEADER_FOLDER=<c> -DWORK=... -P headers.cmake
 file(MAKE_DIRECTORY ${WORK})
-file(WRITE ${WORK}/use.c "#include <acco.h>\n#include <acco.h>\nint main(void) { acco_report report; return acco_report_init(&report) + acco_check_version(); }\n")
+file(WRITE ${WORK}/use.c "#include <stddef.h>\n#include <stdint.h>\n#include \"${CMAKE_CURRENT_LIST_DIR}/../flags/macros.hpp\"\n#include <acco.h>\n#include <acco.h>\nint main(void) { acco_report report; return acco_report_init(&report) + acco_check_version(); }\n")
 set(tried)
 foreach(compiler IN ITEMS gcc clang clang-19 g++ clang++ clang++-19 cc c++)
   find_program(found ${compiler} NO_CACHE)

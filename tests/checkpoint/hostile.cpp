@@ -201,12 +201,39 @@ TEST_CASE("values of a manifest that are out of their range") {
     other["files"].erase(other["files"].size() - 1);
     CHECK(said_of(with_sum(other)) == "\"files\" lacks trainer-00001-of-00002, which \"ranks\" tells of");
   }
-  for (double number : {0.0, -0.0, 1.0, -1.5, 5e-324, 1.7976931348623157e308, 0.1, std::numeric_limits<double>::infinity()}) {
-    double back = 0;
+  double back = 0;
+  for (double number :
+       {0.0, -0.0, 1.0, -1.5, 5e-324, 2.5e-310, 1.7976931348623157e308, 0.1, std::numeric_limits<double>::infinity()}) {
     CHECK(acco::checkpoints::read_exactly(acco::checkpoints::exactly(number), back));
     CHECK(std::bit_cast<std::uint64_t>(back) == std::bit_cast<std::uint64_t>(number));
   }
   CHECK(acco::checkpoints::exactly(-12.0) == "-0x1.8p+3");
+  const double no_number = std::numeric_limits<double>::signaling_NaN();
+  CHECK((acco::checkpoints::read_exactly(acco::checkpoints::exactly(-no_number), back) && std::isnan(back)));
+  for (std::string_view text : {"",
+                                "-",
+                                "0x",
+                                "0xp+3",
+                                "0x1",
+                                "1p+3",
+                                "0x1p",
+                                "0x1p+-3",
+                                "0x1p++3",
+                                "0x1p+3 ",
+                                "0x 1p+0",
+                                "0x.8p+1",
+                                "0x1..p+1",
+                                "--0x1p+0",
+                                "0x1p+1024",
+                                "0x1p-1075",
+                                "0x1p+99999999999",
+                                "0x-1p+0",
+                                "0x+1p+0",
+                                "nan(1)",
+                                "0x1.fffffffffffff8p+1"}) {
+    CAPTURE(text);
+    CHECK_FALSE(acco::checkpoints::read_exactly(text, back));
+  }
 }
 
 TEST_CASE("text of a manifest that readers take differently, or that is made to exhaust them") {

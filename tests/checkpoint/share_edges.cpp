@@ -43,8 +43,8 @@ std::uint64_t save(std::string const& run, std::size_t bucket, int saves = 1) {
     for (std::size_t i = 0; i < initial.size(); ++i) initial[i] = 1 + 1e-6F * static_cast<float>(i);
     t.initialize(initial);
     for (int k = 0; k < saves; ++k) {
-      t.save(run, [&] { return 17; });
       for (int m = 0; m < 6; ++m) {
+        if (m == 1) t.save(run, [&] { return 17; });  // not at rest: parameters of an estimate are shown then
         for (std::size_t i = 0; i < t.gradients().size(); ++i) t.gradients()[i] += 1e-3F * static_cast<float>(1 + i % 13);
         (void)t.accumulated(1);
       }

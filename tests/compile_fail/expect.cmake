@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles FILE, with STANDARD if that is given; with SECTION defined it must fail and say SENTENCE, in at most LINES lines if that is given; without it
+# Compiles FILE, with FLAGS if they are given; with SECTION defined it must fail and say SENTENCE, in at most LINES lines if that is given; without it
 # must compile.
-if(NOT DEFINED STANDARD)
-  set(STANDARD c++20)
-endif()
 if(DEFINED SECTION)
   set(define -D${SECTION})
 endif()
-execute_process(COMMAND ${COMPILER} -std=${STANDARD} -fsyntax-only -I${INCLUDE} ${define} ${FILE} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
+execute_process(COMMAND ${COMPILER} -std=c++20 ${FLAGS} -fsyntax-only -I${INCLUDE} ${define} ${FILE} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
 if(NOT DEFINED SECTION)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "the file must compile without a section:\n${out}")

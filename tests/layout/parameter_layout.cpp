@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -166,4 +167,15 @@ TEST_CASE("no_decay_for_vectors: biases and norms, added before or after; what a
   CHECK(layout.groups().size() == 6);
   CHECK_THROWS_WITH_AS(acco::parameter_layout(7).no_decay_for_vectors(), doctest::Contains("was made from a count"),
                        acco::usage_error);
+}
+
+TEST_CASE("per_rank is of frozen tensors; stretches that are common") {
+  acco::parameter_layout layout;
+  CHECK_THROWS_WITH_AS(layout.add_group({.per_rank = true}),
+                       doctest::Contains("update_group::per_rank is set, and frozen is not"), acco::usage_error);
+  const auto own = layout.add_group({.frozen = true, .per_rank = true});
+  layout.add("first", {2}, own).add("a", {3}).add("b", {4}).add("mean", {5}, own).add("var", {6}, own).add("c", {7});
+  std::vector<std::size_t> found;
+  layout.for_common([&](std::size_t begin, std::size_t count) { found.insert(found.end(), {begin, count}); });
+  CHECK(found == std::vector<std::size_t>{2, 7, 20, 7});
 }

@@ -15,6 +15,7 @@
 #include <acco/acco.hpp>
 
 #include "network/letters.hpp"
+#include "support/counting.hpp"
 #include "support/thorough.hpp"
 
 namespace {
@@ -194,4 +195,34 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
       CHECK(named >= ranks - (k == 3 ? 2 : 1));  // the root of a broadcast may be through
     }
   }
+}
+
+TEST_CASE("thousands of channels one after another, closed in another order on every rank: they come back, and nothing grows") {
+  letters::run(3, 8192, [&](letters::backend const& world, letters::office& mail) {
+    acco::host_queue queue;
+    const auto sum = [&queue](letters::backend const& over, double mine) {
+      double total = 0;
+      over.all_reduce(queue, acco::partial<double const>({&mine, 1}), acco::replicated<double>({&total, 1}));
+      queue.wait();
+      return total;
+    };
+    std::minstd_rand chance(static_cast<unsigned>(world.rank()) + 1);
+    std::vector<letters::backend> kept;
+    std::size_t living = 0;
+    int right = 0;
+    const int all = thorough() ? 10'000 : 2'000;
+    for (int k = 1; k <= all; ++k) {
+      kept.push_back(world.duplicate());
+      right += sum(kept.back(), k + world.rank()) == 3 * k + 3 ? 1 : 0;
+      for (const std::size_t most = chance() % 20; kept.size() > most;)  // on 3 ranks no more than 60 others
+        kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(chance() % kept.size()));
+      if (k % 500 != 0) continue;
+      kept.clear();
+      (void)sum(world, 0);
+      if (k == 500) living = counting::living();
+      CHECK(counting::living() < living + 300);  // some of them other ranks' messages under way
+    }
+    CHECK(right == all);
+    CHECK(mail.disagreements() == 0);
+  });
 }

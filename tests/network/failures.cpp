@@ -64,7 +64,10 @@ class process {
   }
   process(process const&) = delete;
   process& operator=(process const&) = delete;
-  ~process() { fs::remove(file_); }
+  ~process() {
+    kill(-pid_, SIGKILL);  // children that it has left
+    fs::remove(file_);
+  }
 
   ended wait(std::chrono::steady_clock::time_point until) {
     ended result;
@@ -188,6 +191,17 @@ TEST_CASE("gloo: a rank killed at any moment: the others know at once, not at th
     for (int rank = 0; rank < size; ++rank) {
       if (rank != 1) check_survivor(rank, results[static_cast<std::size_t>(rank)]);
     }
+  }
+}
+
+TEST_CASE("gloo: a rank killed whose children live on, forked or started: the others know, not at their deadline") {
+  for (char const* child : {"forked", "started", "spawned"}) {
+    CAPTURE(child);
+    const auto results =
+        over_gloo({{"CHILD", child}, {"DIE_AT", "0.2"}, {"MICRO_BATCHES", "100000000"}, {"COMPUTE", "0"}, {"DEADLINE", "600"}});
+    CHECK(results[1].exit == 128 + SIGKILL);
+    check_survivor(0, results[0]);
+    check_survivor(2, results[2]);
   }
 }
 

@@ -43,7 +43,8 @@ class office {
 
   void post(std::shared_ptr<letter> const& each) {
     const std::lock_guard lock(mutex_);
-    auto& waiting = waiting_[{each->from, each->to, each->label.channel, each->label.sequence}];
+    const auto key = key_of(*each);
+    auto& waiting = waiting_[key];
     const bool counts = each->label.operation != acco::collective::none;
     if (!each->incoming && each->bytes <= longest_at_once) {
       each->copy.assign(static_cast<std::byte*>(each->at), static_cast<std::byte*>(each->at) + each->bytes);
@@ -65,6 +66,7 @@ class office {
       of->done = true;
     }
     waiting.pop_front();
+    if (waiting.empty()) waiting_.erase(key);
   }
   [[nodiscard]] bool done(letter const& each) {
     const std::lock_guard lock(mutex_);
@@ -72,7 +74,7 @@ class office {
   }
   void forget(std::shared_ptr<letter> const& each) {
     const std::lock_guard lock(mutex_);
-    if (!each->done) std::erase(waiting_[{each->from, each->to, each->label.channel, each->label.sequence}], each);
+    if (!each->done) std::erase(waiting_[key_of(*each)], each);
   }
 
   [[nodiscard]] counts take_counts(int rank) {
@@ -83,6 +85,9 @@ class office {
 
  private:
   static constexpr std::size_t longest_at_once = 1024;
+  static std::tuple<int, int, std::uint32_t, std::uint32_t> key_of(letter const& each) {
+    return {each.from, each.to, each.label.channel, each.label.sequence};
+  }
   counts& of(int rank) { return counts_[static_cast<std::size_t>(rank)]; }
   void open(letter const& each, int more) {
     const int mine = each.incoming ? each.to : each.from, other = each.incoming ? each.from : each.to;

@@ -2,6 +2,8 @@
 // The tests of the core that make sense over a network, the same list for every backend: ACCO_WORLD names its world.
 #include ACCO_WORLD
 
+#include <list>
+
 #include "conformance/backend.hpp"
 #include "conformance/split.hpp"
 
@@ -69,4 +71,56 @@ TEST_CASE("pieces longer than a message of the transport travel in parts, whole 
     CHECK(wrong == 0);
   });
   this_world::piece_bytes = before;
+}
+
+TEST_CASE("more than 64 optimizers one after another: a channel comes back when it is gone on every rank") {
+  this_world::run(3, [](auto backend) {
+    const auto rank = static_cast<std::size_t>(backend.rank());
+    const auto made = [&] {
+      acco::optimizer training{acco::synchronous{}, acco::sgd{.learning_rate = 0.25},
+                               acco::host_storage<double, double, double>{}, backend, 5};
+      training.initialize(std::vector<double>(5, 0.5));
+      return training;
+    };
+    const auto step = [&](auto& training, double gradient) {
+      for (double& each : training.gradients()) each += gradient + backend.rank();
+      training.accumulated(1);
+    };
+    auto lasting = made();
+    std::list<decltype(made())> ended;
+    int right = 0;
+    for (int k = 0; k < 150; ++k) {
+      ended.push_back(made());
+      step(ended.back(), k);
+      step(lasting, k % 2 == 0 ? 1 : -3);  // 2 and -2 on average
+      ended.back().finish();
+      right += ended.back().parameters()[4] == 0.5 - 0.25 * (k + 1) ? 1 : 0;
+      while (ended.size() > (static_cast<std::size_t>(k) + 5 * rank) % 11) ended.pop_front();  // at another time on every rank
+    }
+    lasting.finish();
+    CHECK(right == 150);
+    CHECK(lasting.parameters()[4] == 0.5);
+  });
+}
+
+TEST_CASE("a 65th channel at once is refused on every rank, and those that are there go on") {
+  this_world::run(2, [](auto backend) {
+    acco::host_queue queue;
+    const auto sum = [&queue](auto const& over) {
+      double mine = over.rank() + 1, total = 0;
+      over.all_reduce(queue, acco::partial<double const>({&mine, 1}), acco::replicated<double>({&total, 1}));
+      queue.wait();
+      return total;
+    };
+    std::vector<decltype(backend)> others;
+    while (others.size() < 63) others.push_back(backend.duplicate());
+    acco::optimizer refused{acco::synchronous{}, acco::sgd{}, acco::host_storage<float>{}, backend, 5};
+    CHECK_THROWS_WITH_AS(refused.initialize(std::vector<float>(5)),
+                         doctest::Contains("all 64 channels over the same connections"), acco::usage_error);
+    if (backend.rank() == 0) others.pop_back();
+    CHECK_THROWS_AS((void)backend.duplicate(), acco::usage_error);  // rank 1 has not closed it
+    if (backend.rank() == 1) others.pop_back();
+    CHECK(sum(backend.duplicate()) == 3);
+    for (auto const& each : others) CHECK(sum(each) == 3);
+  });
 }

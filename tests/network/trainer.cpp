@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include <spawn.h>
+#include <unistd.h>
+
 #include <acco/acco.hpp>
 
 #include "support/patience.hpp"
@@ -34,6 +37,17 @@ double number(char const* name, double otherwise) { return word(name).empty() ? 
 void say(std::string const& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
+}
+
+/// A child that outlives this process, as a data loader that is forked, or a command that is started.
+void start_child(std::string const& how) {
+  char command[] = "sleep", seconds[] = "600";
+  char* words[] = {command, seconds, nullptr};
+  pid_t child = 0;
+  if (how == "spawned") posix_spawnp(&child, command, nullptr, nullptr, words, environ);
+  if (how == "spawned" || fork() != 0) return;
+  if (how == "started") execvp(command, words);
+  for (;;) pause();
 }
 
 /// Kills its process when the named operation of the named round sends a message.
@@ -74,6 +88,7 @@ void train(Backend world, Storage storage) {
     if (culprit && !word("DIE_AT").empty()) {
       std::thread([] {
         std::this_thread::sleep_for(std::chrono::duration<double>(number("DIE_AT", 0)));
+        if (!word("CHILD").empty()) start_child(word("CHILD"));
         std::raise(SIGKILL);
       }).detach();
     }

@@ -61,7 +61,7 @@ static_assert(acco::message_transport<patient>);
 /// Waits for a message from rank 2, then for one that goes to rank 1.
 void wait_for_both(world& in) {
   const acco::collective operation = acco::collective::all_reduce;
-  acco::message_group<patient> group(std::make_shared<acco::connections<patient>>(in));
+  acco::message_group<patient> group(std::make_shared<acco::connections<patient>>(in), 0);
   acco::message_group<patient>::batch messages;
   acco::host_queue queue;
   queue.place = {.rank = 0};

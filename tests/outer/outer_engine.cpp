@@ -261,6 +261,16 @@ TEST_CASE("set_parameters, adopted arrays and masters reach every worker from ra
     CHECK(masters[0] == third);
     CHECK(masters[95] == static_cast<float>(acco::bfloat16(third)));
     coarse.finish();
+
+    acco::optimizer<acco::local_sgd<>, acco::sgd, acco::host_storage<acco::bfloat16>, acco::threads_backend> adopting(
+        acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<acco::bfloat16>{},
+        world, layout);
+    std::vector<acco::bfloat16> p(count, acco::bfloat16(9.0F)), g(count);
+    adopting.adopt(p, g, std::vector<float>(count, third * value));
+    adopting.gather_masters(masters);
+    CHECK(masters[0] == third);
+    CHECK(p == std::vector<acco::bfloat16>(count, acco::bfloat16(third)));
+    adopting.finish();
   });
 }
 

@@ -154,13 +154,6 @@ class training {
   }
   [[nodiscard]] bool whole() const { return s_.delay == s_.steps; }
   [[nodiscard]] unsigned begins() const { return s_.first == 0 ? 0 : s_.steps - s_.first; }
-  /// What changes are measured against. Where the mean of parameters travels, that is the new anchor, whatever copy of the old
-  /// one is held.
-  [[nodiscard]] vector const& reference() const {
-    const bool mean =
-        s_.outer == rule::averaging && !s_.code_change && s_.work != form::eager && !(s_.work == form::restart && whole());
-    return mean ? x_ : held_;
-  }
   static std::pair<vector, double> whole_step(worker const& me) {
     auto const& [a, of_a] = *me.pending;
     auto const& [b, of_b] = *me.second;
@@ -197,22 +190,22 @@ class training {
   void exchange() {
     switch (s_.work) {
       case form::blocking:
-        send([&](worker const& me) { return minus(reference(), me.w); });
+        send([&](worker const& me) { return minus(held_, me.w); });
         land();
         mix();
         break;
       case form::keep:
         if (under_way_) arrive();
-        send([&](worker const& me) { return minus(reference(), me.w); });
+        send([&](worker const& me) { return minus(held_, me.w); });
         for (worker& me : workers_) me.before = me.w;
         break;
       case form::restart: {
         if (!whole()) {
-          send([&](worker const& me) { return minus(reference(), me.w); });
+          send([&](worker const& me) { return minus(held_, me.w); });
           break;
         }
         std::vector<vector> changes;
-        for (worker const& me : workers_) changes.push_back(minus(reference(), me.w));
+        for (worker const& me : workers_) changes.push_back(minus(held_, me.w));
         const vector before = held_;
         if (under_way_) land();
         moved_ = norm(minus(held_, before));
@@ -233,7 +226,7 @@ class training {
         break;
       case form::pull:
         if (under_way_) land();
-        send([&](worker const& me) { return minus(reference(), me.w); });
+        send([&](worker const& me) { return minus(held_, me.w); });
         mix();
         break;
     }

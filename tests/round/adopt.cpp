@@ -275,6 +275,50 @@ TEST_CASE("a list that does not fit the layout is refused, and the right one tak
   CHECK_NOTHROW(training.finish());
 }
 
+TEST_CASE_TEMPLATE("adopted 16-bit arrays begin from masters and train to the bits of initialize with masters", P, acco::bfloat16,
+                   acco::half) {
+  every_schedule([](auto schedule) {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      auto const layout = layout_of(true);
+      const auto make = [&] {
+        return acco::optimizer{schedule, acco::adamw{.learning_rate = 1e-4}, acco::host_storage<P, float>{}, world,
+                               layout,   acco::options{.average_decay = 0.9}};
+      };
+      auto masters = problem::converted<float>(problem::initial(layout.size()));  // more digits than P has
+      if (world.rank() != 0) std::fill(masters.begin(), masters.end(), 7.0F);     // rank 0's reach every rank
+      std::vector<float> expected(layout.size()), found(layout.size());
+      auto usual = make();
+      usual.initialize(masters);
+      usual.gather_masters(expected);
+      CHECK(expected[300] != static_cast<float>(P(expected[300])));
+      auto const began = std::vector<P>(usual.parameters().begin(), usual.parameters().end());
+      micro_batches(usual, world.rank(), 0, 13);
+      usual.finish();
+
+      std::vector<P> p(layout.size(), P(5.0F));
+      std::vector<float> g(layout.size(), 3.0F);
+      std::vector<acco::tensor_memory<P, float>> tensors;
+      for (std::size_t k = 0; k < layout.tensor_count(); ++k)
+        tensors.push_back({p.data() + layout[k].offset, g.data() + layout[k].offset});
+      for (const bool apart : {false, true}) {
+        auto training = make();
+        CHECK_THROWS_AS(training.adopt(p, g, std::span(masters).first(410)), acco::usage_error);  // nothing is claimed
+        apart ? training.adopt(tensors, masters) : training.adopt(p, g, masters);
+        CHECK(p == began);
+        training.gather_masters(found);
+        CHECK(found == expected);
+        for (std::size_t m = 0; m < 13; ++m) {
+          (void)problem::add_sample(problem::sample_id(world.rank(), m, 0), std::span<P const>(p), std::span<float>(g));
+          training.accumulated(1);
+        }
+        training.finish();
+        CHECK(std::equal(p.begin(), p.end(), usual.parameters().begin()));
+        CHECK(training.state_digest() == usual.state_digest());
+      }
+    });
+  });
+}
+
 TEST_CASE("memory that cannot be meant is refused; gradients of frozen tensors in adopted memory are left alone") {
   const auto make = [](acco::parameter_layout const& layout) {
     return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::sgd{}, acco::host_storage<float>{},

@@ -42,8 +42,10 @@ found flip(int ranks, int rank, std::size_t element, unsigned bit, std::uint64_t
   std::mutex mutex;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
     const acco::parameter_layout layout = layout_of();
-    acco::optimizer t{schedule, acco::sgd{}, Storage{},
-                      world,    layout,      acco::options{.check_habits = acco::habit_checks::off, .compare_every = every}};
+    acco::optimizer t{
+        schedule,  acco::sgd{},
+        Storage{}, world,
+        layout,    acco::options{.check_habits = acco::habit_checks::off, .compare_every = every, .compare_frozen = true}};
     t.initialize(problem::converted<P>(problem::initial(layout.size())));
     try {
       for (std::size_t m = 0; m < at + 2 * every + 4; ++m) {
@@ -182,13 +184,16 @@ gone_back flip_and_rewind(int ranks, int rank, std::size_t element, Schedule con
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
     const acco::parameter_layout layout = layout_of();
     const auto own = static_cast<std::size_t>(world.rank());
-    acco::optimizer t{
-        schedule,
-        acco::sgd{.learning_rate = 1e-3},
-        acco::host_storage<float>{},
-        world,
-        layout,
-        acco::options{.check_habits = acco::habit_checks::off, .snapshots = 8, .snapshot_every = 1, .compare_every = 5}};
+    acco::optimizer t{schedule,
+                      acco::sgd{.learning_rate = 1e-3},
+                      acco::host_storage<float>{},
+                      world,
+                      layout,
+                      acco::options{.check_habits = acco::habit_checks::off,
+                                    .snapshots = 8,
+                                    .snapshot_every = 1,
+                                    .compare_every = 5,
+                                    .compare_frozen = true}};
     t.initialize(problem::converted<float>(problem::initial(layout.size())));
     bool flipped = false, told = false;
     for (std::size_t m = 0; m < 60; ++m) {

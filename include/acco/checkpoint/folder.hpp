@@ -25,6 +25,8 @@
 #include "acco/error.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 inline constexpr std::string_view manifest_name = "manifest.json";
@@ -272,3 +274,5 @@ struct findings {
 }
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -16,6 +16,8 @@
 #include "acco/checkpoint/sums.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// Words of a file in a message: no more of them than fit, and none that a terminal obeys.
@@ -166,3 +168,5 @@ class json_check final : public json_reader {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

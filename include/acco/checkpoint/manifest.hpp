@@ -3,7 +3,6 @@
 // describes every key.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -13,17 +12,19 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "acco/checkpoint/exact_text.hpp"
 #include "acco/checkpoint/json.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
 
@@ -63,34 +64,12 @@ struct manifest {
 };
 
 /// The name of a rank's own file.
-[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) {
+[[nodiscard]] inline std::string of_rank(char const* what, std::size_t rank, std::size_t ranks) {
   char name[64];
-  std::snprintf(name, sizeof name, "trainer-%05zu-of-%05zu", rank, ranks);
+  std::snprintf(name, sizeof name, "%s-%05zu-of-%05zu", what, rank, ranks);
   return name;
 }
-
-/// Every bit of a number, for people too: 0x1.8p+3, whatever the locale is.
-[[nodiscard]] inline std::string exactly(double number) {
-  char text[40];
-  const auto end = std::to_chars(text, text + sizeof text, number, std::chars_format::hex).ptr;
-  const std::string_view digits(text, static_cast<std::size_t>(end - text));
-  if (!std::isfinite(number)) return std::string(digits);
-  const std::size_t sign = digits.front() == '-' ? 1 : 0;
-  return std::string(digits.substr(0, sign)) + "0x" + std::string(digits.substr(sign));
-}
-/// Whether it was a number so written.
-[[nodiscard]] inline bool read_exactly(std::string_view text, double& number) noexcept {
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  const bool digits = text.starts_with("0x");
-  if (digits) text.remove_prefix(2);
-  if (text.empty() || text.front() == '-' || (!digits && text != "inf" && text != "nan")) return false;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                             digits ? std::chars_format::hex : std::chars_format::general);
-  if (failed != std::errc() || end != text.data() + text.size() || (digits && !std::isfinite(number))) return false;
-  if (negative) number = -number;
-  return true;
-}
+[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
 
 /// As a list of text: empty, or the random number in hexadecimal digits, and the others.
 [[nodiscard]] inline std::vector<std::string> habits_text(habit_numbers const& habits) {
@@ -381,3 +360,5 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -29,6 +29,8 @@
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 static_assert(std::endian::native == std::endian::little, "acco: safetensors files hold little-endian numbers");
@@ -247,3 +249,5 @@ class model_file {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

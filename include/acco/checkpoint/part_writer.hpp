@@ -24,6 +24,8 @@
 #include "acco/round/world_digest.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// Throws what cannot be read, or is none.
@@ -42,7 +44,7 @@ class part_writer {
   /// which the others can write: whether a disk is too small is known before the first byte.
   void open_in(std::string const& in) {
     std::vector<tensor_file> const all = job_.files(mine_);
-    std::uint64_t needed = job_.trainer.size();
+    std::uint64_t needed = job_.trainer.size() + (job_.own.empty() ? 0 : job_.own_file(mine_, mine_.rank).bytes());
     for (tensor_file const& each : all) needed += each.bytes();
     try {
       for (tensor_file const& each : all) {
@@ -50,13 +52,19 @@ class part_writer {
         open_.push_back(is_shared(each.name, name) ? file_to_write::whole(disk_, name) : file_to_write(disk_, name));
         if (mine_.rank == 0) open_.back().reserve(0, each.bytes());
       }
-      if (!job_.has_trainer) return;
-      open_.emplace_back(disk_, in + "/" + own_file());
-      open_.back().reserve(0, job_.trainer.size());
+      const auto open_own = [&](std::string const& name, std::uint64_t bytes) {
+        open_.emplace_back(disk_, in + "/" + name);
+        open_.back().reserve(0, bytes);
+      };
+      if (!job_.own.empty()) {
+        const tensor_file own = job_.own_file(mine_, mine_.rank);
+        open_own(own.name, own.bytes());
+      }
+      if (job_.has_trainer) open_own(own_trainer(), job_.trainer.size());
     } catch (disk_error const& e) {
       if (e.number() != ENOSPC && e.number() != EDQUOT && e.number() != EFBIG) throw;
       throw std::runtime_error(std::string(e.what()) + ". The checkpoint needs " + std::to_string(needed) +
-                               " bytes, besides its manifest and what the trainers of other ranks keep");
+                               " bytes, besides its manifest and what other ranks have of their own");
     }
   }
   /// On other ranks than 0, whose files are open, waits for rank 0's folder.
@@ -93,14 +101,13 @@ class part_writer {
       open_[of_frozen].write(0, std::as_bytes(std::span(all[of_frozen].header)));
       write_stretch(open_[of_frozen], all[of_frozen], 0, job_.frozen, mine);
     }
+    if (!job_.own.empty()) {
+      const tensor_file own = job_.own_file(mine_, mine_.rank);
+      write_own(open_[all.size()], own.name, own.header, job_.own, mine);
+    }
     if (job_.has_trainer) {
-      const std::span<std::byte const> bytes(job_.trainer);
-      open_.back().write(0, bytes);
-      mine.trainer_bytes = bytes.size();
-      for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes) {
-        mine.sums[own_file()][at / chunk_bytes] =
-            sum_of_blocks(bytes.subspan(at, std::min<std::size_t>(chunk_bytes, bytes.size() - at)), at / block_bytes);
-      }
+      mine.trainer_bytes = job_.trainer.size();
+      write_own(open_.back(), own_trainer(), "", job_.trainer, mine);
     }
     if (mine_.rank != 0) {  // rank 0 has to write shared blocks yet
       for (file_to_write& each : open_) each.sync_and_close();
@@ -116,7 +123,7 @@ class part_writer {
     } catch (std::exception const&) {  // this rank's report has them
     }
   }
-  /// Tensor files, in the order of the job's, and this rank's trainer's.
+  /// Tensor files, in the order of the job's, this rank's own, and its trainer's.
   [[nodiscard]] std::vector<file_to_write>& files() noexcept { return open_; }
   void close() noexcept { open_.clear(); }
 
@@ -144,7 +151,17 @@ class part_writer {
       bytes = bytes.subspan(count);
     }
   }
-  [[nodiscard]] std::string own_file() const {
+  /// A file that is this rank's alone.
+  static void write_own(file_to_write& file, std::string const& name, std::string const& header, std::span<std::byte const> bytes,
+                        part& into) {
+    file.write(0, std::as_bytes(std::span(header)));
+    file.write(header.size(), bytes);
+    for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes) {
+      into.sums[name][at / chunk_bytes] =
+          sum_of_blocks(bytes.subspan(at, std::min<std::size_t>(chunk_bytes, bytes.size() - at)), at / block_bytes);
+    }
+  }
+  [[nodiscard]] std::string own_trainer() const {
     return trainer_file(static_cast<std::size_t>(mine_.rank), static_cast<std::size_t>(mine_.ranks));
   }
   /// It need not survive the system, and so is not synced: rank 0 reads it, and removes it.
@@ -165,3 +182,5 @@ class part_writer {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -9,10 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "acco/checkpoint/manifest.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
 
@@ -39,13 +42,21 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
 /// The file of one array.
 [[nodiscard]] inline tensor_file file_for(std::size_t array, state_shape const& shape, std::string_view rule,
                                           parameter_layout const& layout, std::string const& run, std::uint64_t step) {
-  tensor_file file{file_of_array(array, shape, rule), tensors_of(layout, false, shape.type(array)), {}};
+  tensor_file file{file_of_array(array, shape, rule), tensors_of(layout, kept_as::state, shape.type(array)), {}};
   file.header = header_of(file.tensors, about_of(run, step));
   return file;
 }
+/// Of what is frozen; without data where nothing is.
 [[nodiscard]] inline tensor_file file_for_frozen(state_shape const& shape, parameter_layout const& layout, std::string const& run,
                                                  std::uint64_t step) {
-  tensor_file file{std::string(frozen_name), tensors_of(layout, true, shape.parameter), {}};
+  tensor_file file{std::string(frozen_name), tensors_of(layout, kept_as::frozen, shape.parameter), {}};
+  file.header = header_of(file.tensors, about_of(run, step));
+  return file;
+}
+/// Likewise of what is a rank's own.
+[[nodiscard]] inline tensor_file file_for_own(std::size_t rank, std::size_t ranks, state_shape const& shape,
+                                              parameter_layout const& layout, std::string const& run, std::uint64_t step) {
+  tensor_file file{of_rank("frozen", rank, ranks) + ".safetensors", tensors_of(layout, kept_as::own, shape.parameter), {}};
   file.header = header_of(file.tensors, about_of(run, step));
   return file;
 }
@@ -66,3 +77,5 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

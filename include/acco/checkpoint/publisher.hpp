@@ -38,6 +38,8 @@
 #include "acco/round/world_digest.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// For one save after the other. Refers to what a writer owns; the writing thread calls all members.
@@ -89,10 +91,12 @@ class publisher {
     m.shape = mine_.shape;
     m.construction = mine_.construction;
     m.numbers = *job_.copy.numbers;
-    for (tensor_file const& each : all) {
+    const auto expect = [&](tensor_file const& each) {
       m.files.push_back({each.name, each.bytes(), each.header.size(), sum_of(std::as_bytes(std::span(each.header))), {}});
       m.files.back().chunks.resize((each.data() + chunk_bytes - 1) / chunk_bytes, 0);
-    }
+    };
+    for (tensor_file const& each : all) expect(each);
+    for (int rank = 0; rank < mine_.ranks && !job_.own.empty(); ++rank) expect(job_.own_file(mine_, rank));
     std::map<std::pair<std::size_t, std::uint64_t>, std::vector<std::byte>> shared;  // by file and block
     const auto number_of = [&](std::string const& name) {
       for (std::size_t k = 0; k < m.files.size(); ++k) {
@@ -245,3 +249,5 @@ class publisher {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -25,6 +26,8 @@
 #include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/version.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
 
@@ -144,6 +147,7 @@ class reader final : public state_source {
   reader(std::string checkpoint, manifest const& m, parameter_layout const& layout, partition shares, int rank)
       : path_(std::move(checkpoint)), manifest_(m), layout_(layout), shares_(shares), numbers_(m.numbers) {
     const auto own = static_cast<std::size_t>(rank);
+    own_ = own % m.ranks.size();
     if (own < m.ranks.size()) {
       numbers_.micro_batches = m.ranks[own].micro_batches;
       numbers_.bytes_sent = m.ranks[own].bytes_sent;
@@ -175,15 +179,23 @@ class reader final : public state_source {
     const std::span<std::byte> into(to, count * size);
     alone_ ? file_of(array).read_alone(first * size, into) : file_of(array).read(first * size, into);
   }
-  void read_frozen(std::size_t tensor, std::byte* to) override {
-    if (!frozen_)
-      frozen_ = std::make_unique<chunked_tensors>(path_, manifest_,
-                                                  file_for_frozen(manifest_.shape, layout_, manifest_.run, numbers_.steps()));
+  void read_frozen(std::size_t tensor, std::byte* to) override { read_frozen_of(own_, tensor, to); }
+  /// Of what was each rank's own, that of this rank of then.
+  void read_frozen_of(std::size_t rank, std::size_t tensor, std::byte* to) {
+    const kept_as how = how_kept(layout_, tensor);
+    std::unique_ptr<chunked_tensors>& file = frozen_[how == kept_as::own ? rank + 1 : 0];
+    if (!file) {
+      const std::uint64_t step = numbers_.steps();
+      file = std::make_unique<chunked_tensors>(
+          path_, manifest_,
+          how == kept_as::own ? file_for_own(rank, manifest_.ranks.size(), manifest_.shape, layout_, manifest_.run, step)
+                              : file_for_frozen(manifest_.shape, layout_, manifest_.run, step));
+    }
     const std::size_t size = size_of(manifest_.shape.parameter);
     std::uint64_t at = 0;
-    for (std::size_t k = 0; k < tensor; ++k) at += layout_.groups()[layout_[k].group].frozen ? layout_[k].size * size : 0;
+    for (std::size_t k = 0; k < tensor; ++k) at += how_kept(layout_, k) == how ? layout_[k].size * size : 0;
     const std::span<std::byte> into(to, layout_[tensor].size * size);
-    alone_ ? frozen_->read_alone(at, into) : frozen_->read(at, into);
+    alone_ ? file->read_alone(at, into) : file->read(at, into);
   }
   /// When all has been read: what this rank adds to a sum over the ranks, equally many numbers on each. None: nothing is shared.
   [[nodiscard]] std::vector<double> to_sum() const {
@@ -205,7 +217,7 @@ class reader final : public state_source {
       if (arrays_[array]) arrays_[array]->check(edges, from);
       from += (edges.chunks.size() + edges.blocks.size()) * sum_words::count;
     }
-    if (frozen_) frozen_->check({}, nullptr);
+    for (auto const& [whose, file] : frozen_) file->check({}, nullptr);
   }
   /// A rank's own bytes, as they were then.
   [[nodiscard]] std::vector<std::byte> trainer(std::size_t rank) const {
@@ -241,7 +253,10 @@ class reader final : public state_source {
   std::string rule_;
   bool alone_ = false;
   std::vector<std::unique_ptr<chunked_tensors>> arrays_;
-  std::unique_ptr<chunked_tensors> frozen_;
+  std::size_t own_ = 0;                                             // the rank of then whose own this one's are now
+  std::map<std::size_t, std::unique_ptr<chunked_tensors>> frozen_;  // 0: of all ranks; k + 1: rank k's own
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

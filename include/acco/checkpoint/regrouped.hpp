@@ -19,12 +19,14 @@
 #include "acco/round/state_keeper.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// Where a tensor was, and what of its group decides about its state.
 struct place_of_tensor {
   std::string group, rule = "0";
-  bool frozen = false, leaves = false;  ///< `update_group::frozen`, `leave_without_gradient`
+  bool frozen = false, per_rank = false, leaves = false;  ///< `update_group::frozen`, `per_rank`, `leave_without_gradient`
   friend bool operator==(place_of_tensor const&, place_of_tensor const&) = default;
 };
 /// Of each tensor, by the lines of a construction.
@@ -41,6 +43,7 @@ struct place_of_tensor {
     if (groups.empty()) continue;
     if (is("layout: group.rule = ")) groups.back().rule = line;
     if (is("layout: group.frozen = ")) groups.back().frozen = line == "yes";
+    if (is("layout: group.per_rank = ")) groups.back().per_rank = line == "yes";
     if (is("layout: group.leave_without_gradient = ")) groups.back().leaves = line == "yes";
   }
   for (place_of_tensor& each : tensors) {
@@ -52,13 +55,14 @@ struct place_of_tensor {
   return tensors;
 }
 [[nodiscard]] inline bool freezes_alike(std::vector<place_of_tensor> const& a, std::vector<place_of_tensor> const& b) {
-  return std::ranges::equal(a, b, {}, &place_of_tensor::frozen, &place_of_tensor::frozen);
+  return std::ranges::equal(a, b, [](auto const& x, auto const& y) { return x.frozen == y.frozen && x.per_rank == y.per_rank; });
 }
 /// The layout of then.
 [[nodiscard]] inline parameter_layout layout_of(std::vector<place_of_tensor> const& then, parameter_layout const& now) {
   parameter_layout made;
-  const std::size_t frozen = made.add_group({.frozen = true});
-  for (std::size_t k = 0; k < now.tensor_count(); ++k) made.add(now[k].name, now[k].shape, then[k].frozen ? frozen : 0);
+  const std::size_t frozen = made.add_group({.frozen = true}), own = made.add_group({.frozen = true, .per_rank = true});
+  for (std::size_t k = 0; k < now.tensor_count(); ++k)
+    made.add(now[k].name, now[k].shape, then[k].per_rank ? own : then[k].frozen ? frozen : 0);
   return made;
 }
 /// The numbers for the groups of now: what was frozen then has had no update of its own.
@@ -119,7 +123,7 @@ class regrouped final : public state_source {
     if (array != 0 && array <= shape_.slots) return static_cast<void>(std::fill_n(to, count, Master(0)));
     if (thawed_ != tensor) {
       values_.resize(now_[tensor].size);
-      from_.read_frozen(tensor, reinterpret_cast<std::byte*>(values_.data()));
+      from_.read_frozen_of(0, tensor, reinterpret_cast<std::byte*>(values_.data()));
       thawed_ = tensor;
     }
     elementwise::convert(static_cast<Parameter const*>(values_.data()) + first, to, count);
@@ -133,3 +137,5 @@ class regrouped final : public state_source {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "acco/checkpoint/disk.hpp"
@@ -27,6 +28,8 @@
 #include "acco/layout/partition.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/version.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
 
@@ -55,8 +58,9 @@ struct save_job {
   std::string twin;     ///< a checkpoint of the same cut that is complete, whose tensor files this one shares; or none
   std::uint64_t number = 0;
   std::vector<std::byte> trainer;
-  std::vector<std::byte> frozen;    ///< on rank 0: all frozen tensors; kept from save to save while they do not change
+  std::vector<std::byte> frozen;    ///< on rank 0: the other frozen tensors; kept from save to save while they do not change
   std::uint64_t frozen_values = 0;  ///< which values they had
+  std::vector<std::byte> own;       ///< frozen tensors that are this rank's own
   bool has_trainer = false;
   double began = 0;
 
@@ -77,8 +81,14 @@ struct save_job {
     for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
       if (has(of, array)) all.push_back(file_for(array, of.shape, rule, of.layout, run_id(of), step));
     }
-    if (of.layout.trainable_size() != of.layout.size()) all.push_back(file_for_frozen(of.shape, of.layout, run_id(of), step));
+    tensor_file still = file_for_frozen(of.shape, of.layout, run_id(of), step);
+    if (still.data() != 0) all.push_back(std::move(still));
     return all;
+  }
+  /// The one that a rank has for itself.
+  [[nodiscard]] tensor_file own_file(writer_setting const& of, int rank) const {
+    return file_for_own(static_cast<std::size_t>(rank), static_cast<std::size_t>(of.ranks), of.shape, of.layout, run_id(of),
+                        copy.numbers->steps());
   }
 };
 
@@ -129,3 +139,5 @@ class purpose {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

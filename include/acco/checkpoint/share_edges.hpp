@@ -12,6 +12,8 @@
 #include "acco/layout/partition.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// Where ranks' shares of an array begin: the chunks and the blocks of its file that have bytes of two shares. The same on every
@@ -62,3 +64,5 @@ struct sum_words {
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -13,6 +13,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 inline constexpr std::uint64_t block_bytes = 4096;                     ///< that one rank writes whole
@@ -52,3 +54,5 @@ inline constexpr std::uint64_t blocks_of_a_chunk = chunk_bytes / block_bytes;
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

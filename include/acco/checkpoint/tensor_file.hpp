@@ -33,12 +33,19 @@ struct tensor_entry {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return elements * size_of(type); }
 };
 
-/// The tensors of a layout that are trainable, or those that are frozen, in its order.
-[[nodiscard]] inline std::vector<tensor_entry> tensors_of(parameter_layout const& layout, bool frozen, element_type type) {
+/// Which file of a checkpoint has a tensor: one of those of the state, that of what is frozen, or each rank's own of that.
+enum class kept_as { state, frozen, own };
+[[nodiscard]] inline kept_as how_kept(parameter_layout const& layout, std::size_t tensor) noexcept {
+  update_group const& group = layout.groups()[layout[tensor].group];
+  return !group.frozen ? kept_as::state : group.per_rank ? kept_as::own : kept_as::frozen;
+}
+
+/// The tensors of a layout that are kept so, in its order.
+[[nodiscard]] inline std::vector<tensor_entry> tensors_of(parameter_layout const& layout, kept_as how, element_type type) {
   std::vector<tensor_entry> found;
   for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
     auto const each = layout[k];
-    if (layout.groups()[each.group].frozen == frozen)
+    if (how_kept(layout, k) == how)
       found.push_back({std::string(each.name), type, {each.shape.begin(), each.shape.end()}, each.size});
   }
   return found;

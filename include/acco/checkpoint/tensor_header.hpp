@@ -17,6 +17,8 @@
 #include "acco/checkpoint/json.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// What the header of any safetensors file says.
@@ -147,3 +149,5 @@ inline tensor_header tensor_header::read(std::string_view text, std::uint64_t da
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints
+
+#include "acco/restore_macros.hpp"

@@ -192,17 +192,17 @@ class writer final : public state_keeper {
     const std::lock_guard lock(mutex_);
     return phase_ != phase::idle;
   }
-  /// What is frozen, on rank 0: of the save before, where it is the same.
+  /// What is frozen: this rank's own, and on rank 0 the rest; that of the save before, where it is the same.
   void copy_frozen(save_job before) {
-    if (mine_.rank != 0 || mine_.layout.trainable_size() == mine_.layout.size()) return;
     const std::uint64_t values = mine_.frozen_values();
+    const bool same = values != 0 && values == before.frozen_values;
     job_.frozen = std::move(before.frozen);
-    job_.frozen_values = before.frozen_values;
-    if (values != 0 && values == job_.frozen_values) return;
-    job_.frozen.clear();
-    job_.frozen_values = 0;
+    if (!same) job_.frozen.clear();
     for (std::size_t k = 0; k < mine_.layout.tensor_count(); ++k) {
-      if (mine_.layout.groups()[mine_.layout[k].group].frozen && mine_.layout[k].size != 0) mine_.frozen(k, job_.frozen);
+      if (mine_.layout[k].size == 0) continue;
+      const kept_as how = how_kept(mine_.layout, k);
+      if (how == kept_as::own) mine_.frozen(k, job_.own);
+      if (how == kept_as::frozen && mine_.rank == 0 && !same) mine_.frozen(k, job_.frozen);
     }
     job_.frozen_values = values;
   }
@@ -243,6 +243,8 @@ class writer final : public state_keeper {
       if (!failed) twin_ = now.path;
       std::uint64_t bytes = 0;
       for (tensor_file const& each : job_.files(mine_)) bytes += each.bytes();
+      if (tensor_file const own = job_.own_file(mine_, mine_.rank); own.data() != 0)
+        bytes += static_cast<std::uint64_t>(mine_.ranks) * own.bytes();
       now.outcome = {now.path.c_str(), now.problem.c_str(), step, bytes, failed ? 0 : digest_, steady_seconds() - job_.began};
     } catch (...) {
       now.outcome = {.problem = "there is no memory to say more"};

@@ -32,7 +32,7 @@ struct backend_traits {
   /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the same order.
   /// Each optimizer takes one: several on one world do not disturb each other.
   bool duplicates = false;
-  /// `duplicate()` is a collective: it waits for all ranks.
+  /// `duplicate()` is a collective: it may wait for all ranks.
   bool duplicates_together = false;
   /// `split(int color, int key, double deadline)`: a world of the ranks that give the same color, 0 or more, ordered by key and
   /// then by rank, with channels and failures of its own; errors name its ranks. Collective; blocks at most `deadline` seconds

@@ -16,6 +16,8 @@
 #include "acco/collective/redistribution.hpp"
 #include "acco/error.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Where the ranks of one process meet: each brings a `post` (what it calls, and where its data lie), and goes on when all have
@@ -192,3 +194,5 @@ class meeting_point {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

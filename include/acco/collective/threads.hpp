@@ -11,11 +11,11 @@
 #include <mutex>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/joining_thread.hpp"
 #include "acco/collective/meeting_point.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/collective/split.hpp"
@@ -23,6 +23,8 @@
 #include "acco/function_view.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -282,7 +284,7 @@ class ACCO_VISIBLE threads_backend {
       }
     };
     {
-      std::vector<std::jthread> threads;
+      std::vector<joining_thread> threads;
       threads.reserve(handles.size());
       try {
         for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
@@ -338,3 +340,5 @@ class ACCO_VISIBLE threads_backend {
 static_assert(collective_backend<threads_backend, host_queue>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -19,6 +19,8 @@
 #include "acco/cuda/time.cuh"
 #endif
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The queue's thread, which issues the works, waits for every check; so what is not alike is never called.
@@ -107,3 +109,5 @@ struct delay<cuda_queue> {
 #endif
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -15,6 +15,8 @@
 #include "acco/observe/round_report.hpp"
 #include "acco/storage/host_clock.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Times on the GPU's clock, written as `steady_seconds()`: one event, the anchor, has both. Allocates nothing after construction
@@ -126,3 +128,5 @@ class cuda_clock {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

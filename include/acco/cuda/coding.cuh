@@ -21,6 +21,8 @@
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/coding.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 /// What a lane holds of a block: of the s-th stretch of 128 numbers those from 4 * lane on, at 4 s.
@@ -91,7 +93,7 @@ struct device_block_integer {
     }
     [[nodiscard]] __device__ std::uint32_t codes_at_random(float const* x, std::uint32_t random, std::uint32_t first) const {
       return word([&](unsigned k) {
-        return arithmetic::code_at_random(arithmetic::quotient(x[k], scale, inverse),
+        return arithmetic::code_at_random(any ? arithmetic::quotient(x[k], scale, inverse) : 0.0F,
                                           static_cast<std::int32_t>(arithmetic::bits_of_number(random, first + k) >> 12U));
       });
     }
@@ -403,3 +405,5 @@ struct decode_onto_body {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels
+
+#include "acco/restore_macros.hpp"

@@ -20,6 +20,8 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/update_table.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 inline constexpr std::size_t most_ranks = 64;  ///< that meet in one process
@@ -369,3 +371,5 @@ struct sum_body {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels
+
+#include "acco/restore_macros.hpp"

@@ -19,6 +19,8 @@
 #include "acco/cuda/warp.cuh"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 inline constexpr unsigned block_threads = 256, block_warps = block_threads / warp_lanes;
@@ -139,3 +141,5 @@ void launch_one(on where, Step const& step) {
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels
+
+#include "acco/restore_macros.hpp"

@@ -23,6 +23,8 @@
 #include "acco/error.hpp"
 #include "acco/network/launch_environment.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A world of the ranks of `group`, each on its current GPU. Collective over it; blocks at most chosen.deadline.
@@ -56,3 +58,5 @@ namespace ACCO_SIMD_NAMESPACE {
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

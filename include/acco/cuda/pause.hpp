@@ -9,6 +9,8 @@
 #include "acco/clock.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Called between two looks: at first returns at once, then after naps that grow to a fifth of a millisecond.
@@ -28,3 +30,5 @@ class pause {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

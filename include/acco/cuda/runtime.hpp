@@ -9,6 +9,8 @@
 
 #include "acco/error.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Throws `device_error` with the runtime's own words unless `code` is cudaSuccess.
@@ -99,3 +101,5 @@ class cuda_event {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -32,6 +32,8 @@
 #include "acco/cuda/kernels.cuh"
 #endif
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A few numbers that the trainer's thread and kernels both use: pinned host memory, and a copy on the device.
@@ -437,3 +439,5 @@ void all_reduce_and_wait(cuda_queue& queue, Backend& backend, std::span<double c
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -14,6 +14,8 @@
 #include "acco/cuda/warp.cuh"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 inline constexpr std::size_t stretch_size = 128, tile_size = 256;  // elements
@@ -218,3 +220,5 @@ struct tiling {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels
+
+#include "acco/restore_macros.hpp"

@@ -11,6 +11,8 @@
 #include "acco/encoding/encoding.hpp"
 #include "acco/number/pack.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is exact, or says
@@ -42,7 +44,7 @@ struct integer_code {
     return std::bit_cast<std::int32_t>(quotient + rounder) - rounder_bits;
   }
   /// The code of a quotient, rounded down or up at random: `share` is uniform from 0 to before 2^20, then the mean is the
-  /// quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector.
+  /// quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector; finite.
   [[nodiscard]] static constexpr std::int32_t code_at_random(float quotient, std::int32_t share) noexcept {
     const std::int32_t code = (static_cast<std::int32_t>(quotient * 0x1p20F) + share) >> 20U;
     return code > largest ? largest : code < -largest ? -largest : code;
@@ -181,3 +183,5 @@ struct block_int4 : block_integer<4, Block> {
 static_assert(encoding<block_int8<>> && encoding<block_int4<>>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -10,6 +10,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Not encoded: numbers travel in their element type, gradients as they are accumulated, parameters as they are used.
@@ -139,3 +141,5 @@ template <class Wire>
 concept wire = requires(Wire const& w) { as_coded(w); };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -14,6 +14,8 @@
 #include "acco/layout/update_group.hpp"
 #include "acco/number/demand.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Where the trainer keeps one tensor: as many elements as its shape has, at addresses that do not change. `gradients` may be
@@ -56,8 +58,12 @@ class parameter_layout {
   }
 
   /// Registers a group and returns its number, for `add`. Throws `usage_error` on a number that is
-  /// negative, infinite or NaN.
+  /// negative, infinite or NaN, and on one that is `per_rank` and not frozen.
   std::size_t add_group(update_group group) {
+    if (group.per_rank && !group.frozen) {
+      throw usage_error({}, text("update_group::per_rank is set, and frozen is not"),
+                        text("What is trained is the same on every rank: freeze the group, or leave it out"));
+    }
     demand_not_negative("update_group::learning_rate_scale", group.learning_rate_scale);
     if (group.weight_decay) demand_not_negative("update_group::weight_decay", *group.weight_decay);
     if (group.clip_norm) demand_not_negative("update_group::clip_norm", *group.clip_norm);
@@ -151,6 +157,20 @@ class parameter_layout {
     for (entry const& each : entries_) elements += groups_[each.group].frozen ? 0 : each.size;
     return elements;
   }
+  /// Calls visit(first element, count) for the longest stretches in which no tensor is each rank's own (`per_rank`).
+  template <class Visitor>
+  void for_common(Visitor&& visit) const {
+    std::size_t begin = 0;
+    const auto until = [&](std::size_t end) {
+      if (end != begin) visit(begin, end - begin);
+    };
+    for (entry const& each : entries_) {
+      if (!groups_[each.group].per_rank) continue;
+      until(each.offset);
+      begin = each.offset + each.size;
+    }
+    until(size_);
+  }
   /// Calls visit(what, name or number) for everything on which ranks must agree.
   template <class Visitor>
   void describe(Visitor&& visit) const {
@@ -163,6 +183,7 @@ class parameter_layout {
       visit("group.learning_rate_scale", group.learning_rate_scale);
       if (group.weight_decay) visit("group.weight_decay", *group.weight_decay);
       visit("group.frozen", group.frozen);
+      if (group.per_rank) visit("group.per_rank", group.per_rank);
       if (group.beta1) visit("group.beta1", *group.beta1);
       if (group.beta2) visit("group.beta2", *group.beta2);
       if (group.epsilon) visit("group.epsilon", *group.epsilon);
@@ -227,3 +248,5 @@ class parameter_layout {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -6,6 +6,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// A stretch of the whole that travels as one collective, cut into one share for every rank.
@@ -143,3 +145,5 @@ class partition {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -10,6 +10,8 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Trainable elements in an order of their own. Tensors that must stay whole lie in one share each, as evenly spread over the
@@ -114,3 +116,5 @@ class placement {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -10,6 +10,8 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Neighbours: as they travel they start at the position `first`, in the trainer's flat buffer at `offset`. Without a placement
@@ -92,3 +94,5 @@ void for_placed_runs(std::span<trainable_run const> runs, partition const& share
 }
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

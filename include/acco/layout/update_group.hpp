@@ -13,6 +13,9 @@ struct update_group {
   double learning_rate_scale = 1.0;         ///< multiplies the learning rate
   std::optional<double> weight_decay = {};  ///< replaces the rule's weight decay
   bool frozen = false;                      ///< never updated: no state, no traffic
+  /// Of frozen tensors that the program itself writes, on each rank otherwise (running statistics of batch norms): no rank's take
+  /// the place of another's, and a checkpoint has every rank's.
+  bool per_rank = false;
   // Replace the rule's own, where it has them; a rule that has not is refused by the optimizer's constructor.
   std::optional<double> beta1 = {}, beta2 = {}, epsilon = {};  ///< adamw; lion has the betas
   std::optional<double> momentum = {};                         ///< sgd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +11,16 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "acco/error.hpp"
 #include "acco/network/message_transport.hpp"
+#include "acco/network/roll_call.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -51,12 +56,56 @@ class connections {
   [[nodiscard]] int size() const noexcept { return transport_.size(); }
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
 
-  /// The number of a new channel: the k-th that a rank opens is the k-th of every rank.
-  [[nodiscard]] std::uint32_t open() {
-    const std::uint32_t mine = channels_++;
-    if (mine < message_channels) return mine;
-    throw usage_error({.rank = rank()}, text("this is channel ", mine + 1, " over the same connections"),
-                      text("They carry ", message_channels, ", one for each optimizer and duplicate(): make a new backend"));
+  /// What lives as long as the connections. Who takes a channel again goes on where the one before ended, so that no message is
+  /// taken for another's. Its user's thread calls it.
+  struct channel {
+    std::uint32_t next_sequence = 0;
+    roll_call<Transport> calls;
+    bool used = false;
+  };
+  /// By channel: the number of its next operation, or `in_use`.
+  using channel_states = std::array<std::uint32_t, message_channels>;
+  static constexpr std::uint32_t in_use = 0xffffffff;
+
+  /// Whether every channel has been used: then `open` needs all ranks' `states()`.
+  [[nodiscard]] bool reopens() const {
+    const std::lock_guard lock(mutex_);
+    return opened_ == message_channels;
+  }
+  [[nodiscard]] channel_states states() const {
+    const std::lock_guard lock(mutex_);
+    channel_states result;
+    for (std::size_t k = 0; k < result.size(); ++k) result[k] = channels_[k].used ? in_use : channels_[k].next_sequence;
+    return result;
+  }
+  /// The number of a new channel, the same on every rank: the k-th that a rank opens is the k-th of every rank. One that was used
+  /// comes back when it is closed on all ranks, after as many operations.
+  [[nodiscard]] std::uint32_t open(std::span<channel_states const> of_ranks = {}) {
+    const std::lock_guard lock(mutex_);
+    const auto is_free = [&](std::uint32_t k) {
+      const auto closed = [&](channel_states const& of) { return of[k] != in_use && of[k] == of_ranks.front()[k]; };
+      return !of_ranks.empty() && std::all_of(of_ranks.begin(), of_ranks.end(), closed);
+    };
+    std::uint32_t mine = 0;
+    if (opened_ < message_channels) {
+      mine = opened_++;
+    } else {
+      while (mine < message_channels && !is_free(mine)) ++mine;
+    }
+    if (mine == message_channels) {
+      throw usage_error(
+          {.rank = rank()}, text("all ", message_channels, " channels over the same connections are in use"),
+          text("The backend has one, and each optimizer and duplicate() that lives on some rank: destroy those that "
+               "are done, on every rank, or make a new backend"));
+    }
+    channels_[mine].used = true;
+    return mine;
+  }
+  [[nodiscard]] channel& at(std::uint32_t number) noexcept { return channels_[number]; }
+  /// It has no message under way.
+  void close(std::uint32_t number) {
+    const std::lock_guard lock(mutex_);
+    channels_[number].used = false;
   }
 
   /// Whether this rank has left.
@@ -133,8 +182,9 @@ class connections {
   }
 
   Transport transport_;
-  std::atomic<std::uint32_t> channels_ = 0;
   mutable std::mutex mutex_;
+  std::uint32_t opened_ = 0;
+  std::array<channel, message_channels> channels_;
   std::atomic<bool> left_ = false;
   text reason_;
   std::vector<farewell> farewells_;
@@ -142,3 +192,5 @@ class connections {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -23,6 +23,8 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's end of a group of ranks. Operations are called by tasks of a queue, one operation at a time, in the same order on
@@ -31,32 +33,27 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Transport>
 class exchange {
  public:
-  /// A new channel over the connections. Messages are pieces of about `piece_bytes`: while one is summed the next ones travel. 0:
-  /// `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way than that do not make a link
-  /// faster; where several ranks send to one, its link drops what it cannot hold.
-  exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all)
-      : group_(std::move(all)),
-        chosen_piece_bytes_(piece_bytes),
-        hops_(size()),
-        crowded_(size() - 1 > most_peers),
-        usual_{crowded_ ? most_peers / batch_count : static_cast<std::size_t>(size()), batch_count} {
-    const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
-    const std::size_t chosen =
-        piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
-    piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
-    const std::size_t messages = 2 * std::max(usual_.steps, std::size_t{8});
-    for (batch& each : batches_) group_.reserve(each, messages, piece_bytes_);
-  }
-  /// Another channel over the same connections.
-  exchange(exchange const& other, std::in_place_t) : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared()) {
+  /// A first channel over the connections. Messages are pieces of about `piece_bytes`: while one is summed the next ones travel.
+  /// 0: `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way than that do not make a
+  /// link faster; where several ranks send to one, its link drops what it cannot hold. `deadline`: seconds to wait for the other
+  /// ranks where they must agree on a channel.
+  exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all, double deadline = 600)
+      : exchange(piece_bytes, usual_piece, all, deadline, all->open()) {}
+  /// Another channel over the same connections: the one that they have opened.
+  exchange(exchange const& other, std::uint32_t opened)
+      : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared(), other.deadline_, opened) {
     chosen_piece_bytes_ = other.chosen_piece_bytes_;
   }
   exchange(exchange const&) = delete;
   exchange& operator=(exchange const&) = delete;
+  ~exchange() {
+    if (!under_way_) group_.close();
+  }
 
   [[nodiscard]] int rank() const noexcept { return group_.rank(); }
   [[nodiscard]] int size() const noexcept { return group_.size(); }
-  [[nodiscard]] Transport& transport() const noexcept { return group_.shared()->transport(); }
+  [[nodiscard]] connections<Transport>& shared() const noexcept { return *group_.shared(); }
+  [[nodiscard]] double deadline() const noexcept { return deadline_; }
   /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
   /// Memory for arriving addends, in bytes, and for a sum of them under way; taken by the first operation that sums.
@@ -151,6 +148,22 @@ class exchange {
   static constexpr std::size_t smallest_piece = std::size_t{8} << 10U;
   static constexpr std::size_t most_relayed = std::size_t{4} << 10U;  // above it travels longer than a message takes to begin
   static constexpr std::size_t widest = sizeof(double) / sizeof(std::uint16_t);  // a sum's bytes for an addend's
+
+  exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all, double deadline,
+           std::uint32_t channel)
+      : group_(std::move(all), channel),
+        chosen_piece_bytes_(piece_bytes),
+        deadline_(deadline),
+        hops_(size()),
+        crowded_(size() - 1 > most_peers),
+        usual_{crowded_ ? most_peers / batch_count : static_cast<std::size_t>(size()), batch_count} {
+    const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
+    const std::size_t chosen =
+        piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
+    piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
+    const std::size_t messages = 2 * std::max(usual_.steps, std::size_t{8});
+    for (batch& each : batches_) group_.reserve(each, messages, piece_bytes_);
+  }
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   /// A piece from each rank of the stages under way.
@@ -326,6 +339,7 @@ class exchange {
 
   message_group<Transport> group_;
   std::size_t chosen_piece_bytes_;
+  double deadline_;
   relay_hops hops_;
   bool crowded_;  // more ranks than are talked to at a time
   grouping usual_;
@@ -339,3 +353,5 @@ class exchange {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

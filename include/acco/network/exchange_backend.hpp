@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "acco/collective/backend.hpp"
 #include "acco/network/exchange.hpp"
@@ -23,6 +24,7 @@ class exchange_backend {
                                          .passes = true,
                                          .tells_departures = true,
                                          .duplicates = true,
+                                         .duplicates_together = true,
                                          .counts_bytes = true,
                                          .allocates_messages = true};
 
@@ -61,10 +63,10 @@ class exchange_backend {
   void abandon(std::string_view reason) const noexcept { group_->abandon(reason); }
   /// In peace: who still waits for it learns it when this process closes its connections, or at the deadline.
   void retire() const noexcept {}
-  /// The same ranks over the same connections, with operations of its own.
-  [[nodiscard]] exchange_backend duplicate() const {
-    return exchange_backend(std::make_shared<exchange<Transport>>(*group_, std::in_place));
-  }
+  /// The same ranks over the same connections, with operations of its own. When `message_channels` have been opened the ranks
+  /// agree over this handle on one that is closed on all of them, which waits for them; throws `usage_error` where there is none,
+  /// on every rank alike.
+  [[nodiscard]] exchange_backend duplicate() const { return another_over(*this); }
   /// Of this channel.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_->bytes_sent(); }
 
@@ -73,6 +75,22 @@ class exchange_backend {
 
  protected:
   [[nodiscard]] exchange<Transport>& group() const noexcept { return *group_; }
+  /// `duplicate()` of a backend that is this one, and knows how to wait.
+  template <class Backend>
+  [[nodiscard]] exchange_backend another_over(Backend const& whole) const {
+    auto& all = group_->shared();
+    std::vector<typename connections<Transport>::channel_states> of_ranks;
+    if (all.reopens()) {
+      const auto mine = all.states();
+      of_ranks.resize(static_cast<std::size_t>(size()));
+      auto queue = make_queue<host_queue>(whole);
+      queue.place = {rank(), -1, "initialize"};
+      queue.deadline = group_->deadline();
+      all_gather(queue, sharded(std::span(&mine, 1)), replicated(std::span(of_ranks)));
+      queue.wait();
+    }
+    return exchange_backend(std::make_shared<exchange<Transport>>(*group_, all.open(of_ranks)));
+  }
 
  private:
   template <bool add, class Gradient, class Sum>

@@ -9,6 +9,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A rank gives to at most so many others at a time, and takes from at most so many: what it needs for messages does not grow
@@ -100,3 +102,5 @@ class relay_hops {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -26,6 +26,8 @@
 #include "acco/network/rendezvous_files.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other backend.
@@ -37,8 +39,9 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
     with_more.names_progress = true;
     return with_more;
   }();
-  /// Another channel over the same connections: each optimizer takes one.
-  [[nodiscard]] gloo_backend duplicate() const { return gloo_backend(exchange_backend::duplicate()); }
+  /// Another channel over the same connections: each optimizer takes one. 64 at a time; from the 65th on it waits until all ranks
+  /// have come, at most the backend's deadline.
+  [[nodiscard]] gloo_backend duplicate() const { return gloo_backend(another_over(*this)); }
 
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its own;
   /// errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
@@ -46,10 +49,10 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
     const split_part mine = agree_on_split(*this, color, key, deadline);
     try {
       rendezvous::through_backend meeting(*this, mine, deadline);
-      const auto device = group().transport().device();
+      const auto device = group().shared().transport().device();
       return gloo_backend(gloo_start::meshed(
                               {mine.rank, mine.size()}, [&] { return device; }, device->str(), false, deadline, meeting),
-                          {.piece_bytes = group().chosen_piece_bytes()});
+                          {.piece_bytes = group().chosen_piece_bytes(), .deadline = deadline});
     } catch (std::exception const& e) {
       abandon(e.what());
       throw;
@@ -61,7 +64,8 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
       : exchange_backend(std::make_shared<exchange<gloo_transport>>(
-            chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)))) {}
+            chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)),
+            chosen.deadline)) {}
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most chosen.deadline.
   [[nodiscard]] static gloo_backend from_environment(gloo_options const& chosen = {}) {
@@ -121,3 +125,5 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

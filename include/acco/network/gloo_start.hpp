@@ -27,6 +27,8 @@
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/socket.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 struct gloo_options {
@@ -194,3 +196,5 @@ template <class Meeting>
 }
 }  // namespace gloo_start
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

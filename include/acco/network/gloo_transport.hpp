@@ -7,10 +7,15 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -18,16 +23,23 @@
 
 #include <gloo/context.h>
 #include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <sys/socket.h>
 
 #include "acco/error.hpp"
 #include "acco/network/message_transport.hpp"
+#include "acco/network/unshared_sockets.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
 /// silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now on. Gloo allocates
-/// a few hundred bytes for each message; nothing else in a round over it does.
+/// a few hundred bytes for each message; nothing else in a round over it does. Its connections are not kept open by child
+/// processes that are forked or started from now on.
 class gloo_transport {
  public:
   static constexpr std::size_t largest_message = std::size_t{1} << 30U;
@@ -43,7 +55,8 @@ class gloo_transport {
     bool incoming_;
   };
 
-  explicit gloo_transport(std::shared_ptr<gloo::Context> context) : context_(std::move(context)), watchdog_([this] { watch(); }) {
+  explicit gloo_transport(std::shared_ptr<gloo::Context> context)
+      : context_(std::move(context)), unshared_(sockets_of(*context_)), watchdog_([this] { watch(); }) {
     struct sigaction now{};
     if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   }
@@ -123,6 +136,24 @@ class gloo_transport {
  private:
   using clock = std::chrono::steady_clock;
 
+  /// Gloo tells the address of each connection, and not its socket.
+  static std::vector<int> sockets_of(gloo::Context& context) {
+    std::set<std::string> addresses;
+    for (int peer = 0; peer < context.size; ++peer) {
+      if (peer != context.rank) addresses.insert(context.getPair(peer)->address().str());
+    }
+    std::vector<int> result;
+    std::error_code no_proc;
+    for (auto const& each : std::filesystem::directory_iterator("/proc/self/fd", no_proc)) {
+      const int descriptor = std::atoi(each.path().filename().c_str());
+      sockaddr_storage own{};
+      socklen_t length = sizeof own;
+      if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
+      const bool internet = own.ss_family == AF_INET || own.ss_family == AF_INET6;
+      if (internet && addresses.contains(gloo::transport::tcp::Address(own).str())) result.push_back(descriptor);
+    }
+    return result;
+  }
   /// Every message has a slot of its own; the length is part of it, because Gloo ends the process where lengths differ.
   static std::uint64_t slot(message_label label, std::size_t bytes) noexcept {
     static_assert(message_channels <= 64 && collective_kinds <= 8);
@@ -181,6 +212,7 @@ class gloo_transport {
   }
 
   std::shared_ptr<gloo::Context> context_;
+  net::unshared_sockets unshared_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<watched_wait*> waits_;  // one a channel at most
@@ -191,3 +223,5 @@ class gloo_transport {
 static_assert(message_transport<gloo_transport>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

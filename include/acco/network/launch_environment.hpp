@@ -9,6 +9,8 @@
 
 #include "acco/error.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Which rank this process is, of how many.
@@ -81,3 +83,5 @@ struct launch_environment : rank_of {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -21,8 +21,9 @@
 #include "acco/function_view.hpp"
 #include "acco/network/connections.hpp"
 #include "acco/network/message_transport.hpp"
-#include "acco/network/roll_call.hpp"
 #include "acco/storage/host_queue.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -43,14 +44,16 @@ class message_group {
     std::size_t settled = 0;
   };
 
-  explicit message_group(std::shared_ptr<connections<Transport>> all)
-      : all_(std::move(all)), channel_(all_->open()), heard_from_(static_cast<std::size_t>(all_->size()), 0) {}
+  message_group(std::shared_ptr<connections<Transport>> all, std::uint32_t channel)
+      : all_(std::move(all)), channel_(channel), heard_from_(static_cast<std::size_t>(all_->size()), 0) {}
   message_group(message_group const&) = delete;
   message_group& operator=(message_group const&) = delete;
 
   [[nodiscard]] int rank() const noexcept { return all_->rank(); }
   [[nodiscard]] int size() const noexcept { return all_->size(); }
   [[nodiscard]] std::shared_ptr<connections<Transport>> const& shared() const noexcept { return all_; }
+  /// No message is under way, and none will be: another may use the channel.
+  void close() noexcept { all_->close(channel_); }
   /// Bytes that were handed to the transport.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
@@ -60,7 +63,7 @@ class message_group {
     since_ = 0;
     called_ = false;
     relayed_ = relayed;
-    return label_ = {next_sequence_++, operation, 0, channel_};
+    return label_ = {all_->at(channel_).next_sequence++, operation, 0, channel_};
   }
   /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
   void reserve(batch& in, std::size_t messages, std::size_t bytes) const {
@@ -119,7 +122,7 @@ class message_group {
       }
       if (!half) throw_expired(queue, of, operation);
       called_ = true;
-      roll_call_.answer(transport(), label_);
+      all_->at(channel_).calls.answer(transport(), label_);
     }
     of.transfers.clear();
     of.settled = 0;
@@ -164,7 +167,7 @@ class message_group {
 
   [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
-    std::vector<bool> absent = called_ ? roll_call_.absent(transport(), label_) : std::vector<bool>();
+    std::vector<bool> absent = called_ ? all_->at(channel_).calls.absent(transport(), label_) : std::vector<bool>();
     const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];  // `first` has come, and waits itself
     if (others) {
       std::vector<bool> silent = absent;  // who has sent something may be through
@@ -234,12 +237,10 @@ class message_group {
   static constexpr double slice = 0.2;  // seconds of a wait, after which the others are looked at
   std::shared_ptr<connections<Transport>> all_;
   std::uint32_t channel_;
-  std::uint32_t next_sequence_ = 0;
   std::atomic<std::uint64_t> sent_ = 0;
   message_label label_{};                  // of the operation under way
   std::vector<std::uint32_t> heard_from_;  // by rank: the last operation in which something came, from 1
   bool relayed_ = false, called_ = false;
-  roll_call<Transport> roll_call_;
   bool moved_ = false;  // messages have been completed since the queue was last told
   double since_ = 0;    // when the wait for another rank began; 0: no wait
   double asked_ = 0;    // when the transport was last asked
@@ -248,3 +249,5 @@ class message_group {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

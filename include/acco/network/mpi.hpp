@@ -31,15 +31,16 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
     with_more.names_progress = true;
     return with_more;
   }();
-  /// Another channel over the same communicator: each optimizer takes one.
-  [[nodiscard]] mpi_backend duplicate() const { return mpi_backend(exchange_backend::duplicate()); }
+  /// Another channel over the same communicator: each optimizer takes one. 64 at a time; from the 65th on it waits until all
+  /// ranks have come, at most the backend's deadline.
+  [[nodiscard]] mpi_backend duplicate() const { return mpi_backend(another_over(*this)); }
 
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over a communicator of its own;
   /// errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
   [[nodiscard]] mpi_backend split(int color, int key = 0, double deadline = 600) const {
     (void)agree_on_split(*this, color, key, deadline);
     (void)agree_on_split(*this, color, key, deadline);  // all have come through the first: who came too late hears it here
-    mpi_transport const& whole = group().transport();
+    mpi_transport const& whole = group().shared().transport();
     mpi_options chosen = whole.options();
     chosen.deadline = deadline;
     const mpi_transport::part members(whole, color, key);
@@ -51,7 +52,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
   /// Duplicates `group`; collective over it. MPI must outlive the last copy of the handle.
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
       : exchange_backend(std::make_shared<exchange<mpi_transport>>(
-            chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen))) {}
+            chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {}
 
   /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit code 1,
   /// half a second later, so that the other ranks can say what they saw.
@@ -74,7 +75,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
   }
 
   [[nodiscard]] char const* progress_policy() const noexcept {
-    switch (group().transport().options().progress) {
+    switch (group().shared().transport().options().progress) {
       case mpi_progress::helper_thread: return "MPI: helper thread";
       case mpi_progress::poll: return "MPI: polled by the trainer";
       case mpi_progress::none: break;
@@ -85,7 +86,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
   [[nodiscard]] queue_driver driver() const noexcept {
     constexpr auto rest = [](void*) { std::this_thread::sleep_for(std::chrono::microseconds(20)); };
     constexpr auto nothing = [](void*) {};
-    switch (group().transport().options().progress) {
+    switch (group().shared().transport().options().progress) {
       case mpi_progress::helper_thread: break;
       case mpi_progress::poll: return {rest, nothing, nullptr};
       case mpi_progress::none: return {rest, nullptr, nullptr};

@@ -26,6 +26,8 @@
 #include "acco/network/message_transport.hpp"
 #include "acco/network/mpi_options.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Messages over one communicator. MPI calls are made by one thread at a time, whichever it is.
@@ -303,3 +305,5 @@ class mpi_transport {
 static_assert(message_transport<mpi_transport>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

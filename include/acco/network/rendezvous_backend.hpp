@@ -17,6 +17,8 @@
 #include "acco/network/rendezvous.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::rendezvous {
 
 /// The members of each part of a world that is split bring something to each other. Collective over the world: every rank makes
@@ -69,3 +71,5 @@ class through_backend {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous
+
+#include "acco/restore_macros.hpp"

@@ -20,6 +20,8 @@
 #include "acco/error.hpp"
 #include "acco/network/socket.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 /// Ports that starts of this process without a name keep when all ranks have come. Any thread.
@@ -126,3 +128,5 @@ inline std::vector<net::socket_handle> open_doors(std::string const& address, st
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous::detail
+
+#include "acco/restore_macros.hpp"

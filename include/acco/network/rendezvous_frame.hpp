@@ -49,6 +49,8 @@
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/socket.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 inline constexpr std::string_view magic = "acco";
@@ -208,3 +210,5 @@ inline std::string run_in_words(std::string const& run) {
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous::detail
+
+#include "acco/restore_macros.hpp"

@@ -22,6 +22,8 @@
 #include "acco/network/rendezvous_frame.hpp"
 #include "acco/network/socket.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 /// Dials every address of rank 0's host in turn, again and again, until rank 0 welcomes it.
@@ -233,3 +235,5 @@ class tcp_guest {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous::detail
+
+#include "acco/restore_macros.hpp"

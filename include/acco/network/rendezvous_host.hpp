@@ -28,6 +28,8 @@
 #include "acco/network/rendezvous_frame.hpp"
 #include "acco/network/socket.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 /// Rank 0. Strangers are dropped and counted; what a true rank does wrong ends the start-up for all, who are told.
@@ -437,3 +439,5 @@ class tcp_host {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous::detail
+
+#include "acco/restore_macros.hpp"

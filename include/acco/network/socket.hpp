@@ -30,6 +30,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::net {
 
 using clock = std::chrono::steady_clock;
@@ -299,3 +301,5 @@ inline opened dial(endpoint const& where, clock::time_point until) {
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::net
+
+#include "acco/restore_macros.hpp"

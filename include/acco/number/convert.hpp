@@ -10,6 +10,8 @@
 
 #include "acco/number/pack.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::elementwise {
 
 /// Calls body(index, n) for stretches of `lanes` elements, the last one with n < lanes when they do not divide.
@@ -81,3 +83,5 @@ inline void add(From const* from, To* to, std::size_t count) {
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::elementwise
+
+#include "acco/restore_macros.hpp"

@@ -12,6 +12,8 @@
 #include "acco/number/matrix.hpp"
 #include "acco/number/pack.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::matrices {
 
 // Matrices lie row by row.
@@ -147,3 +149,5 @@ inline void orthogonalize(matrix_view<Real> const& matrix, newton_schulz const& 
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::matrices
+
+#include "acco/restore_macros.hpp"

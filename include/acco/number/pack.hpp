@@ -14,6 +14,8 @@
 #include "acco/number/real.hpp"
 #include "acco/opaque.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 #if defined(__AVX512F__)
@@ -207,3 +209,5 @@ struct pack : refusals<pack<T, Lanes>> {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

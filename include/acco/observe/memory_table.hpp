@@ -7,6 +7,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
@@ -60,3 +62,5 @@ struct memory_table {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -10,6 +10,8 @@
 #include "acco/error.hpp"
 #include "acco/observe/round_report.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Collects intervals; any thread may record. Room for `capacity` intervals is taken at construction; later ones are counted, not
@@ -96,3 +98,5 @@ class trace {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -101,7 +101,6 @@ class anchor_exchange final : private between_rounds {
     if (settings_.work == meanwhile::pull)
       engine_.land_now();  // the mean will be that of w, whichever anchor changes are against
     add(w, weight);        // restart: against the anchor of their start, before the next one lands
-    if (settings_.by_gap) keep(anchor());
     turn(weight, samples);
     return mix(w);
   }
@@ -138,6 +137,7 @@ class anchor_exchange final : private between_rounds {
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
+    engine_.moved(0);
   }
 
   // The workers change, at rest: `hand_over` to all that are there, `take_up` instead of `begin`. Collective; block.
@@ -221,16 +221,6 @@ class anchor_exchange final : private between_rounds {
   /// The exchange under way lands, and the one for which everything has been added starts.
   void turn(double weight, double samples) {
     engine_.land_now();
-    if (settings_.by_gap) {
-      double squares = 0;
-      auto const x = anchor();
-      Master const* const before = copy().data();
-      for (std::size_t i = 0; i < slice_; ++i) {
-        const double step = static_cast<double>(x[i]) - static_cast<double>(before[i]);
-        squares += step * step;
-      }
-      engine_.moved(std::sqrt(squares));
-    }
     (void)engine_.accumulated(weight, samples);
     in_flight_ = true;
   }
@@ -246,7 +236,22 @@ class anchor_exchange final : private between_rounds {
     return true;
   }
 
+  /// By gap: how far the anchor has come, for the exchange that starts next. Each rank updates its share by what it has measured
+  /// itself, so it measures whenever one lands, also where its worker brings nothing any more.
+  void measure_step() {
+    double squares = 0;
+    auto const x = anchor();
+    Master* const before = copy().data();
+    for (std::size_t i = 0; i < slice_; ++i) {
+      const double step = static_cast<double>(x[i]) - static_cast<double>(before[i]);
+      squares += step * step;
+      before[i] = x[i];
+    }
+    engine_.moved(std::sqrt(squares));
+  }
+
   void landed(round_report& report) override {
+    if (settings_.by_gap) measure_step();
     const double brought = engine_.loss_sum();
     samples_ += brought;
     exchanges_ += report.weight > 0 ? 1 : 0;

@@ -10,6 +10,8 @@
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What becomes of the steps that a worker makes while its exchange is under way. x is the anchor that the exchange brings, w the
@@ -57,19 +59,20 @@ struct exchange_settings {
   double keep_local = 0;
   worker_weights weights = worker_weights::equal;
   bool by_gap = false;
-  bool averages = false;       ///< the rule is `averaging`
-  bool codes_changes = false;  ///< changes travel encoded
-  bool rated = false;          ///< the rule has a `learning_rate`: `rate`
+  bool averages = false;  ///< the rule is `averaging`
+  bool encoded = false;   ///< changes or the anchor do not travel in full
+  bool rated = false;     ///< the rule has a `learning_rate`: `rate`
   double rate = 1;
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
   /// Steps from one fragment's exchange to the next one's.
   [[nodiscard]] constexpr unsigned stretch() const noexcept { return steps / fragments; }
-  /// Whether workers send parameters; otherwise their change against the anchor, as changes that are encoded always are: the
-  /// smaller a number, the less its code loses.
+  /// Whether workers send parameters; otherwise their change against the anchor that they hold, as they always do where anything
+  /// is encoded: the smaller a number, the less its code loses, and the mean of what began at an encoded anchor would end, in the
+  /// owner's, what the code has lost of it.
   [[nodiscard]] constexpr bool sends_parameters() const noexcept {
-    return averages && !codes_changes &&
+    return averages && !encoded &&
            (blocks() || work == meanwhile::keep || work == meanwhile::pull || (work == meanwhile::restart && delay < steps));
   }
   /// Whether a copy of the slice is kept from one exchange to the next.
@@ -122,3 +125,5 @@ struct exchange_settings {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

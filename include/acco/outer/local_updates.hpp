@@ -285,6 +285,7 @@ struct level_around<Method> {
     auto found = method.recurrence();
     using outer_rule = decltype(found.rule);
     const bool rated = requires { found.rule.learning_rate; };
+    using exchange_wires = decltype(exchange_wire(found.exchange));
     const exchange_settings settings{
         .ranks_a_worker = found.ranks_a_group,
         .steps = found.steps,
@@ -295,7 +296,7 @@ struct level_around<Method> {
         .weights = found.weights,
         .by_gap = found.by_gap,
         .averages = std::is_same_v<outer_rule, averaging>,
-        .codes_changes = encoding<typename decltype(exchange_wire(found.exchange))::gradient_encoding>,
+        .encoded = encoding<typename exchange_wires::gradient_encoding> || encoding<typename exchange_wires::parameter_encoding>,
         .rated = rated,
         .rate = rate_of(found.rule)};
     auto decorated = rule_under(found.inner, std::move(rule));

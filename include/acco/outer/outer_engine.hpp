@@ -33,6 +33,8 @@
 #include "acco/round/training_engine.hpp"
 #include "acco/round/world_digest.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_ENGINE_NAMESPACE {
 
 /// One rank's. The slice is cut into fragments, contiguous and of one size, whose exchanges take turns: an engine each. World
@@ -83,7 +85,10 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) override {
     std::vector<std::byte> same(layout().size() * sizeof(master_type));
     join_world();
-    if (in_->rank() == 0) read(0, layout().size(), same.data());
+    for (std::size_t k = 0; k < layout().tensor_count(); ++k) {
+      auto const each = layout()[k];
+      if (in_->rank() == 0 || is_own(each)) read(each.offset, each.size, same.data() + each.offset * sizeof(master_type));
+    }
     from_rank_0(std::span(same));
     start([&] {
       inner_.initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
@@ -94,15 +99,19 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
     return inner_.claim(memory, bytes, trained);
   }
-  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients, bool begins) override {
+    if (!begins) return inner_.adopt(parameters, gradients, false);
     join_world();
     from_rank_0(parameters);
-    start([&] { inner_.adopt(parameters, gradients); });
+    start([&] { inner_.adopt(parameters, gradients, true); });
   }
-  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
+  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors, bool begins) override {
+    if (!begins) return inner_.adopt(tensors, false);
     join_world();
-    for (std::size_t k = 0; k < tensors.size(); ++k) from_rank_0(std::span(tensors[k].parameters, layout()[k].size));
-    start([&] { inner_.adopt(tensors); });
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      if (!is_own(layout()[k])) in_->broadcast(std::span(tensors[k].parameters, layout()[k].size), 0);
+    }
+    start([&] { inner_.adopt(tensors, true); });
   }
   void set_parameters(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
@@ -344,7 +353,12 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   void join_world() { in_->join(construction_, "initialize", "initialize"); }
   template <class T>
   void from_rank_0(std::span<T> values) {
-    in_->broadcast(values, 0);
+    const std::size_t width = values.size() / layout().size();  // of an element, in T
+    layout().for_common(
+        [&](std::size_t begin, std::size_t count) { in_->broadcast(values.subspan(begin * width, count * width), 0); });
+  }
+  [[nodiscard]] bool is_own(parameter_layout::tensor const& each) const noexcept {
+    return layout().groups()[each.group].per_rank;
   }
   template <class Initialize>
   void start(Initialize&& initialize) {
@@ -494,3 +508,5 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -10,6 +10,8 @@
 #include "acco/number/real.hpp"
 #include "acco/rule/update_rule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// x <- x - D: the mean of the workers' parameters. Where the workers can send their parameters themselves (`of_means`, which the
@@ -80,3 +82,5 @@ struct clipped_momentum {
 static_assert(update_rule<clipped_momentum>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -125,4 +125,13 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
                        where.rank == static_cast<int>(odd) ? 0 : static_cast<int>(odd));
 }
 
+/// Some ranks are in a round, and the others sum numbers outside of one: each calls what the others do not.
+[[noreturn]] inline void raise_different_sums(int in_round, int ranks, error_place where) {
+  throw mismatch_error(
+      where,
+      text(in_round, " of ", ranks, " ranks are in a round (finish, accumulated), and ", ranks - in_round,
+           " sum numbers outside of it (sum_over_ranks, world_digest, rewind)"),
+      text("Every rank makes these calls at the same report: none of them while another rank is in finish, or behind it"));
+}
+
 }  // namespace ACCO_SIMD_NAMESPACE

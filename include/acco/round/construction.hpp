@@ -15,6 +15,8 @@
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/schedule/schedule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 template <class Gradients, class Parameters>
@@ -126,3 +128,5 @@ void describe_construction(description& d, Rule const& rule, options const& chos
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

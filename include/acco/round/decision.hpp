@@ -13,6 +13,8 @@
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What the ranks sum before anything else.
@@ -32,7 +34,7 @@ struct round_counts {
 
   /// That travel: the first ones, or all.
   static constexpr std::size_t usual_numbers = 13, checked_numbers = 15, measured_numbers = 18, all_numbers = 26;
-  constexpr void write(double (&to)[all_numbers]) const noexcept {
+  constexpr void write(double* to) const noexcept {
     to[0] = weight;
     to[1] = loss_sum;
     to[2] = finishing;
@@ -63,7 +65,7 @@ struct summed_counts : round_counts {
   double rate_squared = 0, unseen_squared = 0;
   digest_words shown_squared;
 
-  [[nodiscard]] static constexpr summed_counts read(double const (&from)[all_numbers]) noexcept {
+  [[nodiscard]] static constexpr summed_counts read(double const* from) noexcept {
     const save_signals saving{from[6], from[7], from[8], from[9], from[10], from[11], from[12]};
     const digest_words shown{{from[18], from[19], from[20], from[21]}}, squared{{from[22], from[23], from[24], from[25]}};
     return {{from[0], from[1], from[2], from[3], from[4], from[13], saving, from[15], from[16], from[17], shown},
@@ -75,7 +77,9 @@ struct summed_counts : round_counts {
 
 /// The small numbers of the round in flight; they live where the works of a round can read and write them.
 struct round_numbers {
-  double counts_mine[round_counts::all_numbers] = {}, counts_all[round_counts::all_numbers] = {};  // as they travel
+  /// As they travel, behind a 1: what is summed outside of rounds begins with a 0, so neither is taken for the other.
+  double counts_mine[1 + round_counts::all_numbers] = {}, counts_all[1 + round_counts::all_numbers] = {};
+  int outside = 0;  ///< ranks that were not in this round, and summed other numbers: an error
   summed_counts all;
   double squares_mine = 0, squares_all = 0;
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
@@ -98,7 +102,7 @@ struct round_numbers {
 
   /// Whether the round has ended in an error that every rank throws.
   [[nodiscard]] constexpr bool ends() const noexcept {
-    return not_finite || (spike && !skip) || rates_differ || shown_differ || diverged_all != 0;
+    return outside != 0 || not_finite || (spike && !skip) || rates_differ || shown_differ || diverged_all != 0;
   }
 };
 
@@ -132,7 +136,7 @@ constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
 /// Without a norm: updates where there is any weight.
 constexpr void decide_without_norm(round_numbers& n, double clip = 1) {
   // a GPU comes here also where a host's round has ended
-  n.apply = n.step_weight > 0 && !n.nothing && !n.rates_differ && !n.shown_differ;
+  n.apply = n.step_weight > 0 && n.outside == 0 && !n.nothing && !n.rates_differ && !n.shown_differ;
   n.skip = n.spike = n.not_finite = false;
   n.clip = clip;
   if (n.apply) n.scale = n.clip / (n.step_weight * n.loss_scale);
@@ -181,7 +185,8 @@ struct begin_step {
   round_counts mine;
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
-    mine.write(n->counts_mine);
+    n->counts_mine[0] = 1;
+    mine.write(n->counts_mine + 1);
     for (double& each : n->counts_all) each = 0;  // not all of them travel
     n->apply = n->skip = n->spike = n->not_finite = n->nothing = n->rates_differ = n->shown_differ = false;
     if (!searched) {
@@ -197,7 +202,7 @@ struct begin_step {
 /// Of a round in which every owner takes its own gradients: its mean, times the weight of all. Who has none predicts without.
 struct weigh_own {
   round_numbers* n;
-  constexpr void operator()() const { n->own = n->counts_mine[0] > 0 ? n->all.weight / n->counts_mine[0] : 0; }
+  constexpr void operator()() const { n->own = n->counts_mine[1] > 0 ? n->all.weight / n->counts_mine[1] : 0; }
 };
 /// Of a round that takes its own gradients, and for the samples of the other ranks their mean gradient of before, if it
 /// `remembers` any: the sum over all ranks that these stand for.
@@ -206,7 +211,7 @@ struct mix_own {
   bool remembers;
   double loss_scale;
   constexpr void operator()() const {
-    const double mine = n->counts_mine[0], all = n->all.weight;
+    const double mine = n->counts_mine[1], all = n->all.weight;
     n->mixed = remembers ? combination{1, (all - mine) * loss_scale} : combination{mine > 0 ? all / mine : 0, 0};
   }
 };
@@ -215,7 +220,7 @@ struct mix_own {
 struct weigh_others {
   round_numbers* n;
   constexpr void operator()() const {
-    const double others = n->all.weight - n->counts_mine[0], factor = others > 0 ? 1 / (others * n->loss_scale) : 0;
+    const double others = n->all.weight - n->counts_mine[1], factor = others > 0 ? 1 / (others * n->loss_scale) : 0;
     n->others = {factor, -factor, n->apply && others > 0 && 64 * others >= n->all.weight};
   }
 };
@@ -243,9 +248,10 @@ struct weigh_step {
   int ranks;
   bool fresh;
   constexpr bool operator()() const {
-    n->all = summed_counts::read(n->counts_all);
+    n->outside = ranks - static_cast<int>(n->counts_all[0]);
+    n->all = n->outside == 0 ? summed_counts::read(n->counts_all + 1) : summed_counts{};
     weigh(*n, ranks, fresh);
-    return !n->nothing && !n->rates_differ && !n->shown_differ;
+    return n->outside == 0 && !n->nothing && !n->rates_differ && !n->shown_differ;
   }
 };
 /// Decides, and writes what that means for each region.
@@ -303,3 +309,5 @@ struct tell_state {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

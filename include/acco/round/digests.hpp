@@ -50,10 +50,14 @@ class round_digests {
   }
 
   /// Enqueues the digests of the parameters in use, tensor by tensor: the parts of element i of the layout have the number i + 1.
-  void digest_shown(queue& q, parameter_layout const& layout, gradient_accumulator<Storage> const& accumulator) {
+  /// What is frozen may be written to meanwhile, unless the trainer has said that it is not: `frozen_too`.
+  void digest_shown(queue& q, parameter_layout const& layout, gradient_accumulator<Storage> const& accumulator, bool frozen_too) {
     shown_.clear();
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
-      if (auto const each = layout[k]; each.size != 0)
+      auto const each = layout[k];
+      update_group const& group = layout.groups()[each.group];
+      const bool compared = !group.frozen || (frozen_too && !group.per_rank);
+      if (compared && each.size != 0)
         shown_.push_back({accumulator.parameter_at(each.offset), each.size, {each.offset + 1, 1}, k});
     }
     Storage::digest(q, std::span<digest_piece<parameter_type> const>(shown_), of_tensors_.there(), layout.tensor_count());

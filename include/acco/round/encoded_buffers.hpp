@@ -11,6 +11,8 @@
 #include "acco/observe/memory_table.hpp"
 #include "acco/round/stagger.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Owns two buffers: `leaving` holds this rank's encoded gradients, for each bucket a share for every rank; in `arriving` the
@@ -75,3 +77,5 @@ class encoded_buffers {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -46,6 +46,8 @@
 #include "acco/storage/host_clock.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_ENGINE_NAMESPACE {
 
 /// A template argument of whoever makes engines outside of this namespace, so that files with and without NDEBUG have functions
@@ -101,8 +103,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     accumulator_.count(table);
     works_.count(table);
     table.gathering = Storage::allocation_size(gathered_bytes(), 0);
-    const std::size_t frozen =
-        works_.backend().rank() == 0 && copies_.kept() != 0 ? layout_.size() - layout_.trainable_size() : 0;
+    std::size_t frozen = 0;
+    for (std::size_t k = 0; copies_.kept() != 0 && k < layout_.tensor_count(); ++k) {
+      update_group const& group = layout_.groups()[layout_[k].group];
+      if (group.frozen && (group.per_rank || works_.backend().rank() == 0)) frozen += layout_[k].size;
+    }
     table.staging = frozen * sizeof(parameter_type) +
                     (copies_.kept() + (options_.snapshots == 0 ? 0 : options_.snapshots + 1)) * empty_staging().bytes();
     return table;
@@ -148,12 +153,13 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) override {
     return adopted_.claim(memory, bytes, trained);
   }
-  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) override {
+  void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients, bool begins) override {
     accumulator_.adopt(parameters, gradients);
-    initialize(parameters);
+    if (begins) initialize(parameters);
   }
-  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors) override {
+  void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors, bool begins) override {
     accumulator_.adopt(layout_, tensors);
+    if (!begins) return;
     const scoped_buffer whole(queue(), works_.storage().allocate(layout_.size() * sizeof(parameter_type), 0));
     const std::span<parameter_type> initial(whole.template as<parameter_type>(), layout_.size());
     accumulator_.copy_parameters(queue(), initial);
@@ -617,7 +623,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     const std::uint64_t before = run_.steps;
     const auto frozen = [this](std::size_t tensor, std::byte* to) { copy_parameters(tensor, to); };
     snapshot_source source(snapshot.view(), frozen);
-    load_from(source, std::exchange(trusted_, 0));
+    const int trusted = std::exchange(trusted_, 0);
+    load_from(source, options_.compare_frozen ? trusted : -1);
     good_round_ = std::min(good_round_, snapshot.numbers.run.round);
     calls_ = snapshot.calls;
     accumulator_.drop(queue());
@@ -999,3 +1006,5 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE
+
+#include "acco/restore_macros.hpp"

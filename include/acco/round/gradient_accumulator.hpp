@@ -17,6 +17,8 @@
 #include "acco/observe/memory_table.hpp"
 #include "acco/round/stagger.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The buffers that belong to a round in flight. Move-only: whoever holds it may touch them, nobody else.
@@ -419,3 +421,5 @@ class gradient_accumulator {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -20,6 +20,8 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/state_copy.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_ENGINE_NAMESPACE {
 
 /// Whether engines of files that are compiled like this one look for them.
@@ -257,11 +259,11 @@ class habit_watch {
 
   /// The first spots become elements that are not 0: of sparse gradients few are. Begins anywhere; looks at each at most once.
   void look_for_content() {
-    const std::size_t elements = layout_.trainable_size(), begin = static_cast<std::size_t>(random_ % elements);
+    const std::size_t elements = layout_.trainable_size(), begin = random_ % elements;
     std::size_t found = 0;
     for (std::size_t i = 0; i < elements && found < std::min(most_probes, count_); ++i) {
       const std::size_t at = accumulator_.offset_of((begin + i) % elements);
-      const double value = number(*accumulator_.gradient_at(at));
+      const double value = number(there_is(accumulator_.gradient_at(at)));
       if (std::abs(value) > 1e-30 && std::abs(value) < 1e30) gradients_[found++] = {at, value};
     }
   }
@@ -325,3 +327,5 @@ class habit_watch {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

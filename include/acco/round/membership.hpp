@@ -23,7 +23,9 @@ class membership {
 
   void join() {
     if (state_ != state::outside) return;
-    if constexpr (traits_of<Backend>.duplicates) backend_ = backend_.duplicate();
+    together([&] {
+      if constexpr (traits_of<Backend>.duplicates) backend_ = backend_.duplicate();
+    });
     state_ = state::taking_part;
   }
   void take_part() noexcept { state_ = state_ == state::at_peace ? state::taking_part : state_; }

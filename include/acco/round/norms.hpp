@@ -16,6 +16,8 @@
 #include "acco/round/sharded_state.hpp"
 #include "acco/storage/update_table.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A storage may convert and measure in one pass.
@@ -134,3 +136,5 @@ class round_norms {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -9,6 +9,8 @@
 #include "acco/storage/lane.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Enqueues the stages of a round, each behind the one before it. A lane keeps the order in which works were enqueued; between
@@ -68,3 +70,5 @@ class pipeline {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -14,6 +14,8 @@
 #include "acco/round/construction.hpp"
 #include "acco/schedule/schedule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// `Works` are those of a round (works.hpp).
@@ -174,3 +176,5 @@ class schedule_of final : public schedule_in_use<Works> {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -22,6 +22,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/update_table.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Owns masters and slots. A prediction reads them and writes only what the ranks will get: there is nothing to roll back.
@@ -326,3 +328,5 @@ class sharded_state {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

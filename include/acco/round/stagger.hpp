@@ -7,6 +7,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::stagger {
 
 inline constexpr std::size_t accumulator = 0;  // five, full-size; the fifth, for retired parameters, is walked alone
@@ -16,3 +18,5 @@ inline constexpr std::size_t masters = 8;
 inline constexpr std::size_t slots = 9;  // as many as the rule has, and averages
 
 }  // namespace ACCO_SIMD_NAMESPACE::stagger
+
+#include "acco/restore_macros.hpp"

@@ -14,6 +14,8 @@
 #include "acco/layout/partition.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// The type of the elements of an array of state.
@@ -121,3 +123,5 @@ struct save_signals {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

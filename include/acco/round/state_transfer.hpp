@@ -22,13 +22,16 @@
 #include "acco/round/works.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What has been read of a state.
 template <class Storage>
 struct loaded_state {
   run_numbers numbers;
-  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank `root`
+  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank `root`, and this
+                                                         ///< rank's own; empty: that stays as it is
   int root = 0;
   typename Storage::parameter_type* shown =
       nullptr;                               ///< this rank's shares of the parameters in use, where they lie in the whole
@@ -50,7 +53,8 @@ class state_transfer {
 
   // Parameters.
 
-  /// The values of one rank become the parameters in use, and, where they are wanted, the masters of every rank. Collective.
+  /// The values of one rank become the parameters in use, and, where they are wanted, the masters of every rank; of tensors that
+  /// are `per_rank` each rank's own values. Collective.
   void take_from(int root, std::span<parameter_type const> values, bool masters) {
     auto whole = accumulator_.parameters();
     const bool apart = accumulator_.lies_apart();
@@ -62,7 +66,9 @@ class state_transfer {
       accumulator_.set_parameters(queue(), values);
     }
     queue().after_computation();
-    works_.backend().broadcast(queue(), replicated<parameter_type>(whole), root);
+    layout_.for_common([&](std::size_t begin, std::size_t count) {
+      works_.backend().broadcast(queue(), replicated<parameter_type>(whole.subspan(begin, count)), root);
+    });
     if (masters) {
       accumulator_.for_slice(rank(), whole.data(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
         works_.state().set_masters(queue(), offset, from, count);
@@ -105,15 +111,16 @@ class state_transfer {
 
   // Masters, in their own type, in the order of the layout, piece by piece through host memory.
 
-  /// read(offset, count, to) gives rank 0 the initial values: they become every rank's masters and parameters. Collective.
+  /// read(offset, count, to) gives rank 0 the initial values: they become every rank's masters and parameters; of tensors that
+  /// are `per_rank` it gives each rank its own. Collective.
   void take_masters(function_view<void(std::size_t, std::size_t, std::byte*)> read) {
     std::vector<master_type> piece;
     std::vector<parameter_type> frozen;
-    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, bool trainable) {
+    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
       piece.resize(count);
-      if (rank() == 0) read(offset, count, reinterpret_cast<std::byte*>(piece.data()));
-      broadcast_and_wait(queue(), works_.backend(), chars_of(piece), 0);
-      if (trainable) {
+      if (rank() == 0 || of.per_rank) read(offset, count, reinterpret_cast<std::byte*>(piece.data()));
+      if (!of.per_rank) broadcast_and_wait(queue(), works_.backend(), chars_of(piece), 0);
+      if (!of.frozen) {
         shares_.for_shares(rank(), [&](std::size_t in_slice, std::size_t begin, std::size_t n) {
           const std::size_t from = std::max(first, begin), until = std::min(first + count, begin + n);
           if (from < until)
@@ -131,8 +138,8 @@ class state_transfer {
   /// take(offset, count, from) gets all ranks' masters, or their averages, on every rank. Collective.
   void give_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, bool averaged) {
     std::vector<master_type> piece;
-    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, bool trainable) {
-      if (!trainable) {
+    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
+      if (of.frozen) {
         piece.resize(count);
         Storage::visit_on_host(queue(), accumulator_.parameter_at(offset), count,
                                [&](parameter_type const* from, std::size_t index, std::size_t n) {
@@ -158,7 +165,8 @@ class state_transfer {
 
   // State.
 
-  /// What the source has of this rank's, and of what is frozen on rank `root`. What it throws leaves masters, slots and
+  /// What the source has of this rank's, and of what is frozen on rank `root`; what is frozen stays as it is where that is -1.
+  /// What it throws leaves masters, slots and
   /// parameters in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the
   /// parameters in use are the masters, converted.
   [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits,
@@ -168,9 +176,10 @@ class state_transfer {
     into->numbers = source.numbers();
     expect(source, waits ? shape.shown() : shape.arrays());
     // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.
-    if (layout_.size() != layout_.trainable_size() || waits) into->values.resize(layout_.size());
-    for (std::size_t k = 0; k < layout_.tensor_count() && rank() == root; ++k) {
-      if (layout_.groups()[layout_[k].group].frozen && layout_[k].size != 0)
+    if (root >= 0 && (layout_.size() != layout_.trainable_size() || waits)) into->values.resize(layout_.size());
+    for (std::size_t k = 0; k < layout_.tensor_count() && root >= 0; ++k) {
+      update_group const& group = layout_.groups()[layout_[k].group];
+      if (group.frozen && layout_[k].size != 0 && (rank() == root || group.per_rank))
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
     }
     works_.state().for_arrays([&](std::size_t array, auto* values) { read(source, array, values, false); });
@@ -250,7 +259,7 @@ class state_transfer {
     accumulator_.show(queue(), trainable);
     settle();
   }
-  /// visit(offset in the layout, number of the first trainable element, count, whether they are trainable).
+  /// visit(offset in the layout, number of the first trainable element, count, the group of the first).
   template <class Visitor>
   void for_pieces(Visitor&& visit) const {
     std::size_t first = 0;
@@ -258,9 +267,10 @@ class state_transfer {
       const auto trains = [&](std::size_t tensor) { return !layout_.groups()[layout_[tensor].group].frozen; };
       const std::size_t begin = layout_[k].offset;
       const bool trainable = trains(k);
+      update_group const& group = layout_.groups()[layout_[k].group];
       std::size_t count = layout_[k++].size;
       while (trainable && k < layout_.tensor_count() && trains(k)) count += layout_[k++].size;  // small tensors travel together
-      for (std::size_t i = 0; i < count; i += most) visit(begin + i, first + i, std::min(most, count - i), trainable);
+      for (std::size_t i = 0; i < count; i += most) visit(begin + i, first + i, std::min(most, count - i), group);
       if (trainable) first += count;
     }
   }
@@ -272,3 +282,5 @@ class state_transfer {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -18,6 +18,8 @@
 #include "acco/observe/round_report.hpp"
 #include "acco/round/state_copy.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 struct options;
@@ -103,8 +105,9 @@ class training_engine {
   virtual void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) = 0;
   /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, or this throws, nothing is claimed any more.
   [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) = 0;
-  virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) = 0;
-  virtual void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) = 0;
+  /// `begins`: from what the arrays hold; otherwise `initialize` or `initialize_from` follows.
+  virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients, bool begins) = 0;
+  virtual void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors, bool begins) = 0;
   virtual void set_parameters(std::span<Parameter const> values) = 0;
   /// Whether nothing has been accumulated since `initialize` or `finish`.
   [[nodiscard]] virtual bool at_rest() const noexcept = 0;
@@ -175,3 +178,5 @@ class training_engine {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

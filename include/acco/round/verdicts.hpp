@@ -8,10 +8,13 @@
 
 #include "acco/error.hpp"
 #include "acco/options.hpp"
+#include "acco/round/agreement.hpp"
 #include "acco/round/habits.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/round/works.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -30,6 +33,7 @@ class round_verdicts {
   /// becomes a rank that has the right ones, or -1.
   void raise(double rate, int& trusted) const {
     round_numbers const& n = works_.numbers();
+    if (n.outside != 0) raise_different_sums(works_.backend().size() - n.outside, works_.backend().size(), place());
     membership_.together([&] {
       if (n.rates_differ) works_.raise_rates(rate);
       if (n.shown_differ) works_.raise_shown(trusted);
@@ -126,3 +130,5 @@ class round_verdicts {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

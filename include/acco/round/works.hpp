@@ -39,6 +39,8 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/storage.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Where a run stands when a round starts.
@@ -177,7 +179,7 @@ class round_works {
       queue_.after_computation();
       queue_.stamp([to = &times_.begin](double now) { *to = now; });
       Storage::run(queue_, begin_step{n, mine, encodes_early()});
-      all_reduce(n->counts_mine, n->counts_all, summed);
+      all_reduce(n->counts_mine, n->counts_all, 1 + summed);
       Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
       state_.prepare({position.steps + 1, position.rate, position.late});
       state_.upload(queue_);
@@ -235,8 +237,8 @@ class round_works {
     completed_round const& last = from.last;
     round_numbers& n = numbers_[0];
     n = {};
-    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) n.counts_all[k] = last.counts[k];
-    n.all = summed_counts::read(n.counts_all);
+    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) n.counts_all[1 + k] = last.counts[k];
+    n.all = summed_counts::read(n.counts_all + 1);
     n.all.saving = {};  // it has been heard
     n.squares_all = last.squares;
     n.step_weight = last.step_weight;
@@ -263,7 +265,7 @@ class round_works {
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
     round_numbers const& n = numbers_[0];
-    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) last.counts[k] = n.counts_all[k];
+    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) last.counts[k] = n.counts_all[1 + k];
     last.squares = n.squares_all;
     last.step_weight = n.step_weight;
     last.loss_scale = n.loss_scale;
@@ -307,7 +309,7 @@ class round_works {
   void digest_shown() {
     if constexpr (digests<Storage>) {
       queue_.after_computation();
-      digests_.digest_shown(queue_, layout_, accumulator_);
+      digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
       queue_.wait();
     }
   }
@@ -347,10 +349,13 @@ class round_works {
   [[nodiscard]] std::span<gradient_type> lost() noexcept {
     return {lost_.template as<gradient_type>(), keeps_lost_ ? shares_.size() : 0};
   }
-  /// Replaces the numbers by their sums over all ranks. Collective; blocks.
+  /// Replaces the numbers by their sums over all ranks. Collective; blocks. Throws where another rank was in a round.
   void sum_over_ranks(std::span<double> numbers) {
-    const std::vector<double> mine(numbers.begin(), numbers.end());
-    all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), numbers);
+    std::vector<double> mine(1 + numbers.size(), 0.0), all(mine.size());  // behind a 0: it is no round's sum
+    std::copy(numbers.begin(), numbers.end(), mine.begin() + 1);
+    all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), std::span<double>(all));
+    if (all[0] != 0) raise_different_sums(static_cast<int>(all[0]), backend_.size(), queue_.place);
+    std::copy(all.begin() + 1, all.end(), numbers.begin());
   }
 
   /// Throws an error that names ranks of different learning rates; `mine` is this rank's. Collective: every rank throws alike.
@@ -463,7 +468,7 @@ class round_works {
   /// What is wanted of the round, and its numbers on the host.
   void conclude(round_end<Storage> const& wanted) {
     if constexpr (digests<Storage>) {
-      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_);
+      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
       if (wanted.state) {
         round_numbers* const n = numbers_.there();
         Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
@@ -692,3 +697,5 @@ class round_works {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -7,6 +7,8 @@
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// p <- p (1 - lr wd) - lr m^ / (sqrt(v^) + epsilon), with m^ and v^ the bias-corrected moments of the gradient.
@@ -74,3 +76,5 @@ struct adamw {
 static_assert(update_rule<adamw>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -8,6 +8,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// The requirements of `update_rule` one by one, and its elementwise steps tried with a SIMD pack, unless the rule is
@@ -51,3 +53,5 @@ consteval bool check_update_rule() {
 }
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

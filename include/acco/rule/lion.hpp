@@ -7,6 +7,8 @@
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// p <- p (1 - lr wd) - lr sign(beta1 m + (1 - beta1) g);  m <- beta2 m + (1 - beta2) g.
@@ -60,3 +62,5 @@ struct lion {
 static_assert(update_rule<lion>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -10,6 +10,8 @@
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// By what an orthogonalised matrix is multiplied.
@@ -106,3 +108,5 @@ struct muon {
 static_assert(update_rule<muon> && matrix_rule<muon>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

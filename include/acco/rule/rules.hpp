@@ -13,6 +13,8 @@
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 namespace of_rules {
@@ -180,3 +182,5 @@ struct rules {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

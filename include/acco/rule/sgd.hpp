@@ -7,6 +7,8 @@
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// How weight decay enters: `decoupled` shrinks the parameter beside the step (SGDW, arXiv 1711.05101, algorithm 1 without its
@@ -68,3 +70,5 @@ struct sgd {
 static_assert(update_rule<sgd>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

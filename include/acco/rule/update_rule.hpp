@@ -13,6 +13,8 @@
 #include "acco/number/matrix.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// What a rule is told about the step it is preparing.
@@ -107,3 +109,5 @@ template <class Rule>
 concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && (has_apply<Rule> || matrix_rule<Rule>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

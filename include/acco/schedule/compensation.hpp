@@ -13,6 +13,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Nothing: they are used as they are.
@@ -103,3 +105,5 @@ concept compensation = std::same_as<Compensation, no_compensation> || elementwis
 static_assert(elementwise_compensation<delay_compensation> && elementwise_compensation<adaptive_delay_compensation>);
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

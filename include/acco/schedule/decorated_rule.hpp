@@ -16,6 +16,8 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 namespace decorated {
@@ -241,3 +243,5 @@ template <class Schedule, class Rule>
 using decorated_rule = decltype(rule_under(std::declval<Schedule const&>(), std::declval<Rule>()));
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

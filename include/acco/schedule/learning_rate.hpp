@@ -11,6 +11,8 @@
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// The same factor for ever.
@@ -159,3 +161,5 @@ struct warmup_cosine_restarts {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -12,6 +12,8 @@
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Where a training is when it asks for a step's learning rate.
@@ -106,3 +108,5 @@ class learning_rate_function {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

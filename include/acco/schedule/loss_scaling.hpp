@@ -8,6 +8,8 @@
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// Small gradients vanish in `half`. The trainer multiplies its loss, and so its gradients, by `any_optimizer::loss_scale()`; the
@@ -46,3 +48,5 @@ struct loss_scaling {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -12,6 +12,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// At the committed parameters: nothing is predicted.
@@ -114,3 +116,5 @@ template <predictor Predictor>
 }
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

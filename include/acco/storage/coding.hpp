@@ -13,6 +13,8 @@
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/refused.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::coding {
 
 /// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the i-th on,
@@ -134,3 +136,5 @@ void decode_onto(Encoding const& e, std::byte const* from, trainable_view<T> ref
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::coding
+
+#include "acco/restore_macros.hpp"

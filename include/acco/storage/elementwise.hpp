@@ -13,6 +13,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/update_table.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::elementwise {
 
 /// out = (or +=) the sum of `sources` arrays in their order: ((s0 + s1) + s2) + ... in at least fp32; source(k) is the k-th
@@ -155,3 +157,5 @@ inline void stand_still(update_table<Rule, Master, Sum> const& a, update_block c
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::elementwise
+
+#include "acco/restore_macros.hpp"

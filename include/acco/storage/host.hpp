@@ -22,6 +22,8 @@
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A stretch of memory from a memory resource; freed with the object. Aligned to 64 bytes.
@@ -326,3 +328,5 @@ struct host_storage {
 static_assert(storage<host_storage<float>>);
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

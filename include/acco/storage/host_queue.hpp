@@ -22,6 +22,8 @@
 #include "acco/storage/host_clock.hpp"
 #include "acco/storage/lane.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A task's answer.
@@ -327,3 +329,5 @@ class host_queue {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -13,6 +13,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/storage/update_table.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::matrices {
 
 /// One update by constants that are given: `kind` says what is written.
@@ -93,3 +95,5 @@ inline void apply(update_table<Rule, Master, Sum> const& a, update_matrix const&
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::matrices
+
+#include "acco/restore_macros.hpp"

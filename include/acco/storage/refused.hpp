@@ -7,6 +7,8 @@
 
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE::coding {
 
 /// Numbers that were not finite: how many, and the index of the first.
@@ -21,3 +23,5 @@ struct refused {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE::coding
+
+#include "acco/restore_macros.hpp"

@@ -9,6 +9,8 @@
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Neighbours in a slice that belong to one region (layout/update_regions.hpp). Many regions make more blocks, not more tasks or
@@ -68,3 +70,5 @@ struct update_table {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

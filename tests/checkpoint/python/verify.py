@@ -117,8 +117,9 @@ def verify(folder):
     demand(manifest["master"] in ("F32", "F64") and manifest["parameter"] in SIZES, "other types of elements")
     owned = ["master.safetensors"] + [f"{stem}.{k}.safetensors" for k in range(manifest["slots"])]
     owned += ["average.safetensors"] if manifest["averages"] else []
-    others = ["shown.safetensors", "arriving.safetensors", "frozen.safetensors"]
     ranks = manifest["ranks"]
+    others = ["shown.safetensors", "arriving.safetensors", "frozen.safetensors"]
+    others += [f"frozen-{rank:05}-of-{len(ranks):05}.safetensors" for rank in range(len(ranks))]
     own = [f"trainer-{rank:05}-of-{len(ranks):05}" for rank, each in enumerate(ranks) if each["trainer"]]
     records = {record["name"]: record for record in manifest["files"]}
     names = list(records)
@@ -126,7 +127,7 @@ def verify(folder):
     demand(names == owned + [name for name in others if name in records] + own, f"the files are {names}")
     demand(sorted(os.listdir(folder)) == sorted(names + ["manifest.json"]), f"the folder holds {sorted(os.listdir(folder))}")
 
-    layout, frozen, digest = None, None, 0
+    layout, frozen, digest = None, set(), 0
     for name, record in records.items():
         record["kind"] = "owned" if name in owned else "other" if name in others else "trainer"
         with open(f"{folder}/{name}", "rb") as file:
@@ -142,15 +143,15 @@ def verify(folder):
             demand(record["data"] == 0, f"{name}: its data begin elsewhere")
             continue
         tensors, data = check_tensor_file(name, raw, record, manifest)
-        if name == "frozen.safetensors":
-            frozen = {tensor for tensor, _ in tensors}
+        if name.startswith("frozen"):
+            frozen |= {tensor for tensor, _ in tensors}
             continue
         layout = layout or tensors
         demand(tensors == layout, f"{name}: other tensors than in master.safetensors")
         if name in owned:
             bits = np.frombuffer(data, {"F32": "<u4", "F64": "<u8"}[manifest["master"]])
             digest += digest_of_array(bits, owned.index(name), len(owned))
-    demand(not frozen or not frozen & {tensor for tensor, _ in layout}, "a tensor is trainable and frozen")
+    demand(not frozen & {tensor for tensor, _ in layout}, "a tensor is trainable and frozen")
 
     samples = np.array([manifest["samples"]], "<f8")
     digest += int(mix(np.uint64(manifest["step"] + 1))) + int(mix(samples.view("<u8")[0] + np.uint64(2)))

@@ -10,6 +10,8 @@
 #include "acco/error.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What a rank tells of a call: kind and size, in pieces so small that sums of their squares are exact in double for up to a
@@ -87,3 +89,5 @@ template <class Backend>
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

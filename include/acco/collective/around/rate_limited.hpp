@@ -12,6 +12,8 @@
 #include "acco/number/demand.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// How long a collective lasts at least: latency + (bytes that a rank sends in a ring) / rate.
@@ -82,3 +84,5 @@ template <class Backend>
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

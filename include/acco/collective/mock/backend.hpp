@@ -7,12 +7,12 @@
 #include <exception>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/joining_thread.hpp"
 #include "acco/collective/mock/world.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/collective/split.hpp"
@@ -165,7 +165,7 @@ void mock_world::run(Function&& function) {
   for (mock_backend& handle : handles) handle.home_ = &handle;
   std::exception_ptr cause, consequence;
   {
-    std::vector<std::jthread> threads;
+    std::vector<joining_thread> threads;
     for (mock_backend const& handle : handles) {
       threads.emplace_back([&, handle] {
         turns_.await(handle.rank_);

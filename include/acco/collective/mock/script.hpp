@@ -10,6 +10,8 @@
 
 #include "acco/collective/redistribution.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's part in one collective; `index` counts the collectives of that rank from 0.
@@ -60,3 +62,5 @@ struct mock_counters {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -21,6 +21,8 @@
 #include "acco/error.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 class mock_backend;
@@ -305,3 +307,5 @@ class mock_world {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
