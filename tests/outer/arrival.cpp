@@ -42,7 +42,7 @@ struct chosen {
 };
 
 constexpr std::size_t size = 100;
-constexpr unsigned steps = 2, rounds = 32;
+constexpr unsigned steps = 2, rounds = 24;
 /// By how much a worker wants a number to go up in a step.
 double wish(std::size_t i, int rank) { return i % 16 == 0 ? 1.0 : 0.01 * (1 + 2 * rank) * (1 + static_cast<double>(i % 7) / 7); }
 
@@ -98,7 +98,7 @@ void check(acco::local_updates<acco::synchronous<>, Rule> const& level, double g
   CAPTURE(level.keep_local);
   CAPTURE(level.fragments);
   CAPTURE(level.by_gap);
-  CHECK(*std::min_element(exact.anchor.begin(), exact.anchor.end()) > 0.4);
+  CHECK(*std::min_element(exact.anchor.begin(), exact.anchor.end()) > 0.35);
   for (const code changes : codes) {
     for (const code anchor : codes) {
       CAPTURE(static_cast<int>(changes));
