@@ -30,21 +30,21 @@ def fast_tests(folder):
     return ["ctest", "--test-dir", folder, "-L", "^fast$", "--output-on-failure", "--no-tests=error", "--stop-on-failure"]
 
 
-WORKS, ENGINE, DECISION = "round/works.hpp", "round/engine.hpp", "round/decision.hpp"
+PIPELINE, WORKS, ENGINE, DECISION = "round/pipeline.hpp", "round/works.hpp", "round/engine.hpp", "round/decision.hpp"
 MEMBERSHIP, ACCUMULATOR, STATE = "round/membership.hpp", "round/gradient_accumulator.hpp", "round/sharded_state.hpp"
 TRANSFER = "round/state_transfer.hpp"
 
 # what is broken, where, from, to, and for those that change nothing: why
 MUTANTS = [
-    ("messages leave before they are encoded", WORKS, "if (!encodes_early()) queue_.after(encoded_at_[k]);", ""),
-    ("gradients are encoded before the counts are summed", WORKS, "queue_.after(weighed_at_);", ""),
-    ("sums are taken before they have arrived", WORKS, "queue_.after(reduced_at_[k]);", ""),
-    ("the norm is summed before all squares are known", WORKS, "queue_.after(all);", ""),
-    ("the update does not wait for the decision", WORKS, "queue_.after(decided);", ""),
-    ("parameters leave before they are updated", WORKS, "queue_.after(updated_at_[k]);", ""),
-    ("differences are added before they have arrived", WORKS, "queue_.after(gathered_at_[k]);", ""),
-    ("the round ends before its last update", WORKS, "queue_.after(updated);", "",
-     "every gather, on the other lane, stands behind the updates already"),
+    ("a bucket does not wait for the stage before it", PIPELINE, "      queue_.after(behind_[k]);\n", ""),
+    ("a stage of each bucket is behind nothing", PIPELINE, "      behind_[k] = queue_.mark();\n", ""),
+    ("the decision does not wait for all buckets", PIPELINE, "queue_.after(behind_.back());", ""),
+    ("the decision does not wait for the last bucket", PIPELINE, "queue_.after(behind_.back());", "queue_.after(behind_.front());"),
+    ("nothing waits for the decision", PIPELINE,
+     "stage's buckets stand in one lane, in order\n    work();\n    std::fill(behind_.begin(), behind_.end(), queue_.mark());",
+     "stage's buckets stand in one lane, in order\n    work();"),
+    ("the round ends before its last update", PIPELINE, "queue_.after(updated);", "",
+     "every gather, on the other lane, stands behind the updates already; of averages the tests of checkpoints tell"),
     ("kept gradients are added where they should be replaced", WORKS, "return plan_.gradients != carried::fresh; }",
      "return plan_.gradients == carried::fresh; }"),
     ("a skipped update leaves its gradients behind", WORKS,

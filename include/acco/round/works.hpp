@@ -30,6 +30,7 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/non_finite.hpp"
 #include "acco/round/norms.hpp"
+#include "acco/round/pipeline.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/round/stagger.hpp"
 #include "acco/round/state_copy.hpp"
@@ -122,8 +123,7 @@ class round_works {
   }
   void allocate() {
     queue_.reserve(works_of_a_round(shares_.buckets()), shares_.buckets() > 1);
-    for (std::vector<queue_mark>* each : {&encoded_at_, &reduced_at_, &updated_at_, &gathered_at_})
-      each->resize(shares_.buckets());
+    stages_.resize(shares_.buckets());
     state_.allocate(storage_, queue_);
     encoded_.allocate(storage_, queue_);
     reduced_ = storage_.allocate(reduced_bytes(), stagger::reduced);
@@ -175,51 +175,35 @@ class round_works {
     position_ = position;
     brings_ = mine.weight > 0;
     round_numbers* const n = numbers_.there();
-    queue_.on(lane::network);
-    queue_.after_computation();
-    queue_.stamp([to = &times_.begin](double now) { *to = now; });
-    Storage::run(queue_, begin_step{n, mine, encodes_early()});
-    all_reduce(n->counts_mine, n->counts_all, 1 + summed);
-    Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
-    weighed_at_ = queue_.mark();
-    state_.prepare({position.steps + 1, position.rate, position.late});
-    state_.upload(queue_);
+    stages_.begin(lane::network, [&] {
+      queue_.after_computation();
+      queue_.stamp([to = &times_.begin](double now) { *to = now; });
+      Storage::run(queue_, begin_step{n, mine, encodes_early()});
+      all_reduce(n->counts_mine, n->counts_all, 1 + summed);
+      Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
+      state_.prepare({position.steps + 1, position.rate, position.late});
+      state_.upload(queue_);
+    });
   }
   /// The works of the round that was carried, which travels like this.
   template <class Gradients, class Parameters>
   void enqueue(coded<Gradients, Parameters> const& wire) {
     reduce(wire.gradients);
-    take(wire.gradients);
-    decide<Gradients>();
+    stages_.each(lane::update, [&](std::size_t k) { take(wire.gradients, k); });
+    stages_.once(lane::network, [&] {
+      decide<Gradients>();
+      if (plan_.parameters == update::commit_and_predict) prepare_next();
+    });
     if constexpr (remembers_others<Rule>) {
       if (commits(plan_)) remember_others();
     }
-    if (plan_.parameters == update::commit_and_predict) prepare_next();
-    update_shares(wire.parameters);
+    state_.begin(sharded<sum_type const>({reduced_.template as<sum_type>(), shares_.slice_size()}), norms_.decided());
+    stages_.each(lane::update, [&](std::size_t k) { update_share(wire.parameters, k); });
+    if (options_.average_decay > 0 && commits(plan_)) stages_.beside(lane::update, [&] { average(); });
     gather(wire.parameters);
   }
   void end(round_end<Storage> const& wanted) {
-    queue_.on(lane::update);
-    const queue_mark updated = queue_.mark();
-    queue_.on(lane::network);
-    queue_.after(updated);
-    if constexpr (digests<Storage>) {
-      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
-      if (wanted.state) {
-        round_numbers* const n = numbers_.there();
-        Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
-        all_reduce(n->state_mine.word, n->state_all.word, digest_words::count);
-      }
-    }
-    if constexpr (stages<Storage>) {
-      for (state_staging<Storage>* each : wanted.copies) {
-        if (each != nullptr) each->enqueue(queue_);
-      }
-    }
-    numbers_.download(queue_);
-    norms_.download(queue_);
-    queue_.stamp([to = &times_.end](double now) { *to = now; });
-    queue_.poll();  // where the trainer makes progress itself: the first messages leave now
+    stages_.end([&] { conclude(wanted); });
   }
   [[nodiscard]] flight_type take_flight() noexcept { return std::move(flight_); }
 
@@ -481,11 +465,32 @@ class round_works {
     bytes_ += bytes_sent(collective::all_gather, backend_.size(), whole(b, of).size_bytes());
   }
 
+  /// What is wanted of the round, and its numbers on the host.
+  void conclude(round_end<Storage> const& wanted) {
+    if constexpr (digests<Storage>) {
+      if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
+      if (wanted.state) {
+        round_numbers* const n = numbers_.there();
+        Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
+        all_reduce(n->state_mine.word, n->state_all.word, digest_words::count);
+      }
+    }
+    if constexpr (stages<Storage>) {
+      for (state_staging<Storage>* each : wanted.copies) {
+        if (each != nullptr) each->enqueue(queue_);
+      }
+    }
+    numbers_.download(queue_);
+    norms_.download(queue_);
+    queue_.stamp([to = &times_.end](double now) { *to = now; });
+    queue_.poll();  // where the trainer makes progress itself: the first messages leave now
+  }
+
   // Reduce: every bucket becomes this rank's share of its sum.
 
   void reduce(full) {
-    queue_.on(lane::network);
-    for_buckets([&](std::size_t k, bucket const& b) {
+    stages_.each(lane::network, [&](std::size_t k) {
+      bucket const b = shares_[k];
       const partial<gradient_type const> from({carried(b), b.share * ranks()});
       if constexpr (sums_elsewhere) {
         backend_.reduce_scatter(queue_, from, sharded<gradient_type>(received<gradient_type>(b)));
@@ -497,7 +502,6 @@ class round_works {
         backend_.reduce_scatter(queue_, from, sharded<sum_type>(received<sum_type>(b)));
       }
       bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), from.local().size_bytes());
-      reduced_at_[k] = queue_.mark();
     });
   }
   /// A bucket's gradients become what leaves, with what was lost of them before where the encoding says so.
@@ -518,37 +522,30 @@ class round_works {
   template <encoding Encoding>
   void reduce(Encoding const& e) {
     if (!encodes_early()) {  // otherwise that is done
-      queue_.on(lane::update);
-      queue_.after(weighed_at_);
-      for_buckets([&](std::size_t k, bucket const& b) {
-        encode_carried(e, b);
-        encoded_at_[k] = queue_.mark();
-      });
+      stages_.each(lane::update, [&](std::size_t k) { encode_carried(e, shares_[k]); });
     }
-    queue_.on(lane::network);
-    for_buckets([&](std::size_t k, bucket const& b) {
-      if (!encodes_early()) queue_.after(encoded_at_[k]);
+    stages_.each(lane::network, [&](std::size_t k) {
+      bucket const b = shares_[k];
       const std::span<std::byte const> leaving = encoded_.template leaving<Encoding>(b);
       backend_.all_to_all(queue_, leaving, encoded_.template arriving<Encoding>(b));
       bytes_ += bytes_sent(collective::all_to_all, backend_.size(), leaving.size());
-      reduced_at_[k] = queue_.mark();
     });
   }
   /// Nothing travels: a copy of this rank's own share stands for all ranks' sum once it is scaled from this rank's weight to
   /// theirs.
   void reduce(own_slice) {
-    queue_.on(lane::network);
-    copy_own();
-    Storage::run(queue_, weigh_own{numbers_.there()});
-    for (queue_mark& each : reduced_at_) each = queue_.mark();
+    stages_.once(lane::network, [&] {
+      copy_own();
+      Storage::run(queue_, weigh_own{numbers_.there()});
+    });
   }
   /// Likewise, with the others' mean gradient of the last step for their samples: before the first there is none.
   void reduce(own_corrected) {
     static_assert(remembers_others<Rule>);
-    queue_.on(lane::network);
-    copy_own();
-    Storage::run(queue_, mix_own{numbers_.there(), position_.steps > 0, position_.loss_scale});
-    for (queue_mark& each : reduced_at_) each = queue_.mark();
+    stages_.once(lane::network, [&] {
+      copy_own();
+      Storage::run(queue_, mix_own{numbers_.there(), position_.steps > 0, position_.loss_scale});
+    });
   }
   void copy_own() {
     if (encodes_early()) return;  // it is done
@@ -558,31 +555,25 @@ class round_works {
   }
   /// What has arrived becomes the sum, in the sum's type, and its squares.
   template <class Gradients>
-  void take(Gradients const& e) {
+  void take(Gradients const& e, std::size_t k) {
     constexpr bool from_received = std::is_same_v<Gradients, own_slice> || (!encoding<Gradients> && sums_elsewhere);
-    queue_.on(lane::update);
-    for_buckets([&](std::size_t k, bucket const& b) {
-      queue_.after(reduced_at_[k]);
-      auto* const slice = reduced_.template as<sum_type>();
-      if constexpr (std::is_same_v<Gradients, own_corrected>) {
-        Storage::combine(queue_, &numbers_.there()->mixed, static_cast<gradient_type const*>(received<gradient_type>(b).data()),
-                         static_cast<typename Storage::master_type const*>(state_.others(k)), reduced(b).data(), state_.real(k));
-        norms_.measure(queue_, state_, k, slice, b.offset);
-      } else if constexpr (from_received) {
-        norms_.take(queue_, state_, b, static_cast<gradient_type const*>(received_.template as<gradient_type>()), slice, adds());
-      } else {
-        sum_type* const to = reduced(b).data();
-        if constexpr (encoding<Gradients>) {
-          Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
-        } else if constexpr (!accumulating) {
-          if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
-        }
-        norms_.measure(queue_, state_, k, slice, b.offset);
+    bucket const b = shares_[k];
+    auto* const slice = reduced_.template as<sum_type>();
+    if constexpr (std::is_same_v<Gradients, own_corrected>) {
+      Storage::combine(queue_, &numbers_.there()->mixed, static_cast<gradient_type const*>(received<gradient_type>(b).data()),
+                       static_cast<typename Storage::master_type const*>(state_.others(k)), reduced(b).data(), state_.real(k));
+      norms_.measure(queue_, state_, k, slice, b.offset);
+    } else if constexpr (from_received) {
+      norms_.take(queue_, state_, b, static_cast<gradient_type const*>(received_.template as<gradient_type>()), slice, adds());
+    } else {
+      sum_type* const to = reduced(b).data();
+      if constexpr (encoding<Gradients>) {
+        Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
+      } else if constexpr (!accumulating) {
+        if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
       }
-    });
-    const queue_mark all = queue_.mark();
-    queue_.on(lane::network);
-    queue_.after(all);
+      norms_.measure(queue_, state_, k, slice, b.offset);
+    }
   }
 
   /// When the squares of all gradients are known: whether to update, and by how much to clip. What is not finite must be named
@@ -615,15 +606,12 @@ class round_works {
   /// first update: its parameters may come to lie where the carried gradients are.
   void remember_others() {
     round_numbers* const n = numbers_.there();
-    Storage::run(queue_, weigh_others{n});
-    const queue_mark weighed = queue_.mark();
-    queue_.on(lane::update);
-    queue_.after(weighed);
-    for_buckets([&](std::size_t k, bucket const& b) {
+    stages_.once(lane::network, [&] { Storage::run(queue_, weigh_others{n}); });
+    stages_.each(lane::update, [&](std::size_t k) {
+      bucket const b = shares_[k];
       Storage::combine(queue_, &n->others, static_cast<sum_type const*>(reduced(b).data()), carried_own(b), state_.others(k),
                        state_.real(k));
     });
-    queue_.on(lane::network);
   }
   /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
   void prepare_next() {
@@ -638,52 +626,45 @@ class round_works {
     state_.upload_next(queue_);
   }
 
-  /// This rank's shares become new parameters; what travels encoded is their difference to those in use.
+  /// This rank's share of a bucket becomes new parameters; what travels encoded is their difference to those in use.
   template <class Parameters>
-  void update_shares([[maybe_unused]] Parameters const& e) {
-    round_numbers* const n = numbers_.there();
-    const queue_mark decided = queue_.mark();
-    state_.begin(sharded<sum_type const>({reduced_.template as<sum_type>(), shares_.slice_size()}), norms_.decided());
-    queue_.on(lane::update);
-    queue_.after(decided);
-    for_buckets([&](std::size_t k, bucket const& b) {
-      state_.apply(plan_.parameters, queue_, k, flight_.parameters());
-      if constexpr (encoding<Parameters>) {
-        Storage::encode_difference(
-            queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.position(backend_.rank(), b.offset),
-            state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
-      }
-      updated_at_[k] = queue_.mark();
-      if (options_.average_decay > 0 && commits(plan_)) state_.average(queue_, k, &n->apply, options_.average_decay);
-    });
-  }
-  template <class Parameters>
-  void gather([[maybe_unused]] Parameters const& e) {
-    queue_.on(lane::network);
-    for_buckets([&](std::size_t k, bucket const& b) {
-      queue_.after(updated_at_[k]);
-      if constexpr (encoding<Parameters>) {
-        const std::span<std::byte> all = encoded_.template arriving<Parameters>(b);
-        backend_.all_gather(queue_, sharded<std::byte const>(encoded_.template share<Parameters>(b, backend_.rank())),
-                            replicated<std::byte>(all));
-        bytes_ += bytes_sent(collective::all_gather, backend_.size(), all.size());
-      } else {
-        all_gather(b, flight_.parameters());
-      }
-      gathered_at_[k] = queue_.mark();
-    });
+  void update_share([[maybe_unused]] Parameters const& e, std::size_t k) {
+    state_.apply(plan_.parameters, queue_, k, flight_.parameters());
     if constexpr (encoding<Parameters>) {
+      bucket const b = shares_[k];
+      round_numbers* const n = numbers_.there();
+      Storage::encode_difference(
+          queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.position(backend_.rank(), b.offset),
+          state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
+    }
+  }
+  void average() {
+    for (std::size_t k = 0; k < shares_.buckets(); ++k)
+      state_.average(queue_, k, &numbers_.there()->apply, options_.average_decay);
+  }
+  void gather(full) {
+    stages_.each(lane::network, [&](std::size_t k) { all_gather(shares_[k], flight_.parameters()); });
+  }
+  template <encoding Parameters>
+  void gather(Parameters const& e) {
+    stages_.each(lane::network, [&](std::size_t k) {
+      bucket const b = shares_[k];
+      const std::span<std::byte> all = encoded_.template arriving<Parameters>(b);
+      backend_.all_gather(queue_, sharded<std::byte const>(encoded_.template share<Parameters>(b, backend_.rank())),
+                          replicated<std::byte>(all));
+      bytes_ += bytes_sent(collective::all_gather, backend_.size(), all.size());
+    });
+    stages_.beside(lane::network, [&] {
       round_numbers* const n = numbers_.there();
       Storage::run(queue_, tell_diverged{n});
       all_reduce(&n->diverged_mine, &n->diverged_all, 1);
-      queue_.on(lane::update);
-      for_buckets([&](std::size_t k, bucket const& b) {
-        queue_.after(gathered_at_[k]);
-        const std::size_t real = std::min(b.share * ranks(), shares_.size() - b.begin);
-        Storage::decode_onto(queue_, e, encoded_.template arriving<Parameters>(b).data(), accumulator_.in_use(), b.begin, b.share,
-                             real, flight_.parameters().whole().data() + b.begin);
-      });
-    }
+    });
+    stages_.each(lane::update, [&](std::size_t k) {
+      bucket const b = shares_[k];
+      const std::size_t real = std::min(b.share * ranks(), shares_.size() - b.begin);
+      Storage::decode_onto(queue_, e, encoded_.template arriving<Parameters>(b).data(), accumulator_.in_use(), b.begin, b.share,
+                           real, flight_.parameters().whole().data() + b.begin);
+    });
   }
 
   Storage storage_;
@@ -710,10 +691,9 @@ class round_works {
   std::uint64_t bytes_ = 0, sent_before_ = 0;
   bool brings_ = false;  // this rank brings something: what does not count carries nothing of what was lost before
   bool own_ = false;     // it takes this rank's own gradients
-  queue_mark weighed_at_;
-  std::vector<queue_mark> encoded_at_, reduced_at_, updated_at_, gathered_at_;  // by bucket
 
-  queue_type queue_ = queue_for(storage_, backend_);  // last: its threads use everything above
+  queue_type queue_ = queue_for(storage_, backend_);  // its threads use everything above
+  pipeline<queue_type> stages_{queue_};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
