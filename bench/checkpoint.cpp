@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checkpoint costs: the trainer's thread while it asks for one, the steps while it is written, and a restore beside
-// reading the same files and doing nothing; and what it costs to look for flipped bits, to digest, and to keep snapshots.
+// reading the same files and doing nothing; and what it costs to look for flipped bits, and to digest.
 // bench_checkpoint [FOLDER] [PARAMETERS] [RANKS] [restore: only that]; bench/peers/torch_checkpoint.py is PyTorch's.
 //
 // Reading and doing nothing: as many threads as ranks read each its part of each file, 1 MiB at a time, to where it stays. Where
@@ -252,11 +252,9 @@ int main(int count_of_words, char** words) {
     char const* what;
     acco::options chosen;
   };
-  for (guard const& each :
-       {guard{"compare_every 100, of more ranks", {.compare_every = 100}},
-        guard{"compare_every 1, of more ranks  ", {.compare_every = 1}},
-        guard{"digest_every 1                  ", {.compare_every = 0, .digest_every = 1}},
-        guard{"snapshots 2, snapshot_every 10  ", {.snapshots = 2, .snapshot_every = 10, .compare_every = 0}}}) {
+  for (guard const& each : {guard{"compare_every 100, of more ranks", {.compare_every = 100}},
+                            guard{"compare_every 1, of more ranks  ", {.compare_every = 1}},
+                            guard{"digest_every 1                  ", {.compare_every = 0, .digest_every = 1}}}) {
     std::vector<double> over;
     for (int repeat = 0; repeat < 5; ++repeat) {
       const double without = step_seconds(count, ranks, {.compare_every = 0});

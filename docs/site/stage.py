@@ -44,7 +44,7 @@ REFERENCE = [
     ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "exchange_backend", "progress"]),
     ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "coded", "full", "own_slice", "own_corrected", "encoding"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
-     ["round_report", "round_totals", "save_outcome", "rewound", "time_interval", "memory_table", "trace"]),
+     ["round_report", "round_totals", "save_outcome", "time_interval", "memory_table", "trace"]),
     ("errors", "Errors", "All of one family. [What each message means](../docs/errors.md).",
      ["error", "usage_error", "mismatch_error", "peer_error", "deadline_error", "non_finite_error", "spike_error", "corruption_error", "checkpoint_error", "memory_error", "device_error",
       "error_place"]),

@@ -67,8 +67,8 @@ struct micro_batch_sums {
 /// rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or another communicating member ends
 /// the training: the other ranks are told at once, later calls throw it again, and `parameters()` still holds what it held. After
 /// an error that all ranks throw alike (`non_finite_error`, `spike_error`, `corruption_error`), `gather_committed` still gives
-/// the committed weights, and `rewind` goes on. One that is empty (default constructed, or moved from) throws `usage_error` from
-/// every member.
+/// the committed weights; another optimizer restores a checkpoint and goes on. One that is empty (default constructed, or moved
+/// from) throws `usage_error` from every member.
 template <class Parameter, class Gradient = Parameter>
 class any_optimizer {
  public:
@@ -307,26 +307,6 @@ class any_optimizer {
   /// For the rest like `gather_committed`.
   void gather_masters(std::span<float> out, weights which = weights::committed) { gather_as(out, which); }
   void gather_masters(std::span<double> out, weights which = weights::committed) { gather_as(out, which); }
-
-  /// Goes back by at least `steps` updates, to the newest snapshot in memory that reaches (`options::snapshots`), without a file:
-  /// masters, slots, averages, parameters, the learning rate's place, everything that a checkpoint has but the trainer's own;
-  /// what was added since, and what is in flight, is given up. Then the training goes on as it did from there, in every bit where
-  /// it gets the same micro-batches (`rewound::micro_batches` tells which), or another way: a spike of the loss is often passed
-  /// by leaving data out (arXiv 2204.02311, section 5.1). Newer snapshots are dropped; checkpoints in files stay. Collective, at
-  /// the same report on every rank; blocks; allocates. Also after an error that all ranks threw alike (`spike_error`,
-  /// `non_finite_error`): then the training goes on. Throws `usage_error` where no snapshot reaches, which ends nothing.
-  rewound rewind(std::uint64_t steps) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("rewind");
-    const auto found = guarded([&] { return engine_->rewind(steps); });
-    if (!found) {
-      throw usage_error(engine_->place(), text("rewind: no snapshot is ", steps, " updates old, or older"),
-                        text("Set options::snapshots and snapshot_every: the oldest of n snapshots is (n - 1) * snapshot_every "
-                             "updates old, or older, once there are n"));
-    }
-    failure_ = nullptr;
-    state_ = state::running;
-    return *found;
-  }
 
   /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective: at the same report on every rank
   /// (under elastic_pace the same micro-batch lies between other rounds). Blocks until the round in flight is done.

@@ -435,7 +435,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     };
     const auto all = [](std::vector<std::string> const& lines) {
       std::vector<std::string> found;
-      for (std::string const& line : lines) {  // but for the library's version, and for what looks on, or keeps copies
+      for (std::string const& line : lines) {  // but for the library's version, for what looks on, and for options that went
         bool looks_on = false;
         for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
                                        "options.compare_frozen = ", "options.digest_every = "})

@@ -25,9 +25,8 @@ enum class non_finite {
 
 /// What happens when the norm of the gradients of a step is beyond `options::norm_limit`. Every rank decides alike.
 enum class norm_spike {
-  raise,  ///< every rank throws `spike_error`; no parameter has changed, and `rewind` still works
+  raise,  ///< every rank throws `spike_error`; no parameter has changed
   skip,   ///< the update is left out; its samples do not count as committed
-  rewind  ///< left out, and the state goes back to the oldest snapshot in memory (`options::snapshots`); the data go on
 };
 
 /// Whether to look for habits of trainers that break a training silently (round/habits.hpp): gradients that are cleared or stay
@@ -68,10 +67,6 @@ struct options {
   double norm_limit = 0;  ///< the norm of a step's mean gradient, before clipping, may be this many times the median of those of
                           ///< the last 64 updates, once there are 16; 0: no limit. 10, say
   norm_spike on_norm_spike = norm_spike::raise;
-  std::size_t snapshots = 0;          ///< copies of the state that are kept in memory, for `rewind`; each costs this rank's
-                                      ///< masters, slots and averages once more, and so does the next one, which is being made
-                                      ///< (`memory().staging`)
-  std::uint64_t snapshot_every = 50;  ///< updates from one to the next; the newest takes the place of the oldest
   std::uint64_t compare_every = 100;  ///< rounds from one comparison of the ranks' parameters in use to the next, in every bit
                                       ///< (`corruption_error`); 0: never. A pass over the parameters, hidden in the round
   bool compare_frozen = false;        ///< frozen tensors, too, but for those that are `per_rank`: nobody may write to them while
@@ -93,12 +88,6 @@ struct options {
                         text("options::norm_limit is ", norm_limit, ": half of all gradients have a norm beyond their median"),
                         text("Give a factor above 1, 10 say, or 0 for no limit"));
     }
-    if (norm_limit != 0 && on_norm_spike == norm_spike::rewind && snapshots == 0) {
-      throw usage_error(where, text("options::on_norm_spike is rewind, and no snapshots are kept"),
-                        text("Set options::snapshots, 2 say"));
-    }
-    if (snapshots != 0 && snapshot_every == 0)
-      throw usage_error(where, text("options::snapshot_every is 0"), text("Give the updates from one snapshot to the next"));
     if (loss_scale) loss_scale->check(where);
     if (!learning_rate)
       throw usage_error(where, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
@@ -129,8 +118,6 @@ struct options {
     visit("norms", static_cast<int>(norms));
     visit("norm_limit", norm_limit);
     visit("on_norm_spike", static_cast<int>(on_norm_spike));
-    visit("snapshots", snapshots);
-    visit("snapshot_every", snapshot_every);
     visit("compare_every", compare_every);
     visit("compare_frozen", compare_frozen);
     visit("digest_every", digest_every);

@@ -64,9 +64,6 @@ TEST_CASE("memory() equals what is allocated, and the formula") {
     check<acco::host_storage<bfloat16, float>>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 4 + 2 + 4 + 2, 12 + 4,
                                                {.check_habits = checked});
     check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4 + 4, {.average_decay = 0.5});
-    // Two snapshots and the one that is being made: masters, slots, and parameters in use.
-    check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4 + 3 * (12 + 2),
-                {.snapshots = 2, .snapshot_every = 1});
     check<bf16>(acco::two_phase{.pace = acco::fixed_pace{1}}, ranks, 2 + 2 + 2, 12 + 4);  // 12/N state, 4/N kept half
     check<bf16>(acco::synchronous{}, ranks, 2 + 2, 12 + 4);  // the reduced slice is fp32, not rounded back to bfloat16
     check<bf16>(acco::delayed{}, ranks, 2 + 2 + 2, 12 + 4);
@@ -90,8 +87,6 @@ TEST_CASE_TEMPLATE("after the first full step nothing is allocated, in any threa
                                            .learning_rate = acco::warmup_cosine{.warmup = 10, .total = 1000},
                                            .norms = acco::norm_detail::tensors,
                                            .norm_limit = 1e6,
-                                           .snapshots = 1,
-                                           .snapshot_every = 2,
                                            .compare_every = 3,
                                            .digest_every = 1,
                                            .bucket_elements = bucket}};

@@ -570,15 +570,13 @@ TEST_CASE("what local updates do not have is refused in words") {
     refused(acco::diloco{.momentum = 1.5}, {}, "momentum");
     refused(acco::local_updates<acco::synchronous<>, acco::sgd>{.delay = acco::whole_round, .work = meanwhile::pull}, {},
             "means");
-    refused(level{}, {.snapshots = 2}, "snapshots");
     refused(level{}, {.digest_every = 2}, "digest_every");
     refused(level{}, {.deadline = -1}, "deadline");
 
     auto training = made(level{}, world);
     training.initialize(std::vector<float>(count, 1.0F));
-    CHECK_THROWS_AS((void)training.rewind(1), acco::usage_error);
     micro_batch(training, world.rank());
-    CHECK(training.accumulated(1));  // that has ended nothing
+    CHECK(training.accumulated(1));
     training.finish();
   });
 }

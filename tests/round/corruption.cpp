@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks compute with the same parameters, in every bit; one bit that is not is found, and told with rank and tensor.
-#include <atomic>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -164,88 +162,4 @@ TEST_CASE("the digest of a report is that of the state, whatever the number of r
   }
   CHECK(all[0] == all[1]);
   CHECK(all[0] == all[2]);
-}
-
-namespace {
-/// Three ranks train, with snapshots; a bit of one rank's parameters flips after the report of round 21; all go back as soon as
-/// they are told. What each has in use where that was, then and at the end.
-struct gone_back {
-  bool refused = false;  // to go back
-  std::vector<float> before, after, end;
-};
-template <class Schedule>
-gone_back flip_and_rewind(int ranks, int rank, std::size_t element, Schedule const& schedule) {
-  gone_back found;
-  const auto size = static_cast<std::size_t>(ranks);
-  found.before.resize(size);
-  found.after.resize(size);
-  found.end.resize(size);
-  std::atomic<bool> refused{false};
-  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    const acco::parameter_layout layout = layout_of();
-    const auto own = static_cast<std::size_t>(world.rank());
-    acco::optimizer t{schedule,
-                      acco::sgd{.learning_rate = 1e-3},
-                      acco::host_storage<float>{},
-                      world,
-                      layout,
-                      acco::options{.check_habits = acco::habit_checks::off,
-                                    .snapshots = 8,
-                                    .snapshot_every = 1,
-                                    .compare_every = 5,
-                                    .compare_frozen = true}};
-    t.initialize(problem::converted<float>(problem::initial(layout.size())));
-    bool flipped = false, told = false;
-    for (std::size_t m = 0; m < 60; ++m) {
-      for (auto& each : t.gradients()) each = 1.0F;
-      try {
-        auto const r = t.accumulated(1);
-        if (!r || r->round != 21 || flipped) continue;
-        flipped = true;
-        found.before[own] = t.parameters()[element];
-        if (world.rank() == rank) const_cast<float&>(t.parameters()[element]) += 100;
-      } catch (acco::corruption_error const&) {
-        CHECK_FALSE(told);
-        told = true;
-        try {
-          (void)t.rewind(1);
-        } catch (acco::usage_error const&) {
-          refused = true;
-          return;
-        }
-        found.after[own] = t.parameters()[element];
-      }
-    }
-    CHECK(told);
-    t.finish();
-    found.end[own] = t.parameters()[element];
-  });
-  found.refused = refused;
-  return found;
-}
-}  // namespace
-
-TEST_CASE("who goes back behind a flipped bit has it nowhere: not from snapshots since, not from the rank that had it") {
-  const auto all_near = [](std::vector<float> const& values, float expected) {
-    for (const float each : values) CHECK(std::abs(each - expected) < 1);
-  };
-  for (const int rank : {0, 1, 2}) {
-    CAPTURE(rank);
-    auto const frozen = flip_and_rewind(3, rank, 45, acco::two_phase{.pace = acco::fixed_pace{1}});
-    CHECK_FALSE(frozen.refused);
-    CHECK(frozen.after == frozen.before);
-    CHECK(frozen.end == frozen.before);
-    // Parameters that arrive as differences keep the bit, in each rank's own share, too: elements of all ranks' shares.
-    for (const std::size_t element : {std::size_t{1}, std::size_t{30}, std::size_t{95}}) {
-      CAPTURE(element);
-      auto const coded =
-          flip_and_rewind(3, rank, element, acco::synchronous{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}});
-      CHECK_FALSE(coded.refused);
-      all_near(coded.after, coded.before[0]);
-      all_near(coded.end, coded.before[0]);
-      CHECK(coded.after[0] == coded.after[1]);
-      CHECK(coded.after[0] == coded.after[2]);
-    }
-  }
-  CHECK(flip_and_rewind(2, 1, 45, acco::two_phase{.pace = acco::fixed_pace{1}}).refused);  // nobody can tell who is right
 }

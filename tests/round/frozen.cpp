@@ -170,37 +170,3 @@ TEST_CASE("what is per_rank keeps each rank's values where others get rank 0's, 
   with(acco::synchronous{}, acco::host_storage<acco::bfloat16>{});
   with(acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::host_storage<acco::bfloat16>{});
 }
-
-TEST_CASE("who goes back leaves alone what is frozen") {
-  const auto with = [](auto schedule) {
-    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
-      auto const layout = layout_of({.frozen = true});
-      std::vector<float> p(layout.size(), 1.0F), g(layout.size());
-      acco::optimizer training{
-          schedule,
-          acco::sgd{.learning_rate = 0.25},
-          acco::host_storage<float>{},
-          world,
-          layout,
-          acco::options{.deadline = 60 * patience(), .snapshots = 3, .snapshot_every = 1, .compare_every = 1}};
-      training.adopt(p, g);
-      const auto step = [&] {
-        return training.step([&] {
-          for (std::size_t i = 0; i < weights; ++i) g[i] += 1;
-          for (std::size_t i = 0; i < statistics; ++i) p[weights + i] += static_cast<float>(world.rank());
-          return 1;
-        });
-      };
-      while (step().step < 5) continue;
-      auto const before = p;
-      auto const back = training.rewind(1);
-      CHECK(back.step < 5);
-      for (std::size_t i = 0; i < statistics; ++i) CHECK(p[weights + i] == before[weights + i]);
-      while (step().step < 5) continue;
-      training.finish();
-      CHECK(p[0] == 1 - 0.25F * static_cast<float>(training.steps()));
-    });
-  };
-  with(acco::synchronous{});
-  with(acco::delayed{});
-}

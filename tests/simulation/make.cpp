@@ -75,8 +75,6 @@ acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend c
                                            .stable_addresses = t.stable_addresses,
                                            .in_place = t.in_place(),
                                            .on_non_finite = skips ? acco::non_finite::skip : acco::non_finite::raise,
-                                           .snapshots = t.snapshots(),
-                                           .snapshot_every = 2,
                                            .compare_every = t.compares(),
                                            .digest_every = t.digests(),
                                            .bucket_elements = t.bucket_elements}};

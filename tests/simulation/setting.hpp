@@ -73,10 +73,9 @@ struct training_setting {
   std::vector<std::vector<planned_question>> questions;  // by segment, in order
   std::uint64_t data = 0;                                // seed of the samples
 
-  // What looks at the run, or keeps copies of it, and must change nothing.
+  // What looks at the run, and must change nothing.
   [[nodiscard]] std::uint64_t compares() const { return data % 4; }
   [[nodiscard]] std::uint64_t digests() const { return (data >> 8U) % 3; }
-  [[nodiscard]] std::size_t snapshots() const { return (data >> 16U) % 3; }
   [[nodiscard]] bool waits() const { return schedule == schedule_kind::synchronous; }
   [[nodiscard]] bool two_rounds() const { return schedule == schedule_kind::two_phase; }
   [[nodiscard]] bool commits(std::size_t round) const { return !two_rounds() || round % 2 == 1; }

@@ -34,15 +34,6 @@ enum class weights {
   average     ///< their exponential moving average (`options::average_decay`)
 };
 
-/// Where a training is again that went back to a snapshot.
-struct rewound {
-  std::uint64_t step = 0;           ///< updates committed, that of the round included whose report comes next
-  double samples = 0;               ///< weight committed, likewise
-  std::uint64_t undone = 0;         ///< updates that are forgotten
-  std::uint64_t micro_batches = 0;  ///< calls of `accumulated` by this rank, from `initialize` or `restore` on, that are in it:
-                                    ///< where the trainer may put its data back to, or not. What was given up does not count
-};
-
 /// An exchange between the workers of local updates (outer/local_updates.hpp) that has ended. The same on every rank but for
 /// `norm` and `gap`, which are of what ranks of this place in their workers exchange, `bytes_sent` and the times.
 struct outer_report {
@@ -69,7 +60,6 @@ struct round_report {
   bool committed = false;            ///< `parameters()` now holds committed weights: evaluate and save only then
   bool skipped = false;              ///< the update was left out because a gradient was not finite (`non_finite::skip`), or
   bool spike = false;                ///< because of the gradients' norm (`options::norm_limit`)
-  bool rewound = false;              ///< and the state is that of an earlier step again (`norm_spike::rewind`): `steps()`
   std::uint64_t step = 0;            ///< updates committed so far
   double samples = 0;                ///< weight committed so far, over all ranks
   double weight = 0;                 ///< weight that this round carried, over all ranks
@@ -100,8 +90,8 @@ struct round_report {
   }
 };
 
-/// Sums over the rounds of this rank. A restore brings `rounds`, `skipped` and `dropped` of the run with it, and a training that
-/// goes back has those of then; all others are of what this optimizer has done.
+/// Sums over the rounds of this rank. A restore brings `rounds`, `skipped` and `dropped` of the run with it; all others are of
+/// what this optimizer has done.
 struct round_totals {
   std::size_t rounds = 0;
   std::size_t micro_batches = 0;

@@ -164,8 +164,6 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) override {
     shown_as_masters(which, [&] { inner_.gather_masters(take, weights::committed); });
   }
-  /// No snapshot ever reaches: none is kept.
-  std::optional<rewound> rewind(std::uint64_t) override { return std::nullopt; }
   void sum_over_ranks(std::span<double> numbers) override {
     in_->names.of_worker([&] { inner_.sum_over_ranks(numbers); });
     in_->names.of_exchange([&] { first().sum_over_ranks(numbers); });
@@ -312,7 +310,6 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
       throw usage_error({.rank = rank}, text("options::", std::string_view(what), " is not there for local updates"),
                         text(advice));
     };
-    if (chosen.snapshots != 0) refuse("snapshots", "Leave it 0: a snapshot would have to hold both levels");
     if (chosen.digest_every != 0) refuse("digest_every", "Ask world_digest() at a report");
     return chosen;
   }

@@ -130,7 +130,7 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
   throw mismatch_error(
       where,
       text(in_round, " of ", ranks, " ranks are in a round (finish, accumulated), and ", ranks - in_round,
-           " sum numbers outside of it (sum_over_ranks, world_digest, rewind)"),
+           " sum numbers outside of it (sum_over_ranks, world_digest)"),
       text("Every rank makes these calls at the same report: none of them while another rank is in finish, or behind it"));
 }
 

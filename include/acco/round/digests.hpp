@@ -2,7 +2,6 @@
 // Digests that works of a round compute: of the parameters in use, which every rank has, and of this rank's part of the state.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -121,29 +120,25 @@ struct odd_ranks {
 /// tensor; `broadcast(numbers, root)` gives every rank the root's. Collective: every rank throws alike.
 template <class Broadcast>
 [[noreturn]] void raise_different_parameters(std::vector<std::uint64_t> const& mine, parameter_layout const& layout, int ranks,
-                                             error_place where, int& trusted, Broadcast&& broadcast) {
+                                             error_place where, Broadcast&& broadcast) {
   std::vector<std::vector<std::uint64_t>> all(static_cast<std::size_t>(ranks), mine);
   for (int root = 0; root < ranks; ++root) broadcast(std::span<std::uint64_t>(all[static_cast<std::size_t>(root)]), root);
   std::size_t first = layout.tensor_count(), tensors = 0;
   odd_ranks odd;
-  std::vector<bool> right(all.size(), true);
   for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
     std::vector<std::uint64_t> of_tensor(all.size());
     for (std::size_t rank = 0; rank < all.size(); ++rank) of_tensor[rank] = all[rank][k];
     odd_ranks found = odd_among(of_tensor);
     if (found.ranks.empty()) continue;
     ++tensors;
-    for (const std::size_t rank : found.ranks) right[rank] = false;  // all of them, where there is no majority
     if (first != layout.tensor_count()) continue;
     first = k;
     odd = std::move(found);
   }
-  const auto good = std::find(right.begin(), right.end(), true);
-  trusted = good == right.end() ? -1 : static_cast<int>(good - right.begin());
   const text advice(
       "Memory, an adapter or a compute unit gives wrong bits there; or the program writes to its parameters; or the "
-      "ranks' processors differ, and compute differently (options::compare_every = 0). Go on from a checkpoint, or "
-      "rewind, without that machine");
+      "ranks' processors differ, and compute differently (options::compare_every = 0). Restore a checkpoint, "
+      "without that machine");
   if (first == layout.tensor_count())
     throw corruption_error(where, text("the digests of the parameters in use have differed between ranks, on their way"), advice);
   text names;

@@ -31,7 +31,6 @@
 #include "acco/round/loss_scaler.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/schedule_in_use.hpp"
-#include "acco/round/snapshots.hpp"
 #include "acco/round/spike_watch.hpp"
 #include "acco/round/state_copies.hpp"
 #include "acco/round/state_copy.hpp"
@@ -108,8 +107,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       update_group const& group = layout_.groups()[layout_[k].group];
       if (group.frozen && (group.per_rank || works_.backend().rank() == 0)) frozen += layout_[k].size;
     }
-    table.staging = frozen * sizeof(parameter_type) +
-                    (copies_.kept() + (options_.snapshots == 0 ? 0 : options_.snapshots + 1)) * empty_staging().bytes();
+    table.staging = frozen * sizeof(parameter_type) + copies_.kept() * empty_staging().bytes();
     return table;
   }
 
@@ -141,7 +139,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     try {
       works_.allocate();  // first: it makes room in the queue
       accumulator_.allocate(works_.storage(), queue());
-      if constexpr (stages<Storage>) copies_.keep_snapshots(options_.snapshots, [this] { return new_staging(); });
     } catch (std::bad_alloc const&) {
       constexpr double mebibyte = 1 << 20;
       throw memory_error(
@@ -203,7 +200,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
-    ++calls_;
     const step_part part = schedule_->plan(run_.round + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
     const unsigned least = schedule_->minimum(part), most = schedule_->maximum(part);
     if (least != most) queue().pass();
@@ -235,7 +231,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
     if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(run_.round), "finish"});
-    while (in_flight_) tell(land());  // once more where that goes back to a snapshot
+    if (in_flight_) tell(land());
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
   }
   /// Whether that was everything, of every rank.
@@ -302,30 +298,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     return digest;
   }
 
-  /// Goes back by at least so many updates; nothing where no snapshot reaches. Collective; blocks.
-  std::optional<rewound> rewind(std::uint64_t steps) override {
-    throw_put_off();
-    if (in_flight_) queue().wait();
-    queue().place = {backend().rank(), static_cast<std::int64_t>(run_.round), "rewind"};
-    std::vector<double> asked(static_cast<std::size_t>(backend().size()), 0.0);
-    asked[static_cast<std::size_t>(backend().rank())] = static_cast<double>(steps);
-    works_.sum_over_ranks(asked);
-    const double mine = asked[static_cast<std::size_t>(backend().rank())];
-    const auto other = std::find_if(asked.begin(), asked.end(), [&](double each) { return each != mine; });
-    if (other != asked.end()) {
-      const auto rank = static_cast<int>(other - asked.begin());
-      membership_.together([&] {
-        throw mismatch_error(
-            place(),
-            text("rewind: this rank asks for ", steps, " updates, and rank ", rank, " for ", static_cast<std::uint64_t>(*other)),
-            text("Every rank calls it with the same number, at the same report"), rank);
-      });
-    }
-    auto const* const found = run_.steps < steps ? nullptr : copies_.newest(run_.steps - steps);
-    if (found == nullptr) return std::nullopt;
-    return go_back(*found);
-  }
-
   [[nodiscard]] state_shape shape() const noexcept override {
     return {type_of<typename Storage::master_type>(), type_of<parameter_type>(), Rule::slot_count, options_.average_decay > 0};
   }
@@ -366,14 +338,50 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     }
   }
   void load(state_source& source) override {
-    copies_.drop_after(nullptr);  // snapshots are of another run
-    calls_ = farthest_ = 0;
-    rewinds_ = 0;
-    trusted_ = 0;
-    good_round_ = 0;
-    load_from(source, 0);
+    take_back_memory();
+    loaded_.reset();  // of a candidate that was refused
+    loaded_ = transfer_.load(source, shape(), waits_);
   }
-  std::uint64_t resume(resumption how) override { return resume_from(how, true); }
+  std::uint64_t resume(resumption how) override {
+    const std::unique_ptr<loaded_state<Storage>> from = std::move(loaded_);
+    run_numbers const& numbers = from->numbers;
+    if (!from->values.empty()) transfer_.take_from(from->values, false);
+    ++frozen_values_;
+    const bool goes_on = how == resumption::exact && numbers.completed;
+    run_ = numbers.run;
+    sums_.rounds = numbers.rounds;
+    sums_.skipped = numbers.rounds_skipped;
+    sums_.dropped = numbers.dropped;
+    scaler_.restore(numbers);
+    spikes_.restore(numbers.norms);
+    compared_ = false;
+    in_flight_ = false;
+    quiet_ = true;
+    if (how == resumption::exact) schedule_->remind(numbers.pace);
+    works_.restore_updates(numbers.updates, numbers.steps());
+    counted_ = goes_on && numbers.last.apply;  // it is in these numbers, and will land
+    if (goes_on) {
+      go_on(*from);
+    } else {
+      run_.steps = numbers.steps();
+      run_.samples = numbers.samples();
+      run_.step_weight = run_.step_loss_sum = 0;
+      while (!begins_step(*schedule_, run_.round)) ++run_.round;
+      if (numbers.completed) scaler_.begin_step();
+      show_masters();
+    }
+    if (goes_on && waits_) {
+      (void)land();
+      scaler_.begin_step();
+    }
+    habits_.shown();
+    habits_.restore(numbers.habits);
+    habits_.rest(false);
+    const std::uint64_t digest = world_digest();
+    if (in_flight_) works_.has_sent(numbers.bytes_sent);  // the uninterrupted round did not send that
+    queue().clock().begin();
+    return digest;
+  }
 
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 
@@ -465,13 +473,13 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// The round in flight has been worked off, and has not landed: nothing has changed since it began but what the trainer has
   /// added. What was copied then is complete now.
   void end_copies() {
-    copies_.end(works_.numbers().nothing || works_.numbers().ends() || ends_here(), works_.numbers().apply,
+    copies_.end(works_.numbers().nothing || works_.numbers().ends() || ends_here(),
                 [this](run_numbers& numbers) { keep_round(numbers); });
   }
-  /// Whether this training goes another way than on, once the round lands: whoever came back to here would do so again.
+  /// Whether this training ends once the round lands: whoever came back to here would do so again.
   [[nodiscard]] bool ends_here() const noexcept {
     round_numbers const& n = works_.numbers();
-    return (n.spike && options_.on_norm_spike == norm_spike::rewind) || (n.skip && run_.skipped + 1 > options_.skip_limit) ||
+    return (n.skip && run_.skipped + 1 > options_.skip_limit) ||
            (n.step_weight == 0 && !n.skip && run_.empty + 1 > options_.empty_limit);
   }
   /// Every rank comes here, after rounds that all have told in.
@@ -491,7 +499,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   /// The works of the round that starts copy what it will leave.
   void copy_state(state_staging<Storage>& to, round_plan const& plan) {
     to.clear();
-    to.calls = calls_;
     habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
     works_.add_to(to, shape(), !waits_, flight_.sends_differences || !shows_committed(plan));
   }
@@ -523,11 +530,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     transfer_.show_masters();
     showing_masters_ = showing_committed_ = true;
   }
-  void load_from(state_source& source, int root) {
-    take_back_memory();
-    loaded_.reset();  // of a candidate that was refused
-    loaded_ = transfer_.load(source, shape(), waits_, root);
-  }
   /// The round that the state was copied in is in flight again, worked off.
   void go_on(loaded_state<Storage>& from) {
     run_numbers const& numbers = from.numbers;
@@ -553,88 +555,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     in_flight_ = true;
     quiet_ = false;
   }
-  /// What was restored can be gone back to.
-  void snapshot_of_restored(habit_numbers const& habits) {
-    copies_.take_snapshot([&](state_staging<Storage>& to) {
-      copy_state(to, works_.plan());
-      queue().after_computation();
-      to.enqueue(queue());
-      queue().wait();
-      keep_round(to.numbers);
-      to.numbers.habits = habits;
-    });
-  }
-  /// From what has been loaded; `anew`: of a checkpoint.
-  std::uint64_t resume_from(resumption how, bool anew) {
-    const std::unique_ptr<loaded_state<Storage>> from = std::move(loaded_);
-    run_numbers const& numbers = from->numbers;
-    if (!from->values.empty()) transfer_.take_from(from->root, from->values, false);
-    ++frozen_values_;
-    const bool goes_on = how == resumption::exact && numbers.completed;
-    run_ = numbers.run;
-    sums_.rounds = numbers.rounds;
-    sums_.skipped = numbers.rounds_skipped;
-    sums_.dropped = numbers.dropped;
-    scaler_.restore(numbers);
-    spikes_.restore(numbers.norms);
-    compared_ = false;
-    in_flight_ = false;
-    quiet_ = true;
-    if (how == resumption::exact) schedule_->remind(numbers.pace);
-    works_.restore_updates(numbers.updates, numbers.steps());
-    counted_ = goes_on && numbers.last.apply;  // it is in these numbers, and will land
-    if (goes_on) {
-      go_on(*from);
-      if (anew) snapshot_of_restored(numbers.habits);
-    } else {
-      run_.steps = numbers.steps();
-      run_.samples = numbers.samples();
-      run_.step_weight = run_.step_loss_sum = 0;
-      while (!begins_step(*schedule_, run_.round)) ++run_.round;
-      if (numbers.completed) scaler_.begin_step();
-      show_masters();
-    }
-    if (goes_on && waits_) {
-      (void)land();
-      scaler_.begin_step();
-    }
-    habits_.shown();
-    habits_.restore(numbers.habits, anew);
-    habits_.rest(false);
-    const std::uint64_t digest = world_digest();
-    if (in_flight_) works_.has_sent(numbers.bytes_sent);  // the uninterrupted round did not send that
-    queue().clock().begin();
-    return digest;
-  }
-  /// To a snapshot. What is in flight, and has been worked off, is given up, and so is what the trainer has added.
-  rewound go_back(state_staging<Storage> const& snapshot) {
-    if (in_flight_) {
-      copies_.drop_next();
-      end_copies();
-      copies_.hear(works_.numbers().all.saving, backend().size());
-      in_flight_ = false;
-      (void)works_.take_flight();
-    }
-    membership_.go_on();
-    take_back_memory();
-    copies_.drop_after(&snapshot);
-    mine_ = {};
-    micro_batches_ = 0;
-    const std::uint64_t before = run_.steps;
-    const auto frozen = [this](std::size_t tensor, std::byte* to) { copy_parameters(tensor, to); };
-    snapshot_source source(snapshot.view(), frozen);
-    const int trusted = std::exchange(trusted_, 0);
-    load_from(source, options_.compare_frozen ? trusted : -1);
-    good_round_ = std::min(good_round_, snapshot.numbers.run.round);
-    calls_ = snapshot.calls;
-    accumulator_.drop(queue());
-    resume_from(resumption::exact, false);
-    return {.step = snapshot.numbers.steps(),
-            .samples = snapshot.numbers.samples(),
-            .undone = before - snapshot.numbers.steps(),
-            .micro_batches = snapshot.calls};
-  }
-
   /// What `finish` has given back to who may adopt it.
   void take_back_memory() {
     if (adopted_.resume()) return;
@@ -643,7 +563,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   /// The values of rank 0 become every rank's parameters in use, and masters. Collective; blocks.
   void take_from_rank_0(std::span<parameter_type const> values) {
-    transfer_.take_from(0, values, true);
+    transfer_.take_from(values, true);
     ++frozen_values_;
     habits_.shown();
     queue().clock().begin();
@@ -673,13 +593,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   }
   /// What options ask for, and the storage lacks.
   void demand_storage() const {
-    if constexpr (!stages<Storage>) {
-      if (options_.snapshots != 0) {
-        throw usage_error(place(),
-                          text("options::snapshots: this storage cannot be copied: it lacks `stage` and `allocate_staging`"),
-                          text("storage/host.hpp has both"));
-      }
-    }
     if constexpr (!digests<Storage>) {
       if (options_.digest_every != 0) {
         throw usage_error(place(), text("options::digest_every: this storage cannot be digested: it lacks `digest`"),
@@ -739,10 +652,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().clock().arrive(micro_batches_);
     std::optional<round_report> report;
     if (in_flight_) report = land();
-    if (report && report->rewound) {  // what was added since is given up, too
-      queue().clock().resume();
-      return report;
-    }
     tell(report);
     if (report) {
       try {
@@ -795,7 +704,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     flight_ = {};  // and not by names of members: nvcc 13.0 takes them for others in a class template's own struct
     flight_.digests_state = options_.digest_every != 0 && commits(plan) && (run_.steps + 1) % options_.digest_every == 0;
     flight_.digests_shown = compares(run_.round);
-    flight_.compares = comparing;
     flight_.micro_batches = std::exchange(micro_batches_, 0);
     copies_.start(commits(plan));
     carried.saving = copies_.tell();
@@ -818,8 +726,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     accumulator_.empty(queue());
     flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);
     round_end<Storage> wanted{.shown = flight_.digests_shown, .state = flight_.digests_state};
-    copies_.enqueue(wanted, commits(plan) && (run_.steps + 1) % options_.snapshot_every == 0,
-                    [&](state_staging<Storage>& to) { copy_state(to, plan); });
+    copies_.enqueue(wanted, [&](state_staging<Storage>& to) { copy_state(to, plan); });
     works_.end(wanted);
     if (commits(plan)) scaler_.begin_step();  // what is accumulated from now on
   }
@@ -839,12 +746,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (!works_.numbers().ends()) return;
     in_flight_ = false;
     end_copies();
-    try {
-      verdicts_.raise(rate_, trusted_);
-    } catch (corruption_error const&) {  // the wrong parameters may be in what was copied since they were right
-      copies_.drop_since(trusted_ < 0 ? 0 : good_round_);
-      throw;
-    }
+    verdicts_.raise(rate_);
   }
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
@@ -869,7 +771,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     showing_committed_ = shows_committed(plan);
     showing_masters_ = showing_committed_ && !flight_.sends_differences;
     compared_ = flight_.digests_shown;
-    if (flight_.compares) good_round_ = run_.round - 1;
     if (n.apply && commits(plan)) {
       ++run_.steps;
       run_.samples += n.step_weight;
@@ -893,27 +794,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (n.skip) run_.step_weight = run_.step_loss_sum = 0;
     sums_.add(report);
     ++run_.round;
-    if (n.spike && options_.on_norm_spike == norm_spike::rewind && n.all.finishing == 0) return rewound_report(report);
     verdicts_.look_for_skips(run_);
     if (checks_habits_) verdicts_.look_for_gradients(run_, rate_);
     verdicts_.look_for_weight(run_, watcher_ != nullptr);
-    return report;
-  }
-
-  /// The round that has landed was a spike: back to the oldest snapshot. Who gets to no new step that way is told so, after
-  /// `skip_limit` times.
-  round_report rewound_report(round_report report) {
-    if constexpr (stages<Storage>) {
-      const bool farther = run_.steps > farthest_;
-      farthest_ = std::max(farthest_, run_.steps);
-      rewinds_ = farther ? 1 : rewinds_ + 1;
-      auto const* const oldest = copies_.oldest();
-      if (oldest == nullptr || rewinds_ > options_.skip_limit) verdicts_.raise_spike_again(oldest != nullptr, rewinds_ - 1);
-      const rewound found = go_back(*oldest);
-      report.rewound = true;
-      report.step = found.step;
-      report.samples = found.samples;
-    }
     return report;
   }
 
@@ -963,12 +846,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   // The trainer's side.
   loss_scaler scaler_;
   spike_watch spikes_;
-  std::uint64_t farthest_ = 0;  // step at which a spike was met
-  std::size_t rewinds_ = 0;     // since one was met farther on
-  std::vector<double> norms_;   // of the round that landed last
-  round_counts mine_;           // of the micro-batches since the last boundary
+  std::vector<double> norms_;  // of the round that landed last
+  round_counts mine_;          // of the micro-batches since the last boundary
   std::size_t micro_batches_ = 0;
-  std::uint64_t calls_ = 0;  // micro-batches, ever
   run_counters run_;
   std::uint64_t frozen_values_ = 0;  // how often they were set
   bool in_flight_ = false;
@@ -986,13 +866,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   struct facts {
     bool sends_differences = false;  // parameters travel encoded
     bool digests_state = false, digests_shown = false;
-    bool compares = false;  // what the round before has digested
     std::size_t micro_batches = 0;
   };
   facts flight_;
-  std::uint64_t good_round_ = 0;  // in which all ranks had the same parameters in use, as was found later
-  int trusted_ = 0;               // a rank that has the right parameters; -1: nobody knows
-  bool compared_ = false;         // the round that landed last has digested the parameters in use, for the next one to compare
+  bool compared_ = false;  // the round that landed last has digested the parameters in use, for the next one to compare
   double rate_ = 1;
   double moved_ = 0;
   bool replaced_ = false;  // the masters were, since the last round started

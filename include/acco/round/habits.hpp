@@ -126,7 +126,7 @@ class habit_watch {
     if (marks && often && has_content) begin_probe();
   }
   /// What decides about marks, between a part and the next `rest`; and back again: a training that goes on marks what it would
-  /// have marked. `anew`: in another process, which does not know which tensors have had a gradient.
+  /// have marked. It is another process, which does not know which tensors have had a gradient.
   void keep(habit_numbers& to) const noexcept {
     to = {};
     if (!looks()) return;
@@ -136,7 +136,7 @@ class habit_watch {
     to.values[6] = static_cast<double>(parts_);
     to.values[7] = said_ ? 1 : 0;
   }
-  void restore(habit_numbers const& from, bool anew) noexcept {
+  void restore(habit_numbers const& from) noexcept {
     if (!looks() || from.random == 0) return;
     random_ = from.random;
     alike_ = from.values[0];
@@ -144,7 +144,7 @@ class habit_watch {
     parts_ = static_cast<std::size_t>(from.values[6] >= 0 && from.values[6] < 1e15 ? from.values[6] : 0);
     said_ = from.values[7] != 0;
     probes_ = 0;
-    if (anew && parts_ >= silent_parts) unseen_.clear();  // it was looked for, and those that were seen are not known
+    if (parts_ >= silent_parts) unseen_.clear();  // it was looked for, and those that were seen are not known
   }
   /// The training is about to come to rest, in the midst of a part perhaps: what was written to the parameters would be gone.
   void settle(error_place const& where) {

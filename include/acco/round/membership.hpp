@@ -77,12 +77,6 @@ class membership {
       throw;
     }
   }
-  /// After an error that all ranks threw alike, they go on together.
-  void go_on() noexcept {
-    if (!found_together_) return;
-    found_together_ = false;
-    state_ = state::taking_part;
-  }
   /// Whether the error that ended the training was such a one: then the ranks are still in step.
   [[nodiscard]] bool in_step() const noexcept { return found_together_; }
 

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rounds copy the state, and for whom: the keeper of an optimizer (acco::checkpoint), and its snapshots.
+// Which rounds copy the state, and for whom: the keeper of an optimizer (acco::checkpoint).
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include "acco/function_view.hpp"
-#include "acco/round/snapshots.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/state_staging.hpp"
@@ -19,18 +16,14 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Owns the keeper, and the room for all copies. Without keeper and snapshots its members do nothing. The trainer's thread calls
-/// all; all ranks do alike.
+/// Owns the keeper, and the room for the copy. Without a keeper its members do nothing. The trainer's thread calls all; all ranks
+/// do alike.
 template <class Storage>
 class state_copies {
  public:
   using staging = state_staging<Storage>;
 
   /// make() gives room for a copy.
-  template <class Make>
-  void keep_snapshots(std::size_t count, Make&& make) {
-    if (count != 0) snapshots_.emplace(count + 1, make);
-  }
   template <class Make>
   void attach(std::unique_ptr<state_keeper> keeper, Make&& make) {
     if (!staging_) staging_ = make();
@@ -52,25 +45,18 @@ class state_copies {
   [[nodiscard]] save_signals tell() noexcept { return keeper_ ? keeper_->tell() : save_signals{}; }
   /// What is to be copied at the round's end; fill(room) says from where.
   template <class Fill>
-  void enqueue(round_end<Storage>& wanted, bool snapshot_due, Fill&& fill) {
-    if (cuts_) fill(*(wanted.copies[0] = staging_.get()));
-    if (snapshots_ && snapshot_due) fill(*(wanted.copies[1] = snapshot_ = snapshots_->next()));
+  void enqueue(round_end<Storage>& wanted, Fill&& fill) {
+    if (cuts_) fill(*(wanted.copy = staging_.get()));
   }
-  /// The copies are complete, but for their numbers, which keep(numbers) adds; or `lost` with the round. Of an update that was
-  /// skipped there is no snapshot.
+  /// The copy is complete, but for its numbers, which keep(numbers) adds; or `lost` with the round.
   template <class Keep>
-  void end(bool lost, bool applied, Keep&& keep) {
-    if (std::exchange(cuts_, false)) {
-      if (lost) {
-        keeper_->lost();
-      } else {
-        take(keep);
-      }
+  void end(bool lost, Keep&& keep) {
+    if (!std::exchange(cuts_, false)) return;
+    if (lost) {
+      keeper_->lost();
+    } else {
+      take(keep);
     }
-    staging* const snapshot = std::exchange(snapshot_, nullptr);
-    if (snapshot == nullptr || lost || !applied) return;
-    keep(snapshot->numbers);
-    if (snapshots_) snapshots_->taken();  // who had one to fill
   }
   /// What the ranks have told in a round.
   void hear(save_signals const& all, int ranks) noexcept {
@@ -100,31 +86,6 @@ class state_copies {
     while (keeper_->rest(exchange)) cut();
   }
 
-  // Snapshots.
-
-  /// One of now: fill_now(room) copies the state and its numbers, and waits.
-  template <class Fill>
-  void take_snapshot(Fill&& fill_now) {
-    if (!snapshots_) return;
-    fill_now(*snapshots_->next());
-    snapshots_->taken();
-  }
-  /// The newest that has committed at most so many updates; or null.
-  [[nodiscard]] staging const* newest(std::uint64_t steps) const noexcept {
-    return snapshots_ ? snapshots_->newest(steps) : nullptr;
-  }
-  [[nodiscard]] staging const* oldest() const noexcept { return snapshots_ ? snapshots_->oldest() : nullptr; }
-  /// Those after this one are of a time that did not happen.
-  void drop_after(staging const* kept) noexcept {
-    if (snapshots_) snapshots_->drop_after(kept);
-  }
-  /// Those of this round, and later ones, may hold wrong parameters.
-  void drop_since(std::uint64_t round) noexcept {
-    if (snapshots_) snapshots_->drop_since(round);
-  }
-  /// The snapshot that the round in flight makes is not wanted.
-  void drop_next() noexcept { snapshot_ = nullptr; }
-
  private:
   template <class Keep>
   void take(Keep&& keep) {
@@ -134,11 +95,8 @@ class state_copies {
 
   std::unique_ptr<staging> staging_;
   std::unique_ptr<state_keeper> keeper_;  // after what its thread reads
-  std::optional<state_snapshots<Storage>> snapshots_;
-  bool cut_due_ = false;  // the next round that commits is to be the cut
-  // Of the round in flight.
-  bool cuts_ = false;
-  staging* snapshot_ = nullptr;
+  bool cut_due_ = false;                  // the next round that commits is to be the cut
+  bool cuts_ = false;                     // the round in flight is
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

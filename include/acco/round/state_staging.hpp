@@ -73,7 +73,6 @@ class state_staging {
 
   run_numbers numbers;
   bool shows = false, arrives = false;  ///< parameters in use, and parameters that arrive
-  std::uint64_t calls = 0;              ///< micro-batches that this rank has put into it
 
  private:
   [[nodiscard]] static constexpr std::size_t rounded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
@@ -111,7 +110,6 @@ class state_staging<Storage> {
 
   run_numbers numbers;
   bool shows = false, arrives = false;
-  std::uint64_t calls = 0;
 
  private:
   state_shape shape_;

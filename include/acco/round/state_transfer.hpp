@@ -30,9 +30,8 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Storage>
 struct loaded_state {
   run_numbers numbers;
-  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank `root`, and this
-                                                         ///< rank's own; empty: that stays as it is
-  int root = 0;
+  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank 0, and this
+                                                         ///< rank's own; empty: nothing is
   typename Storage::parameter_type* shown =
       nullptr;                               ///< this rank's shares of the parameters in use, where they lie in the whole
   typename Storage::buffer apart, arriving;  ///< memory for them, where they could not be read into place; such shares
@@ -53,9 +52,9 @@ class state_transfer {
 
   // Parameters.
 
-  /// The values of one rank become the parameters in use, and, where they are wanted, the masters of every rank; of tensors that
+  /// The values of rank 0 become the parameters in use, and, where they are wanted, the masters of every rank; of tensors that
   /// are `per_rank` each rank's own values. Collective.
-  void take_from(int root, std::span<parameter_type const> values, bool masters) {
+  void take_from(std::span<parameter_type const> values, bool masters) {
     auto whole = accumulator_.parameters();
     const bool apart = accumulator_.lies_apart();
     const scoped_buffer gathered(queue(), apart ? works_.storage().allocate(values.size_bytes(), 0) : typename Storage::buffer());
@@ -67,7 +66,7 @@ class state_transfer {
     }
     queue().after_computation();
     layout_.for_common([&](std::size_t begin, std::size_t count) {
-      works_.backend().broadcast(queue(), replicated<parameter_type>(whole.subspan(begin, count)), root);
+      works_.backend().broadcast(queue(), replicated<parameter_type>(whole.subspan(begin, count)), 0);
     });
     if (masters) {
       accumulator_.for_slice(rank(), whole.data(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
@@ -165,21 +164,18 @@ class state_transfer {
 
   // State.
 
-  /// What the source has of this rank's, and of what is frozen on rank `root`; what is frozen stays as it is where that is -1.
-  /// What it throws leaves masters, slots and
-  /// parameters in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the
-  /// parameters in use are the masters, converted.
-  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits,
-                                                            int root) {
+  /// What the source has of this rank's, and, on rank 0, of what is frozen. What it throws leaves masters, slots and parameters
+  /// in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the parameters in
+  /// use are the masters, converted.
+  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits) {
     auto into = std::make_unique<loaded_state<Storage>>();
-    into->root = root;
     into->numbers = source.numbers();
     expect(source, waits ? shape.shown() : shape.arrays());
     // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.
-    if (root >= 0 && (layout_.size() != layout_.trainable_size() || waits)) into->values.resize(layout_.size());
-    for (std::size_t k = 0; k < layout_.tensor_count() && root >= 0; ++k) {
+    if (layout_.size() != layout_.trainable_size() || waits) into->values.resize(layout_.size());
+    for (std::size_t k = 0; k < layout_.tensor_count(); ++k) {
       update_group const& group = layout_.groups()[layout_[k].group];
-      if (group.frozen && layout_[k].size != 0 && (rank() == root || group.per_rank))
+      if (group.frozen && layout_[k].size != 0 && (rank() == 0 || group.per_rank))
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
     }
     works_.state().for_arrays([&](std::size_t array, auto* values) { read(source, array, values, false); });

@@ -121,8 +121,6 @@ class training_engine {
   virtual void gather(std::span<Parameter> out, weights which) = 0;
   /// In the master's type: take(offset, count, from) is called on every rank, in the order of the layout.
   virtual void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) = 0;
-  /// Nothing where no snapshot reaches: then nothing has changed.
-  virtual std::optional<rewound> rewind(std::uint64_t steps) = 0;
   virtual void sum_over_ranks(std::span<double> numbers) = 0;
   virtual void poll() = 0;
   [[nodiscard]] virtual double loss_scale() const noexcept = 0;

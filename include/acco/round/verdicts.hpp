@@ -29,34 +29,20 @@ class round_verdicts {
                  membership<Backend>& together) noexcept
       : works_(works), options_(chosen), habits_(habits), membership_(together) {}
 
-  /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's. Where parameters differ between ranks, `trusted`
-  /// becomes a rank that has the right ones, or -1.
-  void raise(double rate, int& trusted) const {
+  /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's.
+  void raise(double rate) const {
     round_numbers const& n = works_.numbers();
     if (n.outside != 0) raise_different_sums(works_.backend().size() - n.outside, works_.backend().size(), place());
     membership_.together([&] {
       if (n.rates_differ) works_.raise_rates(rate);
-      if (n.shown_differ) works_.raise_shown(trusted);
+      if (n.shown_differ) works_.raise_shown();
       if (n.spike) {
         throw spike_error(place(),
                           text("the norm of this step's gradient is ", n.norm, ", more than ", options_.norm_limit,
                                " times the median of those of the last updates"),
-                          text("rewind, where options::snapshots are kept, or go on from a checkpoint, and leave these data "
-                               "out; or set options::on_norm_spike"));
+                          text("Restore the last checkpoint, and leave these data out; or set options::on_norm_spike"));
       }
       works_.raise_non_finite();
-    });
-  }
-  /// Of a spike from which the ranks cannot go back: there is no snapshot, or it was done so often before.
-  void raise_spike_again(bool has_snapshot, std::size_t rewinds) const {
-    round_numbers const& n = works_.numbers();
-    membership_.together([&] {
-      throw spike_error(
-          place(),
-          text("the norm of this step's gradient is ", n.norm, ", more than ", options_.norm_limit,
-               " times the median of those of the last updates, and ",
-               has_snapshot ? text("going back has not helped ", rewinds, " times") : text("there is no snapshot yet")),
-          text("Raise options::norm_limit, or lower options::snapshot_every; or go on from a checkpoint with other data"));
     });
   }
   /// Too many updates in a row were skipped.

@@ -57,7 +57,7 @@ struct round_position {
 /// What is wanted of a round once it has been worked off.
 template <class Storage>
 struct round_end {
-  state_staging<Storage>* copies[2] = {};  ///< to which the state is copied
+  state_staging<Storage>* copy = nullptr;  ///< to which the state is copied
   bool shown = false;                      ///< digests the parameters in use
   bool state = false;                      ///< digests the state
 };
@@ -365,16 +365,14 @@ class round_works {
     sum_over_ranks(all);
     raise_different_rates(all, position_.samples, queue_.place);
   }
-  /// Throws an error that names who has other parameters in use than the others; `trusted` becomes a rank that has the right
-  /// ones, or -1 where that cannot be told. Collective: every rank throws alike.
-  void raise_shown([[maybe_unused]] int& trusted) {
+  /// Throws an error that names who has other parameters in use than the others. Collective: every rank throws alike.
+  void raise_shown() {
     if constexpr (digests<Storage>) {
       std::vector<std::uint64_t> mine(layout_.tensor_count());
       for (std::size_t k = 0; k < mine.size(); ++k) mine[k] = digests_.shown(k);
-      raise_different_parameters(
-          mine, layout_, backend_.size(), queue_.place, trusted, [this](std::span<std::uint64_t> all, int root) {
-            broadcast_and_wait(queue_, backend_, std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
-          });
+      raise_different_parameters(mine, layout_, backend_.size(), queue_.place, [this](std::span<std::uint64_t> all, int root) {
+        broadcast_and_wait(queue_, backend_, std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
+      });
     }
   }
   /// Throws an error that names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such
@@ -476,9 +474,7 @@ class round_works {
       }
     }
     if constexpr (stages<Storage>) {
-      for (state_staging<Storage>* each : wanted.copies) {
-        if (each != nullptr) each->enqueue(queue_);
-      }
+      if (wanted.copy != nullptr) wanted.copy->enqueue(queue_);
     }
     numbers_.download(queue_);
     norms_.download(queue_);
