@@ -28,7 +28,7 @@ CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", 
                   ("two_phase+int8", "7:1"), ("two_phase+int4", "4:4"), ("two_phase+int4", "6:2"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
 # --family: label, micro-batches, steps from one exchange to the next
 FAMILY = [("synchronous", "8", 0), ("two_phase", "4:4", 0), ("two_phase", "6:2", 0), ("two_phase", "7:1", 0), ("two_phase+int4", "7:1", 0), ("two_phase+coded", "7:1", 0), ("two_phase+own", "6:2", 0),
-          ("two_phase+own_corrected", "6:2", 0), ("delayed", "8", 0), ("weight_prediction", "8", 0), ("extrapolation", "8", 0), ("velocity", "8", 0), ("adaptive_compensation", "8", 0), ("elastic", "8", 0),
+          ("two_phase+own_corrected", "6:2", 0), ("delayed", "8", 0), ("weight_prediction", "8", 0), ("extrapolation", "8", 0), ("velocity", "8", 0), ("elastic", "8", 0),
           ("local_sgd", "8", 8), ("slowmo", "8", 8), ("diloco", "8", 8), ("diloco+int4", "8", 8), ("streaming_diloco", "8", 8), ("delayed_diloco", "8", 8), ("eager_diloco", "8", 8), ("co2", "8", 8),
           ("overlap_local_sgd", "8", 2)]
 RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("3e-3", "1e-2", "3e-2", "1e-1")}

@@ -23,7 +23,7 @@ REFERENCE = [
      ["any_optimizer", "optimizer", "micro_batch_sums", "unfinished", "options", "non_finite", "habit_checks", "norm_detail", "tensor_spans"]),
     ("schedules", "Schedules and paces", "When a round travels, what it carries, and what its update does.",
      ["synchronous", "delayed", "two_phase", "weight_prediction", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
-      "delay_compensation", "adaptive_delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
+      "delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
      ["local_updates", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "meanwhile", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),

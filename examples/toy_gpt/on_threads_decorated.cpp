@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <acco/schedule/compensation.hpp>
 #include <acco/schedule/predictor.hpp>
 
 #include "on_threads.hpp"
@@ -15,8 +14,7 @@ acco::any_optimizer<float> make_decorated(settings const& s, acco::host_storage<
   const chosen_pace pace = pace_of(s);
   if (s.schedule == "extrapolation") return with(acco::delayed{.pace = pace, .predictor = acco::extrapolation{}});
   if (s.schedule == "two_phase") return with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = split_of(s)});
-  if (s.schedule == "velocity") return with(acco::delayed{.pace = pace, .predictor = acco::velocity{}});
-  return with(acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}});
+  return with(acco::delayed{.pace = pace, .predictor = acco::velocity{}});
 }
 
 }  // namespace toy_gpt

@@ -29,7 +29,6 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "weight_prediction+coded",
                                               "extrapolation",
                                               "velocity",
-                                              "adaptive_compensation",
                                               "two_phase+own_corrected",
                                               "elastic",
                                               "local_sgd",
@@ -43,8 +42,7 @@ inline constexpr std::string_view labels[] = {"synchronous",
                                               "overlap_local_sgd"};
 /// Those whose rules are engines of their own, and elastic, which is two optimizers: on threads, in floats, with AdamW. So is
 /// muon, under these schedules.
-inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "adaptive_compensation", "two_phase+own_corrected",
-                                                 "elastic"};
+inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "two_phase+own_corrected", "elastic"};
 [[nodiscard]] inline bool is_decorated(std::string_view label) {
   return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
 }

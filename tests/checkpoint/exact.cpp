@@ -141,7 +141,7 @@ void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
                 std::is_same_v<Rule, acco::adamw>) {  // engines of their own
     if (which == 7) return compare<Storage>(c, acco::delayed{.pace = pace, .predictor = acco::velocity{}}, rule, scales);
     if (which == 8)
-      return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::adaptive_delay_compensation{}}, rule, scales);
+      return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::delay_compensation{}}, rule, scales);
     if (which == 10) return compare<Storage>(c, acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace}, rule, scales);
   }
   if constexpr (std::is_same_v<Storage, acco::host_storage<float>> || everything) {  // blocks have scales of fp32 in any

@@ -272,7 +272,7 @@ TEST_CASE("whole matrices give the bits of single elements, in schedules of ever
   compare(std::type_identity<acco::host_storage<acco::bfloat16, float>>(), acco::two_phase{});
 #endif
   compare(std::type_identity<same>(), acco::delayed{.predictor = acco::extrapolation{}});
-  compare(std::type_identity<same>(), acco::delayed{.compensation = acco::adaptive_delay_compensation{}});
+  compare(std::type_identity<same>(), acco::delayed{.compensation = acco::delay_compensation{}});
   // bfloat16 rounds element by element, wherever these lie: gaps travel encoded, too
   compare(std::type_identity<same>(), acco::two_phase{.estimate = acco::bfloat16_wire{},
                                                       .commit = acco::coded{acco::bfloat16_wire{}, acco::bfloat16_wire{}}});
@@ -326,10 +326,7 @@ TEST_CASE("a matrix whose gradient is left out, or whose step is skipped, stays 
     CHECK(expected[4] == 1.0F);
   };
   compare(acco::delayed{.predictor = acco::extrapolation{}});
-  compare(acco::delayed{.compensation = acco::adaptive_delay_compensation{.strength = 0.5}});
-#ifdef ACCO_TEST_ALL
   compare(acco::delayed{.compensation = acco::delay_compensation{.strength = 0.5}});
-#endif
 }
 
 TEST_CASE("orthogonalize: the iteration of the text in every shape; singular values come close to 1, directions stay") {

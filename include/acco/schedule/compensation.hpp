@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "acco/number/demand.hpp"
-#include "acco/number/real.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
@@ -46,40 +45,6 @@ struct delay_compensation {
   }
 };
 
-/// The same with strength / sqrt(s + epsilon), s <- decay s + (1 - decay) g g (DC-ASGD's adaptive lambda, arXiv 1609.08326,
-/// section 5; with decay 0 it divides by sqrt(g g + epsilon), SAPipe's adaptive form). Costs two slots.
-struct adaptive_delay_compensation {
-  double strength = 2;
-  double decay = 0.95;
-  double epsilon = 1e-7;
-
-  static constexpr char const* name = "adaptive_delay_compensation";
-  static constexpr std::size_t slot_count = 1;  ///< s
-  struct constants {
-    double strength, keep, take, epsilon;
-  };
-  [[nodiscard]] constexpr constants prepare(update_step const& step) const {
-    return {step.late ? strength : 0.0, decay, 1 - decay, epsilon};
-  }
-  template <class Real>
-  static constexpr Real correct(Real gradient, Real moved, std::array<Real, slot_count>& slots, constants const& c) {
-    slots[0] = Real(c.keep) * slots[0] + Real(c.take) * gradient * gradient;
-    return gradient + Real(c.strength) * gradient * (gradient * moved) / square_root(slots[0] + Real(c.epsilon));
-  }
-  /// `strength` is finite and not negative, `decay` lies in [0, 1), `epsilon` is positive.
-  void check(error_place where = {}) const {
-    demand_not_negative("adaptive_delay_compensation::strength", strength, where);
-    demand_share("adaptive_delay_compensation::decay", decay, where);
-    demand_positive("adaptive_delay_compensation::epsilon", epsilon, where);
-  }
-  template <class Visitor>
-  void describe(Visitor&& visit) const {
-    visit("compensation.strength", strength);
-    visit("compensation.decay", decay);
-    visit("compensation.epsilon", epsilon);
-  }
-};
-
 /// The constants of one step: whatever `prepare` returns.
 template <class Compensation>
 using compensation_constants = decltype(std::declval<Compensation const&>().prepare(update_step{}));
@@ -102,7 +67,7 @@ concept elementwise_compensation =
     };
 template <class Compensation>
 concept compensation = std::same_as<Compensation, no_compensation> || elementwise_compensation<Compensation>;
-static_assert(elementwise_compensation<delay_compensation> && elementwise_compensation<adaptive_delay_compensation>);
+static_assert(elementwise_compensation<delay_compensation>);
 
 }  // namespace ACCO_NAMESPACE
 
