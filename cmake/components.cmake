@@ -4,14 +4,14 @@
 # what checkpoint needs, acco finds then, too, in its own directory, unless the project has the targets already.
 include(cmake/dependencies.cmake)
 set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch checkpoint)
-set(acco_mpi_headers mpi.hpp collective/mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi_transport.hpp)
+set(acco_mpi_headers mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi_transport.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
-set(acco_gloo_headers gloo.hpp collective/gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
+set(acco_gloo_headers gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
 set(acco_gloo_needs gloo)
-set(acco_cuda_headers cuda.hpp storage/cuda.hpp collective/threads_cuda.hpp cuda/storage.hpp cuda/around.hpp cuda/clock.hpp cuda/memory.hpp cuda/pause.hpp cuda/device_order.hpp cuda/queue.hpp cuda/runtime.hpp cuda/threads.hpp)
+set(acco_cuda_headers cuda.hpp cuda/storage.hpp cuda/around.hpp cuda/clock.hpp cuda/memory.hpp cuda/pause.hpp cuda/device_order.hpp cuda/queue.hpp cuda/runtime.hpp cuda/threads.hpp)
 set(acco_cuda_more cuda/access.cuh cuda/coding.cuh cuda/kernels.cuh cuda/launch.cuh cuda/tile.cuh cuda/time.cuh cuda/warp.cuh) # kernels, which only a CUDA compiler takes
 set(acco_cuda_needs CUDA::cudart)
-set(acco_nccl_headers nccl.hpp collective/nccl.hpp cuda/nccl.hpp cuda/nccl_communicator.hpp cuda/nccl_memory.hpp)
+set(acco_nccl_headers nccl.hpp cuda/nccl.hpp cuda/nccl_communicator.hpp cuda/nccl_memory.hpp)
 set(acco_nccl_more cuda/nccl_mpi.hpp) # needs MPI too
 set(acco_nccl_needs NCCL::nccl)
 set(acco_nccl_requires cuda)

@@ -17,8 +17,6 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "any_optimizer.hpp outer"
     "optimizer.hpp attach checkpoint"
     "acco.hpp outer.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")
-# Where public headers were until version 0.1: these forward upwards.
-set(forwarding collective/gloo.hpp collective/mpi.hpp collective/nccl.hpp collective/threads_cuda.hpp storage/cuda.hpp)
 
 set(height 0)
 foreach(floor IN LISTS floors)
@@ -43,9 +41,6 @@ get_filename_component(INCLUDE ${INCLUDE} ABSOLUTE)
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE}/acco ${INCLUDE}/acco/*.hpp ${INCLUDE}/acco/*.cuh)
 set(arrows)
 foreach(header IN LISTS headers)
-  if(header IN_LIST forwarding)
-    continue()
-  endif()
   room_of(${header} from)
   file(STRINGS ${INCLUDE}/acco/${header} lines REGEX "^ *# *include +[\"<]acco/")
   foreach(line IN LISTS lines)
