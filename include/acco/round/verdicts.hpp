@@ -33,7 +33,7 @@ class round_verdicts {
   /// becomes a rank that has the right ones, or -1.
   void raise(double rate, int& trusted) const {
     round_numbers const& n = works_.numbers();
-    if (n.outside != 0) raise_different_sums(works_.backend().size() - n.outside, works_.backend().size(), place());
+    if (n.outside) raise_different_sums(n.counts_all[0], works_.backend().size(), place());
     membership_.together([&] {
       if (n.rates_differ) works_.raise_rates(rate);
       if (n.shown_differ) works_.raise_shown(trusted);
