@@ -125,3 +125,49 @@ TEST_CASE("what was each rank's own and is no more, and the other way round: all
     restore(acco::delayed{}, own, of_all.run(), ranks, 0);
   }
 }
+
+TEST_CASE("an encoder that the critic trains and that is frozen in the actor is the critic's, whichever is restored first") {
+  const scratch folder;
+  const auto train = [&](bool resumes, bool critic_first) {
+    std::vector<float> end;
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      constexpr std::size_t n = 64;
+      acco::parameter_layout of_actor, of_critic;
+      of_actor.add("actor", {n}).add("encoder", {n}, of_actor.add_group({.frozen = true}));
+      of_critic.add("encoder", {n}).add("critic", {n});
+      const acco::options looks{.deadline = 60 * patience(), .check_habits = acco::habit_checks::on};
+      acco::optimizer critic{acco::delayed{}, acco::adamw{}, acco::host_storage<float>{}, world, of_critic, looks};
+      acco::optimizer actor{acco::delayed{}, acco::adamw{}, acco::host_storage<float>{}, world, of_actor, looks};
+      std::vector<float> a(n, 1.0F), e(n, 1.0F), c(n, 1.0F), ga(n), ge(n), gc(n);
+      using tensors = std::vector<acco::tensor_memory<float>>;
+      critic.adopt(tensors{{e.data(), ge.data()}, {c.data(), gc.data()}});
+      actor.adopt(tensors{{a.data(), ga.data()}, {e.data(), nullptr}});
+      int from = 0;
+      if (resumes && !critic_first) (void)actor.restore(folder.run("actor"));
+      if (resumes) from = critic.restore(folder.run("critic")).position<int>();
+      if (resumes && critic_first) (void)actor.restore(folder.run("actor"));
+      for (int step = from; step < 40; ++step) {
+        for (std::size_t i = 0; i < n; ++i) ga[i] += a[i] * e[i] + static_cast<float>(step % 3);
+        (void)actor.accumulated(1);
+        for (std::size_t i = 0; i < n; ++i) {
+          ge[i] += e[i] * static_cast<float>(step % 5) - 0.3F * static_cast<float>(i);
+          gc[i] += c[i] + e[i];
+        }
+        (void)critic.accumulated(1);
+        if (!resumes && step == 20) {
+          actor.save(folder.run("actor"), [&] { return step; });
+          critic.save(folder.run("critic"), [&] { return step + 1; });
+        }
+      }
+      actor.finish();
+      critic.finish();
+      if (world.rank() != 0) return;
+      end = e;
+      end.insert(end.end(), c.begin(), c.end());
+    });
+    return end;
+  };
+  auto const whole = train(false, false);
+  CHECK(train(true, false) == whole);
+  CHECK(train(true, true) == whole);
+}

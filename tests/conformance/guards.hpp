@@ -76,11 +76,25 @@ void sums_and_counts() {
   }
 }
 
+/// A rank sums numbers while the others want a digest of the world, which are as many.
+template <class World>
+void sums_and_digests() {
+  using storage = typename worlds::storage_of<World>::template type<float>;
+  World::run(3, [](auto world) {
+    acco::optimizer t{acco::delayed{}, acco::sgd{}, storage{}, world, 9};
+    t.initialize(std::vector<float>(9, 0.5F));
+    std::vector<double> sums(4, 1.0);
+    const auto ask = [&] { world.rank() == 1 ? t.sum_over_ranks(sums) : static_cast<void>(t.world_digest()); };
+    CHECK_THROWS_WITH_AS(ask(), doctest::Contains("some ranks call sum_over_ranks"), acco::mismatch_error);
+  });
+}
+
 template <class World>
 void guards_suite() {
   using storage = typename worlds::storage_of<World>::template type<float>;
   SUBCASE("as many numbers summed outside of rounds as another rank's round counts: neither is taken for the other") {
     sums_and_counts<World>();
+    sums_and_digests<World>();
   }
   SUBCASE("a spike of one rank's gradients is left out by all ranks, also where they give as many micro-batches as they like") {
     const auto train = [](auto world, auto schedule) {

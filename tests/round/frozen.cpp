@@ -101,6 +101,40 @@ TEST_CASE("an encoder that another optimizer trains is not looked at by the one 
   share_an_encoder(acco::two_phase{.pace = acco::fixed_pace{1}});
 }
 
+TEST_CASE("what another optimizer trains is not written by the one in which it is frozen") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    acco::parameter_layout of_actor, of_critic;
+    of_actor.add("actor", {30}).add("encoder", {20}, of_actor.add_group({.frozen = true}));
+    of_critic.add("encoder", {20}).add("critic", {10});
+    const acco::options looks{.check_habits = acco::habit_checks::on};
+    const acco::sgd rule{.learning_rate = 0.5};
+    std::vector<float> a(30), e(20, 2.0F), c(10), ga(30), ge(20), gc(10);
+    acco::optimizer critic{acco::synchronous{}, rule, acco::host_storage<float>{}, world, of_critic, looks};
+    acco::optimizer actor{acco::synchronous{}, rule, acco::host_storage<float>{}, world, of_actor, looks};
+    using tensors = std::vector<acco::tensor_memory<float>>;
+    critic.adopt(tensors{{e.data(), ge.data()}, {c.data(), gc.data()}});
+    const std::vector<double> masters(50, 7.0);
+    actor.adopt(tensors{{a.data(), ga.data()}, {e.data(), nullptr}}, std::span<double const>(masters));
+    CHECK(a[0] == 7.0F);
+    CHECK(e[5] == 2.0F);
+    ge[5] += 1;
+    critic.accumulated(1);
+    CHECK(e[5] == 1.5F);
+    const std::vector<float> given(50, 9.0F);
+    actor.set_parameters(given);
+    CHECK(a[0] == 9.0F);
+    CHECK(e[5] == 1.5F);
+    actor.set_parameters("actor", std::span(given).first(30));
+    critic.accumulated(1);  // it finds nothing that was written
+    actor.accumulated(1);
+    critic.finish();
+    actor.finish();
+    CHECK(e[5] == 1.5F);
+    actor.set_parameters(given);  // nobody trains it now
+    CHECK(e[5] == 9.0F);
+  });
+}
+
 TEST_CASE("frozen tensors that the program writes, on each rank its own, are compared only where that is asked for by name") {
   const auto all = [](auto schedule, bool waits) {
     for (const bool per_rank : {false, true}) {

@@ -456,24 +456,32 @@ TEST_CASE("micro-batches that nearly undo each other are no clearing, whatever t
   }
 }
 
-TEST_CASE("clearing is said where all micro-batches agree, too, and where one element in ten has a gradient; no other thing is") {
-  enum class kind { agree, sparse, small, brings_nothing, opposes };
-  const auto run = [](auto schedule, kind which, bool clears) {
+TEST_CASE("clearing is said of noise, of sparse and of unequal gradients, and where it happens now and then; no other thing is") {
+  enum class kind { noise, sparse, louder, uneven, agree, half, heads, rows, brings_nothing, opposes };
+  enum class clearing { none, each, every_second, every_fourth };
+  const auto run = [](auto schedule, kind which, clearing when) {
     captured_stderr const said;
     acco::optimizer training{schedule, acco::sgd{.learning_rate = 1e-3}, acco::host_storage<float>{}, acco::solo_backend{}, count,
                              checked};
     training.initialize(std::vector<float>(count, 1.0F));
     bool first = true;
-    for (std::size_t m = 0; m < 1000; ++m) {
+    for (std::size_t m = 0; m < 1200; ++m) {
       auto const g = training.gradients();
+      const bool clears = when == clearing::each || (when == clearing::every_second && m % 2 == 0) ||
+                          (when == clearing::every_fourth && m % 4 == 0);
       if (clears) std::fill(g.begin(), g.end(), 0.0F);
       for (std::size_t i = 0; i < count; ++i) {
         const double noise = 2 * problem::unit(m * 3571 + i) - 1, all = 1 + static_cast<double>(i % 3) + noise;
-        double own = all;  // a cosine of nearly 1
+        double own = noise;
         if (which == kind::sparse) own = (i + m) % 10 == 0 ? noise : 0;
-        if (which == kind::small && !first) own = noise / 10;
+        if (which == kind::louder && !first) own = 1.5 * noise;
+        if (which == kind::uneven) own = noise * std::exp(2 * problem::unit(m) - 1);
+        if (which == kind::agree) own = all;
+        if (which == kind::half && !first) own = noise / 2;
+        if (which == kind::heads) own = first == (i % 2 == 0) ? noise : noise / 4;
+        if (which == kind::rows) own = first ? (i % 10 < 6 ? noise : 0) : (i % 10 < 2 ? noise : 0);
         if (which == kind::brings_nothing && !first) own = 0;
-        if (which == kind::opposes && !first) own = -1.9 * (1 + static_cast<double>(i % 3));
+        if (which == kind::opposes) own = first ? all : -1.9 * (1 + static_cast<double>(i % 3));
         g[i] += static_cast<float>(own);
       }
       first = training.accumulated(1).has_value();
@@ -482,12 +490,17 @@ TEST_CASE("clearing is said where all micro-batches agree, too, and where one el
     return said.text().find("look as if they were cleared") != std::string::npos;
   };
   schedules_that_add_up([&](auto schedule) {
-    for (const kind which : {kind::agree, kind::sparse}) {
-      CHECK(run(schedule, which, true));
-      CHECK_FALSE(run(schedule, which, false));
+    for (const kind which : {kind::noise, kind::sparse, kind::louder, kind::uneven}) {
+      CAPTURE(static_cast<int>(which));
+      CHECK(run(schedule, which, clearing::each));
     }
-    for (const kind which : {kind::small, kind::brings_nothing, kind::opposes}) CHECK_FALSE(run(schedule, which, false));
+    for (int which = 0; which <= static_cast<int>(kind::opposes); ++which) {
+      CAPTURE(which);
+      CHECK_FALSE(run(schedule, static_cast<kind>(which), clearing::none));
+    }
   });
+  CHECK(run(acco::synchronous{.pace = acco::fixed_pace{8}}, kind::noise, clearing::every_second));
+  CHECK(run(acco::delayed{.pace = acco::fixed_pace{6}}, kind::noise, clearing::every_fourth));  // the trainer's step is another
 }
 
 TEST_CASE("old parameters are found where what is not finite is skipped, too") {

@@ -45,6 +45,15 @@ class adopted_memory {
     if (found != memory_shared_with::nobody) forget();
     return found;
   }
+  /// Whether another optimizer trains some of this memory now.
+  [[nodiscard]] bool trained_elsewhere(void const* memory, std::size_t bytes) const {
+    if (memory == nullptr || bytes == 0 || mine_.empty()) return false;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    process& here = of_process();
+    const std::lock_guard lock(here.mutex);
+    const auto behind = here.all.lower_bound(begin + bytes);
+    return behind != here.all.begin() && std::prev(behind)->second.end > begin && std::prev(behind)->second.owner != this;
+  }
   /// Lets others have it, until `resume`.
   void rest() noexcept {
     if (!claimed_) return;

@@ -14,6 +14,7 @@
 #include "acco/collective/blocking.hpp"
 #include "acco/error.hpp"
 #include "acco/half.hpp"
+#include "acco/round/decision.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -125,13 +126,18 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
                        where.rank == static_cast<int>(odd) ? 0 : static_cast<int>(odd));
 }
 
-/// Some ranks are in a round, and the others sum numbers outside of one: each calls what the others do not.
-[[noreturn]] inline void raise_different_sums(int in_round, int ranks, error_place where) {
-  throw mismatch_error(
-      where,
-      text(in_round, " of ", ranks, " ranks are in a round (finish, accumulated), and ", ranks - in_round,
-           " sum numbers outside of it (sum_over_ranks, world_digest)"),
-      text("Every rank makes these calls at the same report: none of them while another rank is in finish, or behind it"));
+/// Some ranks are in a round, and others sum numbers outside of one, or for something else: each calls what the others do not.
+[[noreturn]] inline void raise_different_sums(double all, int ranks, error_place where) {
+  constexpr char const* advice =
+      "Every rank makes these calls at the same report: none of them while another rank is in finish, or behind it";
+  const int in_round = sum_kind::in_round(all);
+  if (in_round == 0)
+    throw mismatch_error(where, text("some ranks call sum_over_ranks, and others what sums numbers itself (world_digest)"),
+                         text(advice));
+  throw mismatch_error(where,
+                       text(in_round, " of ", ranks, " ranks are in a round (finish, accumulated), and ", ranks - in_round,
+                            " sum numbers outside of it (sum_over_ranks, world_digest)"),
+                       text(advice));
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -75,11 +75,19 @@ struct summed_counts : round_counts {
   }
 };
 
+/// What sums begin with as they travel: only where all ranks sum alike is their sum that of as many equal ones.
+struct sum_kind {
+  static constexpr double by_trainer = 0, of_round = 1, by_library = 0x1p26;
+  /// How many ranks are in a round, of what these numbers have come to.
+  [[nodiscard]] static constexpr int in_round(double all) noexcept {
+    return static_cast<int>(static_cast<long long>(all) % static_cast<long long>(by_library));
+  }
+};
 /// The small numbers of the round in flight; they live where the works of a round can read and write them.
 struct round_numbers {
-  /// As they travel, behind a 1: what is summed outside of rounds begins with a 0, so neither is taken for the other.
+  /// As they travel, behind a number that says what they are (`sum_kind`): no other sum is taken for them.
   double counts_mine[1 + round_counts::all_numbers] = {}, counts_all[1 + round_counts::all_numbers] = {};
-  int outside = 0;  ///< ranks that were not in this round, and summed other numbers: an error
+  bool outside = false;  ///< some ranks were not in this round, and summed other numbers: an error
   summed_counts all;
   double squares_mine = 0, squares_all = 0;
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
@@ -102,7 +110,7 @@ struct round_numbers {
 
   /// Whether the round has ended in an error that every rank throws.
   [[nodiscard]] constexpr bool ends() const noexcept {
-    return outside != 0 || not_finite || (spike && !skip) || rates_differ || shown_differ || diverged_all != 0;
+    return outside || not_finite || (spike && !skip) || rates_differ || shown_differ || diverged_all != 0;
   }
 };
 
@@ -136,7 +144,7 @@ constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
 /// Without a norm: updates where there is any weight.
 constexpr void decide_without_norm(round_numbers& n, double clip = 1) {
   // a GPU comes here also where a host's round has ended
-  n.apply = n.step_weight > 0 && n.outside == 0 && !n.nothing && !n.rates_differ && !n.shown_differ;
+  n.apply = n.step_weight > 0 && !n.outside && !n.nothing && !n.rates_differ && !n.shown_differ;
   n.skip = n.spike = n.not_finite = false;
   n.clip = clip;
   if (n.apply) n.scale = n.clip / (n.step_weight * n.loss_scale);
@@ -185,7 +193,7 @@ struct begin_step {
   round_counts mine;
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
-    n->counts_mine[0] = 1;
+    n->counts_mine[0] = sum_kind::of_round;
     mine.write(n->counts_mine + 1);
     for (double& each : n->counts_all) each = 0;  // not all of them travel
     n->apply = n->skip = n->spike = n->not_finite = n->nothing = n->rates_differ = n->shown_differ = false;
@@ -248,10 +256,10 @@ struct weigh_step {
   int ranks;
   bool fresh;
   constexpr bool operator()() const {
-    n->outside = ranks - static_cast<int>(n->counts_all[0]);
-    n->all = n->outside == 0 ? summed_counts::read(n->counts_all + 1) : summed_counts{};
+    n->outside = n->counts_all[0] != ranks * sum_kind::of_round;
+    n->all = !n->outside ? summed_counts::read(n->counts_all + 1) : summed_counts{};
     weigh(*n, ranks, fresh);
-    return n->outside == 0 && !n->nothing && !n->rates_differ && !n->shown_differ;
+    return !n->outside && !n->nothing && !n->rates_differ && !n->shown_differ;
   }
 };
 /// Decides, and writes what that means for each region.

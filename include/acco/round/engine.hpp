@@ -280,7 +280,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) override {
-    outside_rounds([&] { works_.sum_over_ranks(numbers); });
+    outside_rounds([&] { works_.sum_over_ranks(numbers, sum_kind::by_trainer); });
   }
 
   [[nodiscard]] std::uint64_t state_digest() override {
@@ -877,7 +877,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   between_rounds* watcher_ = nullptr;
 
   works_type works_;  // its queue's threads use what is above
-  state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, layout_, shares_};
+  state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, adopted_, layout_, shares_};
   membership<Backend> membership_{works_.backend()};
   round_verdicts<Rule, Storage, Backend> verdicts_{works_, options_, habits_, membership_};
 };

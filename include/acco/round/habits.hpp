@@ -40,9 +40,10 @@ namespace ACCO_SIMD_NAMESPACE {
 /// Looks at up to 256 spots of the parameters and of the gradients whenever a micro-batch ends. In host memory; elsewhere it
 /// looks at nothing. Members are called by the trainer's thread; what they throw is `usage_error`.
 ///
-/// Cleared between two micro-batches of a part: let v be the accumulator after the first one, x after the second one. Where the
-/// trainer added, x = v + d, and |x|^2 is at least twice |v|^2 for gradients that are noise; where it cleared first, x = d, which
-/// is as large as v. Since d is unknown that is no proof, and a line on stderr says it once, no error. Nothing is written.
+/// Cleared between two micro-batches of a part: let v be the accumulator before a micro-batch, x after it. Where the trainer
+/// added, x = v + d: its projection on v is about v, or more where gradients agree. Where it cleared first, x = d, and the
+/// projection is about 0 where gradients are noise. Since d is unknown that is no proof, and a line on stderr says it once, no
+/// error. Nothing is written.
 ///
 /// With `in_place` a round keeps content in the accumulator that must not be cleared. There marks, eight times what stands there
 /// and of both signs, are added at up to eight spots while the trainer computes, and taken away again: x near the marks says
@@ -93,8 +94,7 @@ class habit_watch {
     if (probes_ != 0) end_probe(seen, where);
     if (weight <= 0 || !on_) return;
     std::erase_if(unseen_, [&](std::size_t k) { return has_gradient(layout_[k]); });
-    if (compare(seen, weight)) say_cleared(where);
-    single_ = content_ ? 0 : weight;
+    if (compare(seen)) say_cleared(where);
   }
   /// A part of a step is complete, and about to leave.
   void part(double weight) noexcept { parts_ += weight > 0 ? 1U : 0U; }
@@ -121,7 +121,6 @@ class habit_watch {
       watches_idle_ = true;
     }
     content_ = has_content;
-    if (!has_content || kept) single_ = 0;
     const bool often = kept && in_place_ && (parts_ < 32 || parts_ % 64 < 2 || verdicts_ != 0);
     if (marks && often && has_content) begin_probe();
   }
@@ -131,7 +130,7 @@ class habit_watch {
     to = {};
     if (!looks()) return;
     to.random = random_;
-    to.values[0] = alike_;
+    to.values[0] = missing_;
     to.values[5] = static_cast<double>(flip_);
     to.values[6] = static_cast<double>(parts_);
     to.values[7] = said_ ? 1 : 0;
@@ -139,7 +138,7 @@ class habit_watch {
   void restore(habit_numbers const& from) noexcept {
     if (!looks() || from.random == 0) return;
     random_ = from.random;
-    alike_ = from.values[0];
+    missing_ = from.values[0];
     flip_ = from.values[5] != 0 ? 1 : 0;
     parts_ = static_cast<std::size_t>(from.values[6] >= 0 && from.values[6] < 1e15 ? from.values[6] : 0);
     said_ = from.values[7] != 0;
@@ -231,29 +230,32 @@ class habit_watch {
     }
   }
 
-  /// Whether, for long, two micro-batches of a part have been as large as one; those of very different weight say nothing.
-  [[nodiscard]] bool compare(std::array<double, most> const& seen, double weight) noexcept {
-    if (!(single_ > 0) || weight > 2 * single_ || single_ > 2 * weight) return false;
-    double before = 0, size = 0, both = 0;
+  /// Whether, of late, what was there before a micro-batch has often been missing after it.
+  [[nodiscard]] bool compare(std::array<double, most> const& seen) noexcept {
+    if (!content_) return false;
+    double before = 0, size = 0, both = 0, fourth = 0;
     for (std::size_t k = 0; k < count_; ++k) {
       const double was = gradients_[k].value, now = seen[k];
       before += was * was;
+      fourth += was * was * was * was;
       size += now * now;
       both += now * was;
     }
-    if (before == 0 || size == 0) return false;
-    const double changed = size - 2 * both + before;  // |x - v|^2: where it is 0 the second one may have brought nothing
-    const bool alike = size < 1.4 * before && before < 4 * size && 2 * both > -before && 20 * changed > size;
-    alike_ += ((alike ? 1 : 0) - alike_) / 32;
-    return alike_ > 0.75 && !said_;
+    if (!(fourth > 0) || size == 0) return false;
+    const double left = both / before;                // of v in x: 1 and more, or about 0; far below 0 they undo each other
+    const double changed = size - 2 * both + before;  // |x - v|^2
+    const bool far = (1 - left) * (1 - left) * before * before * before > 4 * changed * fourth;  // by two deviations of noise
+    const bool missing = left < 0.5 && left > -0.5 && 4 * size > before && far;
+    missing_ += ((missing ? 1 : 0) - missing_) / 64;
+    return missing_ > 0.15 && !said_;
   }
   void say_cleared(error_place const& where) noexcept {
     said_ = true;
     std::fprintf(
         stderr,
         "acco: rank %d: gradients() look as if they were cleared, or written over, between micro-batches that are to be "
-        "added up: after two micro-batches of a part they have long been no larger than after one. Remove zero_grad from "
-        "between them and add with +=: acco clears the gradients itself.\n",
+        "added up: of what one micro-batch adds little is left behind the next one. Remove zero_grad from between them and "
+        "add with +=: acco clears the gradients itself.\n",
         where.rank);
   }
 
@@ -319,8 +321,7 @@ class habit_watch {
   std::vector<std::size_t> unseen_;  // tensors that have had no gradient
   std::size_t parts_ = 0;
   bool content_ = false, watches_idle_ = false;  // content_: the accumulator is not empty
-  double single_ = 0;                            // the weight of the one micro-batch in the accumulator; 0: not one
-  double alike_ = 0;                             // of late, how often two micro-batches were as large as one
+  double missing_ = 0;                           // of late, how often little was left of v
   bool said_ = false;
   std::array<spot, most_probes> probed_{};  // which of gradients_, and what was written there
   std::size_t probes_ = 0, verdicts_ = 0, flip_ = 0;

@@ -16,6 +16,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/number/convert.hpp"
+#include "acco/round/adopted_memory.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
@@ -47,13 +48,14 @@ class state_transfer {
   using works_type = round_works<Rule, Storage, Backend>;
   using accumulator_type = gradient_accumulator<Storage>;
 
-  state_transfer(works_type& works, accumulator_type& accumulator, parameter_layout const& layout, partition shares) noexcept
-      : works_(works), accumulator_(accumulator), layout_(layout), shares_(shares) {}
+  state_transfer(works_type& works, accumulator_type& accumulator, adopted_memory const& adopted, parameter_layout const& layout,
+                 partition shares) noexcept
+      : works_(works), accumulator_(accumulator), adopted_(adopted), layout_(layout), shares_(shares) {}
 
   // Parameters.
 
   /// The values of rank 0 become the parameters in use, and, where they are wanted, the masters of every rank; of tensors that
-  /// are `per_rank` each rank's own values. Collective.
+  /// are `per_rank` each rank's own values. What another optimizer trains stays as it is. Collective.
   void take_from(std::span<parameter_type const> values, bool masters) {
     auto whole = accumulator_.parameters();
     const bool apart = accumulator_.lies_apart();
@@ -76,7 +78,11 @@ class state_transfer {
     queue().wait();
     queue().before_computation();
     if (apart) {
-      accumulator_.set_parameters(queue(), whole);
+      for (std::size_t k = 0; k < layout_.tensor_count(); ++k) {
+        auto const tensor = layout_[k];
+        if (tensor.size != 0 && !trains_elsewhere(k))
+          accumulator_.put_parameters(queue(), tensor.offset, whole.subspan(tensor.offset, tensor.size));
+      }
       settle();  // before what was gathered goes
     }
   }
@@ -128,7 +134,8 @@ class state_transfer {
       } else {
         frozen.resize(count);
         elementwise::convert(static_cast<master_type const*>(piece.data()), frozen.data(), count);
-        accumulator_.put_parameters(queue(), offset, std::span<parameter_type const>(frozen));
+        if (!adopted_.trained_elsewhere(accumulator_.parameter_at(offset), count * sizeof(parameter_type)))
+          accumulator_.put_parameters(queue(), offset, std::span<parameter_type const>(frozen));
       }
       settle();
     });
@@ -216,6 +223,12 @@ class state_transfer {
   static std::span<char> chars_of(std::vector<master_type>& piece) {
     return {reinterpret_cast<char*>(piece.data()), piece.size() * sizeof(master_type)};
   }
+  /// Whether tensor k is frozen here, and another optimizer of this process trains it.
+  [[nodiscard]] bool trains_elsewhere(std::size_t k) const {
+    auto const tensor = layout_[k];
+    return layout_.groups()[tensor.group].frozen &&
+           adopted_.trained_elsewhere(accumulator_.parameter_at(tensor.offset), tensor.size * sizeof(parameter_type));
+  }
   void settle() {
     queue().after_computation();
     queue().wait();
@@ -273,6 +286,7 @@ class state_transfer {
 
   works_type& works_;
   accumulator_type& accumulator_;
+  adopted_memory const& adopted_;
   parameter_layout const& layout_;
   partition shares_;
 };

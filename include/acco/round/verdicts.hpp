@@ -32,7 +32,7 @@ class round_verdicts {
   /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's.
   void raise(double rate) const {
     round_numbers const& n = works_.numbers();
-    if (n.outside != 0) raise_different_sums(works_.backend().size() - n.outside, works_.backend().size(), place());
+    if (n.outside) raise_different_sums(n.counts_all[0], works_.backend().size(), place());
     membership_.together([&] {
       if (n.rates_differ) works_.raise_rates(rate);
       if (n.shown_differ) works_.raise_shown();

@@ -349,12 +349,12 @@ class round_works {
   [[nodiscard]] std::span<gradient_type> lost() noexcept {
     return {lost_.template as<gradient_type>(), keeps_lost_ ? shares_.size() : 0};
   }
-  /// Replaces the numbers by their sums over all ranks. Collective; blocks. Throws where another rank was in a round.
-  void sum_over_ranks(std::span<double> numbers) {
-    std::vector<double> mine(1 + numbers.size(), 0.0), all(mine.size());  // behind a 0: it is no round's sum
+  /// Replaces the numbers by their sums over all ranks. Collective; blocks. Throws where another rank sums something else.
+  void sum_over_ranks(std::span<double> numbers, double kind = sum_kind::by_library) {
+    std::vector<double> mine(1 + numbers.size(), kind), all(mine.size());
     std::copy(numbers.begin(), numbers.end(), mine.begin() + 1);
     all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), std::span<double>(all));
-    if (all[0] != 0) raise_different_sums(static_cast<int>(all[0]), backend_.size(), queue_.place);
+    if (all[0] != backend_.size() * kind) raise_different_sums(all[0], backend_.size(), queue_.place);
     std::copy(all.begin() + 1, all.end(), numbers.begin());
   }
 
