@@ -442,7 +442,7 @@ class any_optimizer {
     });
   }
 
-  /// 64-bit digest of the committed state of all ranks: masters, slots, averages, updates and samples (round/world_digest.hpp).
+  /// 64-bit digest of the committed state of all ranks: masters, slots, averages, updates and samples (stage/world_digest.hpp).
   /// The same whatever the number of ranks, and after a restore. Collective: like `sum_over_ranks`.
   [[nodiscard]] std::uint64_t world_digest() {
     demand_running("world_digest");

@@ -38,8 +38,8 @@
 #include "acco/checkpoint/writer.hpp"
 #include "acco/error.hpp"
 #include "acco/options.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -39,12 +39,11 @@ struct plain_types<Storage> {
 /// Whether the storage has what the rule and the schedule's rounds ask of it.
 template <class Schedule, class Rule, class Storage>
 consteval bool check_wires() {
-  using estimate = decltype(estimate_wire(std::declval<Schedule const&>()));
-  using commit = decltype(commit_wire(std::declval<Schedule const&>()));
-  return check_storage<Storage, decorated_rule<Schedule, Rule>, typename estimate::gradient_encoding,
-                       typename estimate::parameter_encoding>() &&
-         check_storage<Storage, decorated_rule<Schedule, Rule>, typename commit::gradient_encoding,
-                       typename commit::parameter_encoding>();
+  return by_wires<Schedule>([]<class... Wires>() {
+    return (check_storage<Storage, decorated_rule<Schedule, Rule>, typename Wires::gradient_encoding,
+                          typename Wires::parameter_encoding>() &&
+            ...);
+  });
 }
 
 /// A sharded optimizer on one rank. Every rank constructs one with the same arguments and makes the same calls.

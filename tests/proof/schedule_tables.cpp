@@ -84,13 +84,13 @@ static_assert(flaw({carried::fresh, update::commit, computation::continues, step
 static_assert(flaw(shown_round, shown_round) == schedule_flaw::shows_nothing);
 static_assert(acco::flaw_of([](std::size_t) { return shown_round; }, {.warm_up = 0, .period = 1}, {.predicts = true}) ==
               schedule_flaw::none);
-static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.commits_own = true}) ==
+static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.own = 2}) ==
               schedule_flaw::commits_own);
 constexpr acco::schedule_flaw flaw_with(round_plan first, round_plan second, acco::schedule_means const& means) {
   return acco::flaw_of([=](std::size_t round) { return round % 2 == 0 ? first : second; }, {.warm_up = 0, .period = 2}, means);
 }
-static_assert(flaw_with(estimate, commit, {.estimates_from_own = true}) == schedule_flaw::estimate_not_kept);
-static_assert(flaw_with(coarse_estimate, whole_commit, {.estimates_from_own = true}) == schedule_flaw::none);
+static_assert(flaw_with(estimate, commit, {.own = 1}) == schedule_flaw::estimate_not_kept);
+static_assert(flaw_with(coarse_estimate, whole_commit, {.own = 1}) == schedule_flaw::none);
 static_assert(flaw_with(estimate, commit, {.compensates = true}) == schedule_flaw::compensates_estimates);
 static_assert(flaw_with(delayed_round, delayed_round, {.compensates = true}) == schedule_flaw::none);
 static_assert(flaw_with(delayed_round, delayed_round, {.predicts = true}) == schedule_flaw::never_shows);

@@ -16,10 +16,13 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   const auto fast = layout.add_group({.learning_rate_scale = 10});
   layout.add("a", {30}).add("b", {40}, fast);
   const acco::update_regions regions(layout, acco::norm_detail::total);
-  acco::sharded_state<storage, acco::adamw> state(acco::adamw{.learning_rate = 0.1}, layout, regions, acco::partition(70, 2), 1,
+  acco::state_arrays<storage> arrays;
+  acco::sharded_state<storage, acco::adamw> state(arrays, acco::adamw{.learning_rate = 0.1}, layout, regions,
+                                                  acco::partition(70, 2), 1,
                                                   false);  // elements 64 to 69, of "b"
   CHECK(state.count() == 6);
   acco::host_queue queue;
+  arrays.allocate(storage{}, queue);
   state.allocate(storage{}, queue);
   const std::vector<float> start{1, 2, 3, 4, 5, 6};
   std::vector<float> gradients(64, 99.0F);
@@ -71,8 +74,11 @@ TEST_CASE("every element is updated once with the constants of its group, howeve
       const acco::partition shares(layout.trainable_size(), ranks, bucket);
       std::vector<float> whole(shares.padded_size(), -1.0F);
       for (int rank = 0; rank < ranks; ++rank) {
-        acco::sharded_state<storage, acco::sgd> state(acco::sgd{.learning_rate = 1}, layout, regions, shares, rank, false);
+        acco::state_arrays<storage> arrays;
+        acco::sharded_state<storage, acco::sgd> state(arrays, acco::sgd{.learning_rate = 1}, layout, regions, shares, rank,
+                                                      false);
         acco::host_queue queue;
+        arrays.allocate(storage{}, queue);
         state.allocate(storage{}, queue);
         const std::vector<float> gradients(shares.slice_size(), -1.0F);
         const acco::region_update decided[] = {{1, true}, {1, true}, {1, true}};

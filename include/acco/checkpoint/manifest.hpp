@@ -21,7 +21,7 @@
 #include "acco/checkpoint/json.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

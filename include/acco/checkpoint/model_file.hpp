@@ -26,7 +26,7 @@
 #include "acco/checkpoint/tensor_header.hpp"
 #include "acco/error.hpp"
 #include "acco/half.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

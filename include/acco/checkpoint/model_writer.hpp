@@ -24,7 +24,7 @@
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/checkpoint/tensor_header.hpp"
 #include "acco/error.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {

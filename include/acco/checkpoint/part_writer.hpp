@@ -20,8 +20,8 @@
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/clock.hpp"
-#include "acco/round/state_copy.hpp"
-#include "acco/round/world_digest.hpp"
+#include "acco/stage/state_copy.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

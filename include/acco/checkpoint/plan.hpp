@@ -12,7 +12,7 @@
 #include "acco/checkpoint/manifest.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/layout/parameter_layout.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -35,7 +35,7 @@
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/clock.hpp"
-#include "acco/round/world_digest.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

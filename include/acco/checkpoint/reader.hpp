@@ -23,8 +23,8 @@
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

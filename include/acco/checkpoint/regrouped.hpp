@@ -15,8 +15,8 @@
 #include "acco/checkpoint/reader.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/number/convert.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -26,7 +26,7 @@
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -14,7 +14,7 @@
 
 #include "acco/checkpoint/sums.hpp"
 #include "acco/layout/parameter_layout.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {

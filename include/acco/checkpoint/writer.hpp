@@ -43,8 +43,8 @@
 #include "acco/checkpoint/wishes.hpp"
 #include "acco/clock.hpp"
 #include "acco/function_view.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {

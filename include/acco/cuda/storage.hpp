@@ -17,6 +17,7 @@
 #include "acco/bfloat16.hpp"
 #include "acco/collective/backend.hpp"
 #include "acco/cuda/memory.hpp"
+#include "acco/cuda/numbers.hpp"
 #include "acco/cuda/queue.hpp"
 #include "acco/cuda/runtime.hpp"
 #include "acco/half.hpp"
@@ -29,50 +30,13 @@
 #include "acco/storage/update_table.hpp"
 #if defined(__CUDACC__)
 #include "acco/cuda/coding.cuh"
+#include "acco/cuda/feedback.cuh"
 #include "acco/cuda/kernels.cuh"
 #endif
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
-
-/// A few numbers that the trainer's thread and kernels both use: pinned host memory, and a copy on the device.
-template <class T>
-class cuda_numbers {
-  static_assert(std::is_trivially_copyable_v<T>);
-
- public:
-  cuda_numbers() = default;
-  template <class Storage>
-  cuda_numbers(Storage const& storage, std::size_t count)
-      : count_(count), here_(count * sizeof(T)), there_(storage.memory, storage.computation, count * sizeof(T)) {
-    for (std::size_t i = 0; i < count; ++i) here_.template as<T>()[i] = T{};
-    check_cuda(cudaMemcpyAsync(there_.template as<T>(), here_.template as<T>(), count * sizeof(T), cudaMemcpyHostToDevice,
-                               storage.computation),
-               "cudaMemcpyAsync");
-    check_cuda(cudaStreamSynchronize(storage.computation), "cudaStreamSynchronize");  // the host may write them from now on
-  }
-  [[nodiscard]] T& operator[](std::size_t i) noexcept { return here_.template as<T>()[i]; }
-  [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return here_.template as<T>()[i]; }
-  /// Where kernels find them.
-  [[nodiscard]] T* there(std::size_t i = 0) noexcept { return there_.template as<T>() + i; }
-  [[nodiscard]] T const* there(std::size_t i = 0) const noexcept { return there_.template as<T>() + i; }
-  void upload(cuda_queue& queue) const {
-    queue.issue([to = there_.template as<T>(), from = here_.template as<T>(), bytes = count_ * sizeof(T)](cudaStream_t stream) {
-      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
-    });
-  }
-  void download(cuda_queue& queue) const {
-    queue.issue([to = here_.template as<T>(), from = there_.template as<T>(), bytes = count_ * sizeof(T)](cudaStream_t stream) {
-      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
-    });
-  }
-
- private:
-  std::size_t count_ = 0;
-  pinned_buffer here_;
-  cuda_buffer there_;
-};
 
 template <class T>
 concept cuda_element =
@@ -284,6 +248,20 @@ struct cuda_storage {
   static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices, std::size_t count,
                      std::byte* to, coding::refused bad, std::uint64_t seed) {
     issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad, seed); });
+  }
+  template <feeds_back Encoding, class T>
+  static void encode_with_feedback(cuda_queue& queue, Encoding const& e, T const* from, T const* state, std::size_t index,
+                                   std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
+    issue(queue, [=](cuda_kernels::on where) {
+      cuda_kernels::launch_encode_with_feedback(where, e, from, state, index, slices, count, to, bad, rate);
+    });
+  }
+  template <feeds_back Encoding, class T>
+  static void keep_feedback(cuda_queue& queue, bool const* wanted, Encoding const& e, T const* from, T* state, std::size_t slices,
+                            std::size_t count, std::byte const* sent, double rate) {
+    issue(queue, [=](cuda_kernels::on where) {
+      cuda_kernels::launch_keep_feedback(where, wanted, e, from, state, slices, count, sent, rate);
+    });
   }
   /// The reference's runs lie where kernels find them.
   template <encoding Encoding>

@@ -94,16 +94,6 @@ concept own_gradients = std::same_as<Wire, own_slice> || std::same_as<Wire, own_
 template <class Wire>
 concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire>;
 
-/// The sender keeps what this encoding loses of its gradients, and adds it to what it sends next: error feedback (Karimireddy et
-/// al., arXiv 1901.09847, Algorithm 2). Local updates exchange changes in this way (outer/exchange_settings.hpp); no schedule
-/// takes it.
-template <encoding Encoding>
-struct with_error_feedback : Encoding {
-  static constexpr bool feeds_back = true;
-};
-template <class Wire>
-concept feeds_back = requires { requires Wire::feeds_back; };
-
 /// Bytes of `count` numbers.
 template <encoding Encoding>
 [[nodiscard]] constexpr std::size_t encoded_size(std::size_t count) noexcept {

@@ -20,7 +20,6 @@
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/outer/group_backend.hpp"
 #include "acco/outer/regroup.hpp"
-#include "acco/round/between_rounds.hpp"
 #include "acco/round/engine.hpp"
 #include "acco/schedule/delayed.hpp"
 #include "acco/schedule/synchronous.hpp"
@@ -32,7 +31,7 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// worker's is in flight. The trainer's thread calls all members; those that communicate are called by the ranks of the group in
 /// the same order.
 template <class Rule, class Master, class Backend>
-class anchor_exchange final : private between_rounds {
+class anchor_exchange {
  public:
   using storage = host_storage<Master, Master, Master>;
   using engine = round_engine<Rule, storage, group_backend<Backend>>;
@@ -45,7 +44,7 @@ class anchor_exchange final : private between_rounds {
         storage_(memory),
         engine_(schedule(settings, exchange_wire(exchange)), std::move(rule), memory, std::move(group), parameter_layout(slice),
                 std::move(chosen)) {
-    engine_.watch(this);
+    engine_.loop().serve_worker();
   }
 
   void count(memory_table& table) const noexcept {
@@ -98,16 +97,15 @@ class anchor_exchange final : private between_rounds {
       send(w, weight, samples);
       return false;
     }
-    if (settings_.work == meanwhile::pull)
-      engine_.land_now();  // the mean will be that of w, whichever anchor changes are against
-    add(w, weight);        // restart: against the anchor of their start, before the next one lands
+    if (settings_.work == meanwhile::pull) land_now();  // the mean will be that of w, whichever anchor changes are against
+    add(w, weight);                                     // restart: against the anchor of their start, before the next one lands
     turn(weight, samples);
     return mix(w);
   }
   /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that changed.
   bool arrive(std::span<Master> w) {
     if (!in_flight_) return false;
-    engine_.land_now();
+    land_now();
     in_flight_ = false;
     if (settings_.work != meanwhile::keep) return mix(w);
     auto const x = anchor();
@@ -126,18 +124,18 @@ class anchor_exchange final : private between_rounds {
   }
   /// What is under way lands.
   void begin_finish() {
-    engine_.begin_finish(unfinished::commit);
+    engine_.loop().begin_finish(unfinished::commit, between());
     in_flight_ = false;
   }
   /// In an exchange, without weight. Whether all workers do so: then everything has been brought.
-  bool take_part() { return engine_.finish_round(unfinished::commit); }
+  bool take_part() { return engine_.loop().finish_round(unfinished::commit, between()); }
   /// `w` becomes the anchor.
   void end_finish(std::span<Master> w) {
-    engine_.end_finish();
+    engine_.loop().end_finish();
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
-    engine_.moved(0);
+    engine_.loop().moved(0);
   }
 
   // The workers change, at rest: `hand_over` to all that are there, `take_up` instead of `begin`. Collective; block.
@@ -150,7 +148,7 @@ class anchor_exchange final : private between_rounds {
     all.run = engine_.numbers();
     all.exchanges = exchanges_;
     all.samples = samples_;
-    auto const lost = engine_.lost();
+    auto const lost = engine_.feedback();
     all.lost.assign(lost.begin(), lost.end());
     if (lost.empty()) return;
     std::vector<double> of_leavers(leaves ? all.lost : std::vector<double>(lost.size(), 0.0));
@@ -168,7 +166,7 @@ class anchor_exchange final : private between_rounds {
     (void)engine_.resume(resumption::at_rest);
     exchanges_ = all.exchanges;
     samples_ = all.samples;
-    auto const lost = engine_.lost();
+    auto const lost = engine_.feedback();
     for (std::size_t i = 0; i < all.lost.size(); ++i) lost[i] = static_cast<Master>(all.lost[i]);
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
@@ -215,13 +213,13 @@ class anchor_exchange final : private between_rounds {
   /// Starts an exchange while none is under way; one that blocks is done then.
   void send(std::span<Master const> w, double weight, double samples) {
     add(w, weight);
-    (void)engine_.accumulated(weight, samples);
+    (void)engine_.loop().accumulated(weight, samples, between());
     in_flight_ = !settings_.blocks();
   }
   /// The exchange under way lands, and the one for which everything has been added starts.
   void turn(double weight, double samples) {
-    engine_.land_now();
-    (void)engine_.accumulated(weight, samples);
+    land_now();
+    (void)engine_.loop().accumulated(weight, samples, between());
     in_flight_ = true;
   }
   bool mix(std::span<Master> w) const {
@@ -247,12 +245,17 @@ class anchor_exchange final : private between_rounds {
       squares += step * step;
       before[i] = x[i];
     }
-    engine_.moved(std::sqrt(squares));
+    engine_.loop().moved(std::sqrt(squares));
   }
 
-  void landed(round_report& report) override {
+  [[nodiscard]] auto between() noexcept {
+    return [this](round_report const& report) { landed(report); };
+  }
+  void land_now() { engine_.loop().land_now(between()); }
+  /// An exchange has.
+  void landed(round_report const& report) {
     if (settings_.by_gap) measure_step();
-    const double brought = engine_.loss_sum();
+    const double brought = engine_.loop().loss_sum();
     samples_ += brought;
     exchanges_ += report.weight > 0 ? 1 : 0;
     news_ = outer_report{.exchange = report.round,

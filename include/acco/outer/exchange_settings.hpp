@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "acco/encoding/encoding.hpp"
+#include "acco/encoding/feedback.hpp"
 #include "acco/error.hpp"
 #include "acco/number/demand.hpp"
 #include "acco/version.hpp"

@@ -26,12 +26,11 @@
 #include "acco/outer/regroup.hpp"
 #include "acco/outer/workers_world.hpp"
 #include "acco/round/agreement.hpp"
-#include "acco/round/between_rounds.hpp"
 #include "acco/round/engine.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/training_engine.hpp"
-#include "acco/round/world_digest.hpp"
+#include "acco/stage/world_digest.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -42,8 +41,7 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class OuterRule, class Rule, class Storage, class Backend>
 class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
-                           public changing_workers,
-                           private between_rounds {
+                           public changing_workers {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
   static_assert(traits_of<Backend>.splits && traits_of<Backend>.duplicates,
                 "acco: local updates need a backend that `splits` and `duplicates`");
@@ -70,7 +68,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
         inner_(std::make_unique<schedule_of<Inner, typename inner_engine::works_type>>(std::move(inner)), std::move(rule),
                storage, in_->within_worker(), std::move(layout), of_inner(chosen_)),
         fragments_(fragments_over(*in_, settings_)) {
-    inner_.watch(this);
+    inner_.loop().serve_worker();
   }
   outer_engine(outer_engine const&) = delete;
   outer_engine& operator=(outer_engine const&) = delete;
@@ -135,7 +133,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     for (fragment& each : fragments_) {
       if (each.exchange->in_flight()) each.exchange->level().poll();
     }
-    return in_->names.of_worker([&] { return inner_.accumulated(weight, loss_sum); });
+    return in_->names.of_worker([&] { return inner_.loop().accumulated(weight, loss_sum, between()); });
   }
   void poll() override {
     inner_.poll();
@@ -144,9 +142,9 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   void finish(unfinished rest) override {
     in_->member.take_part();
     in_->names.of_worker([&] {
-      inner_.finish(rest);
+      inner_.finish(rest, between());
       in_->names.of_exchange([&] { finish_exchanges(); });
-      inner_.masters_changed();
+      inner_.loop().masters_changed();
     });
     phase_ = 0;
     std::vector<double> made(static_cast<std::size_t>(settings_.workers), 0.0);
@@ -389,7 +387,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     return made;
   }
   [[nodiscard]] std::span<master_type> of(fragment const& each) noexcept {
-    return inner_.masters().subspan(each.begin, each.count);
+    return inner_.loop().masters().subspan(each.begin, each.count);
   }
   /// Where all fragments are alike.
   [[nodiscard]] typename exchange_type::engine& first() noexcept { return fragments_.front().exchange->level(); }
@@ -400,7 +398,11 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     each.pending = false;
     return inner_.samples() - std::exchange(each.sent_samples, inner_.samples());
   }
-  void landed(round_report& report) override {
+  /// What happens between two rounds of the worker.
+  [[nodiscard]] auto between() noexcept {
+    return [this](round_report& report) { landed(report); };
+  }
+  void landed(round_report& report) {
     report.committed = false;
     if (inner_.steps() != seen_) {
       seen_ = inner_.steps();
@@ -433,7 +435,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
       changed = each.exchange->exchange(of(each), samples) || changed;
       report.committed = settings_.blocks() && settings_.keep_local == 0 && fragments_.size() == 1;
     }
-    if (changed) in_->names.of_worker([&] { inner_.masters_changed(); });
+    if (changed) in_->names.of_worker([&] { inner_.loop().masters_changed(); });
   }
   /// In the order in which the others, who may train on, exchange: whoever waited in another fragment's exchange would hold them
   /// up for ever.
@@ -470,8 +472,8 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
       for (fragment& each : fragments_) each.exchange->level().gather(std::span(x).subspan(each.begin, each.count), which);
     });
     in_->names.of_worker([&] {
-      inner_.outside_rounds([&] {
-        auto const mine = inner_.masters();
+      inner_.loop().outside_rounds([&] {
+        auto const mine = inner_.loop().masters();
         std::swap_ranges(x.begin(), x.end(), mine.begin());
         try {
           action();

@@ -14,9 +14,9 @@
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/outer/workers_world.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/schedule/learning_rate_function.hpp"
+#include "acco/stage/state_copy.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -226,11 +226,11 @@ class brought_by_workers {
     to.names.of_exchange([&] {
       for (std::size_t p = 0; p < fragments.size(); ++p) {
         auto& each = fragments[p];
-        each.exchange->take_up(anchors_[p], who, inner.masters().subspan(each.begin, each.count));
+        each.exchange->take_up(anchors_[p], who, inner.loop().masters().subspan(each.begin, each.count));
       }
     });
     if (!stays) {
-      to.names.of_worker([&] { inner.masters_changed(); });
+      to.names.of_worker([&] { inner.loop().masters_changed(); });
       inner.be_at_peace();
     }
     to.member.finish();

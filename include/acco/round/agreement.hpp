@@ -14,7 +14,7 @@
 #include "acco/collective/blocking.hpp"
 #include "acco/error.hpp"
 #include "acco/half.hpp"
-#include "acco/round/decision.hpp"
+#include "acco/stage/decision.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -45,14 +46,23 @@ void describe_schedule(description& d, Schedule const& schedule) {
     d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
                        static_cast<int>(plan.part), static_cast<int>(plan.keeps))
                       .view());
+    if constexpr (chooses_wires<Schedule>) d.add("wire", static_cast<int>(plan.wire));
   }
   d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule.pace)>>());
   for (const step_part part : {step_part::first, step_part::second}) {
     d.add(part == step_part::first ? "pace.first" : "pace.second",
           text(schedule.pace.minimum(part), " to ", schedule.pace.maximum(part)).view());
   }
-  describe_wire(d, "estimate", estimate_wire(schedule));
-  describe_wire(d, "commit", commit_wire(schedule));
+  for (int part = 2; part < parts_of(schedule); ++part) {
+    const auto length = static_cast<step_part>(part);
+    d.add("pace.part", text(schedule.pace.minimum(length), " to ", schedule.pace.maximum(length)).view());
+  }
+  if constexpr (chooses_wires<Schedule>) {
+    std::apply([&d](auto const&... each) { (describe_wire(d, "wire", each), ...); }, wires_of(schedule));
+  } else {
+    describe_wire(d, "estimate", estimate_wire(schedule));
+    describe_wire(d, "commit", commit_wire(schedule));
+  }
 }
 
 /// `rule`, after its own check of its hyperparameters, where it has one: `check(error_place) const` or `check() const`, which

@@ -11,7 +11,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/sharded_state.hpp"
-#include "acco/round/world_digest.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 

@@ -15,7 +15,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/observe/memory_table.hpp"
-#include "acco/round/stagger.hpp"
+#include "acco/stage/stagger.hpp"
 
 #include "acco/hide_macros.hpp"
 

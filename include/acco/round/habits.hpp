@@ -18,7 +18,7 @@
 #include "acco/number/finite.hpp"
 #include "acco/options.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
 

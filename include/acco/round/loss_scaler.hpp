@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "acco/round/state_copy.hpp"
 #include "acco/schedule/loss_scaling.hpp"
+#include "acco/stage/state_copy.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 

@@ -11,9 +11,9 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
-#include "acco/round/decision.hpp"
-#include "acco/round/gradient_norm.hpp"
 #include "acco/round/sharded_state.hpp"
+#include "acco/stage/decision.hpp"
+#include "acco/stage/gradient_norm.hpp"
 #include "acco/storage/update_table.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -17,16 +17,17 @@
 #include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
 #include "acco/observe/memory_table.hpp"
-#include "acco/round/stagger.hpp"
-#include "acco/round/world_digest.hpp"
 #include "acco/rule/update_rule.hpp"
+#include "acco/stage/stagger.hpp"
+#include "acco/stage/state_arrays.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/storage/update_table.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Owns masters and slots. A prediction reads them and writes only what the ranks will get: there is nothing to roll back.
+/// Masters and slots. A prediction reads them and writes only what the ranks will get: there is nothing to roll back.
 template <class Storage, class Rule>
 class sharded_state {
  public:
@@ -36,28 +37,29 @@ class sharded_state {
   using queue = typename Storage::queue;
   using constants = rule_constants<Rule>;
 
-  /// `averages`: whether it keeps an exponential moving average of the masters.
-  sharded_state(Rule const& rule, parameter_layout const& layout, update_regions const& regions, partition shares, int rank,
-                bool averages)
-      : rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
+  /// Declares its `arrays`, which must outlive it. `averages`: whether it keeps an exponential moving average of the masters.
+  sharded_state(state_arrays<Storage>& arrays, Rule const& rule, parameter_layout const& layout, update_regions const& regions,
+                partition shares, int rank, bool averages)
+      : arrays_(arrays), rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
     updates_.resize(groups_.size(), 0);
     cut(layout, regions);
+    const std::size_t bytes = shares_.slice_size() * sizeof(master_type);
+    masters_ = arrays_.declare({"masters", array_use::state, bytes, stagger::masters, &memory_table::masters});
+    for (std::size_t k = 0; k < Rule::slot_count; ++k)
+      slots_[k] = arrays_.declare({"slot", array_use::state, bytes, stagger::slots + k, &memory_table::slots});
+    if (keeps_averages_)
+      averages_ =
+          arrays_.declare({"averages", array_use::state, bytes, stagger::slots + Rule::slot_count, &memory_table::averages});
+    for_matrices_ =
+        arrays_.declare({"room for a matrix", array_use::room, scratch_ * sizeof(master_type), 0, &memory_table::scratch});
   }
   /// Of a layout's tensor: whether the rule updates it as a matrix, and so whole on one rank.
   [[nodiscard]] static bool whole(parameter_layout const& layout, std::size_t tensor) noexcept {
     return updates_whole<Rule>(layout.groups()[layout[tensor].group]);
   }
 
-  void count(memory_table& table) const noexcept {
-    table.masters += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::masters);
-    for (std::size_t k = 0; k < Rule::slot_count; ++k)
-      table.slots += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
-    table.scratch += Storage::allocation_size(scratch_ * sizeof(master_type), 0);
-    if (keeps_averages_)
-      table.averages += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), stagger::slots + Rule::slot_count);
-  }
-
+  /// Its tables; the arrays are allocated by whoever owns them.
   void allocate(Storage const& storage, queue& q) {
     now_ = {storage, groups_.size()};
     next_ = {storage, groups_.size()};
@@ -68,16 +70,6 @@ class sharded_state {
     q.after_computation();
     blocks_.upload(q);
     matrices_.upload(q);
-    for_matrices_ = storage.allocate(scratch_ * sizeof(master_type), 0);
-    masters_ = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::masters);
-    Storage::clear(q, masters(), shares_.slice_size());
-    for (std::size_t k = 0; k < Rule::slot_count; ++k) {
-      slots_[k] = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::slots + k);
-      Storage::clear(q, slot(k), shares_.slice_size());
-    }
-    if (!keeps_averages_) return;
-    averages_ = storage.allocate(shares_.slice_size() * sizeof(master_type), stagger::slots + Rule::slot_count);
-    Storage::clear(q, averages(), shares_.slice_size());
   }
 
   /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on. A master that is shown as its parameter
@@ -164,7 +156,7 @@ class sharded_state {
               decided,
               blocks_.there(),
               matrices_.there(),
-              for_matrices_.template as<master_type>()};
+              arrays_.template as<master_type>(for_matrices_)};
     for (std::size_t k = 0; k < Rule::slot_count; ++k) table_.slots[k] = slot(k);
   }
   template <class T, class... Rest>
@@ -200,11 +192,11 @@ class sharded_state {
     Storage::convert(q, values(averaged) + offset, share_of(bucket, out) + offset, real(bucket));
   }
 
-  /// This rank's share of a bucket: the mean of the other ranks' last gradients.
-  [[nodiscard]] master_type* others(std::size_t bucket) const noexcept
+  /// This rank's shard of the mean of the other ranks' last gradients.
+  [[nodiscard]] master_type* others() const noexcept
     requires remembers_others<Rule>
   {
-    return slot(Rule::others_slot) + shares_[bucket].offset;
+    return slot(Rule::others_slot);
   }
 
   /// Real elements of the slice; the rest, up to the slice's size, is padding.
@@ -302,10 +294,11 @@ class sharded_state {
     if (leaves(region)) step.count = updates_[region] + ahead;
     return rule_.prepare(step, groups_[region]);
   }
-  [[nodiscard]] master_type* masters() const noexcept { return masters_.template as<master_type>(); }
-  [[nodiscard]] master_type* averages() const noexcept { return averages_.template as<master_type>(); }
-  [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return slots_[k].template as<master_type>(); }
+  [[nodiscard]] master_type* masters() const noexcept { return arrays_.template as<master_type>(masters_); }
+  [[nodiscard]] master_type* averages() const noexcept { return arrays_.template as<master_type>(averages_); }
+  [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return arrays_.template as<master_type>(slots_[k]); }
 
+  state_arrays<Storage>& arrays_;
   Rule rule_;
   std::vector<update_group> groups_;    // by region
   std::vector<std::uint64_t> updates_;  // the same; counted where it may be left out
@@ -322,8 +315,8 @@ class sharded_state {
   constants_table now_, next_;
   typename Storage::template numbers<update_block> blocks_;
   typename Storage::template numbers<update_matrix> matrices_;
-  typename Storage::buffer masters_, averages_, for_matrices_;
-  std::array<typename Storage::buffer, Rule::slot_count> slots_;
+  std::size_t masters_ = 0, averages_ = 0, for_matrices_ = 0;  // numbers of arrays
+  std::array<std::size_t, Rule::slot_count> slots_{};
   update_table<Rule, master_type, sum_type> table_{};
 };
 

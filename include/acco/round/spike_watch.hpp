@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "acco/function_view.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/state_staging.hpp"
 #include "acco/round/works.hpp"
+#include "acco/stage/state_copy.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 

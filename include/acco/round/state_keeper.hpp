@@ -6,7 +6,7 @@
 
 #include "acco/function_view.hpp"
 #include "acco/observe/round_report.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {

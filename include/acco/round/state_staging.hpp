@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "acco/layout/partition.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
 

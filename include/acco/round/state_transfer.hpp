@@ -18,9 +18,9 @@
 #include "acco/number/convert.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/works.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
 #include "acco/hide_macros.hpp"

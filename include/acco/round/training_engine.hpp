@@ -16,7 +16,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
 

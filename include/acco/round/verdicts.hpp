@@ -11,8 +11,8 @@
 #include "acco/round/agreement.hpp"
 #include "acco/round/habits.hpp"
 #include "acco/round/membership.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/works.hpp"
+#include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
 

@@ -18,26 +18,25 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/blocking.hpp"
-#include "acco/collective/redistribution.hpp"
-#include "acco/encoding/encoding.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
-#include "acco/round/decision.hpp"
 #include "acco/round/digests.hpp"
-#include "acco/round/encoded_buffers.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/non_finite.hpp"
 #include "acco/round/norms.hpp"
-#include "acco/round/pipeline.hpp"
 #include "acco/round/sharded_state.hpp"
-#include "acco/round/stagger.hpp"
-#include "acco/round/state_copy.hpp"
 #include "acco/round/state_staging.hpp"
-#include "acco/round/world_digest.hpp"
 #include "acco/schedule/schedule.hpp"
+#include "acco/stage/decision.hpp"
+#include "acco/stage/pipeline.hpp"
+#include "acco/stage/stagger.hpp"
+#include "acco/stage/state_arrays.hpp"
+#include "acco/stage/state_copy.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/storage/storage.hpp"
+#include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -68,6 +67,8 @@ struct round_end {
 template <class Rule, class Storage, class Backend>
 class round_works {
  public:
+  using storage_type = Storage;
+  using backend_type = Backend;
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
   using sum_type = typename Storage::sum_type;
@@ -86,9 +87,10 @@ class round_works {
         accumulator_(accumulator),
         shares_(shares),
         keeps_reduced_(keeps_reduced),
-        encoded_(shares_),
         norms_(layout, chosen.norms),
-        state_(rule, layout, norms_.regions(), shares_, backend_.rank(), chosen.average_decay > 0) {
+        state_(arrays_, rule, layout, norms_.regions(), shares_, backend_.rank(), chosen.average_decay > 0),
+        reduced_(arrays_.declare({"reduced gradients", array_use::room, shares_.slice_size() * sizeof(sum_type), stagger::reduced,
+                                  &memory_table::reduced})) {
     queue_.deadline = options_.deadline;
     queue_.place.rank = backend_.rank();
   }
@@ -105,41 +107,38 @@ class round_works {
     if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
   }
   [[nodiscard]] state_type& state() noexcept { return state_; }
-
-  /// Rounds may travel as `wire` says. Before `count` and `allocate`.
-  template <class Gradients, class Parameters>
-  void add_wire(coded<Gradients, Parameters> const& wire) noexcept {
-    encoded_.add(wire);
-    if constexpr (own_gradients<Gradients>) takes_own_ = true;
-    if constexpr (feeds_back<Gradients>) keeps_lost_ = true;
+  /// Who moves messages, in words; empty where the backend does not tell.
+  [[nodiscard]] char const* progress_policy() const noexcept {
+    if constexpr (traits_of<Backend>.names_progress) {
+      return backend_.progress_policy();
+    } else {
+      return "";
+    }
   }
+
+  /// What a round's wires see: they declare their arrays there before `count` and `allocate`.
+  [[nodiscard]] round_view<Storage>& view() noexcept { return view_; }
+  /// Some round adds to the sums of the round before.
+  [[nodiscard]] bool keeps_reduced() const noexcept { return keeps_reduced_; }
   void count(memory_table& table) const noexcept {
-    state_.count(table);
-    encoded_.count(table);
-    table.encoded += Storage::allocation_size(lost_bytes(), stagger::encoded + 1);
-    table.reduced = Storage::allocation_size(reduced_bytes(), stagger::reduced) +
-                    Storage::allocation_size(received_bytes(), stagger::reduced + 1);
+    arrays_.count(table);
     if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
   }
   void allocate() {
     queue_.reserve(works_of_a_round(shares_.buckets()), shares_.buckets() > 1);
     stages_.resize(shares_.buckets());
+    arrays_.allocate(storage_, queue_);
     state_.allocate(storage_, queue_);
-    encoded_.allocate(storage_, queue_);
-    reduced_ = storage_.allocate(reduced_bytes(), stagger::reduced);
-    received_ = storage_.allocate(received_bytes(), stagger::reduced + 1);
-    lost_ = storage_.allocate(lost_bytes(), stagger::encoded + 1);
-    forget_lost();
     numbers_ = {storage_, 1};
+    view_.numbers = numbers_.there();
+    view_.reduced = arrays_.template as<sum_type>(reduced_);
+    if constexpr (remembers_others<Rule>) view_.others = state_.others();
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
     digests_.allocate(storage_, layout_, state_, shares_, backend_.rank());
-    Storage::clear(queue_, reduced_.template as<sum_type>(), shares_.slice_size());
   }
 
-  /// What encodings have lost of this rank's gradients is not sent any more.
-  void forget_lost() {
-    if (keeps_lost_) Storage::clear(queue_, lost_.template as<gradient_type>(), shares_.padded_size());
-  }
+  /// What wires keep of gradients that they have not sent is not sent any more.
+  void forget_feedback() { arrays_.clear(queue_, array_use::feedback); }
 
   // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the results;
   // then take_flight.
@@ -147,60 +146,52 @@ class round_works {
   void carry(flight_type flight, round_plan const& plan) noexcept {
     flight_ = std::move(flight);
     plan_ = plan;
-    bytes_ = 0;
+    view_.ring_bytes = 0;
     sent_before_ = sent();
   }
-  /// The carried gradients that the accumulator keeps in place: encoded before the trainer adds to them.
-  template <encoding Encoding>
-  void encode_kept(Encoding const& e) {
-    round_numbers* const n = numbers_.there();
-    Storage::forget(queue_, {&n->found, &n->first});
-    for_buckets([&](std::size_t, bucket const& b) {
-      Storage::encode_now(queue_, e, carried(b), b.begin, ranks(), b.share, encoded_.template leaving<Encoding>(b).data(),
-                          {&n->found, &n->first});
-    });
-  }
-  /// Of them this rank's own share, in the gradient's type: before the trainer adds to them.
-  template <own_gradients Own>
-  void encode_kept(Own) {
-    round_numbers* const n = numbers_.there();
-    Storage::forget(queue_, {&n->found, &n->first});
-    for_buckets(
-        [&](std::size_t, bucket const& b) { Storage::copy(queue_, carried_own(b), received<gradient_type>(b).data(), b.share); });
+  /// The carried gradients that the accumulator keeps in place travel as they are now: before the trainer adds to them.
+  template <class Reducer>
+  void encode_kept(Reducer& up) {
+    look_at_carried();
+    up.encode_kept(view_);
   }
   /// Whether that is done in this round.
   [[nodiscard]] bool encodes_early() const noexcept { return plan_.keeps && options_.in_place; }
   /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
   void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
     position_ = position;
-    brings_ = mine.weight > 0;
+    look_at_carried();
+    view_.contributes = mine.weight > 0;
     round_numbers* const n = numbers_.there();
     stages_.begin(lane::network, [&] {
       queue_.after_computation();
       queue_.stamp([to = &times_.begin](double now) { *to = now; });
       Storage::run(queue_, begin_step{n, mine, encodes_early()});
-      all_reduce(n->counts_mine, n->counts_all, 1 + summed);
+      view_.all_reduce(backend_, n->counts_mine, n->counts_all, 1 + summed);
       Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
       state_.prepare({position.steps + 1, position.rate, position.late});
       state_.upload(queue_);
     });
   }
-  /// The works of the round that was carried, which travels like this.
-  template <class Gradients, class Parameters>
-  void enqueue(coded<Gradients, Parameters> const& wire) {
-    reduce(wire.gradients);
-    stages_.each(lane::update, [&](std::size_t k) { take(wire.gradients, k); });
+  /// The stages of the round that was carried. Gradients travel by `up`, parameters by `down`; `learns` is the reducer that
+  /// learns from commits.
+  template <class Reducer, class Gatherer, class Learner>
+  void enqueue(Reducer& up, Gatherer& down, Learner& learns) {
+    up.reduce(stages_, view_, backend_);
+    stages_.each(lane::update, [&](std::size_t k) { up.take(view_, k, measuring{*this}); });
     stages_.once(lane::network, [&] {
-      decide<Gradients>();
+      decide(up);
       if (plan_.parameters == update::commit_and_predict) prepare_next();
     });
-    if constexpr (remembers_others<Rule>) {
-      if (commits(plan_)) remember_others();
-    }
-    state_.begin(sharded<sum_type const>({reduced_.template as<sum_type>(), shares_.slice_size()}), norms_.decided());
-    stages_.each(lane::update, [&](std::size_t k) { update_share(wire.parameters, k); });
+    if (commits(plan_)) learns.learn(stages_, view_);
+    state_.begin(sharded<sum_type const>({view_.reduced, shares_.slice_size()}), norms_.decided());
+    stages_.each(lane::update, [&](std::size_t k) {
+      up.settle(view_, k);
+      state_.apply(plan_.parameters, queue_, k, view_.arriving);
+      down.encode(view_, k);
+    });
     if (options_.average_decay > 0 && commits(plan_)) stages_.beside(lane::update, [&] { average(); });
-    gather(wire.parameters);
+    down.gather(stages_, view_, backend_);
   }
   void end(round_end<Storage> const& wanted) {
     stages_.end([&] { conclude(wanted); });
@@ -212,7 +203,9 @@ class round_works {
   [[nodiscard]] round_norms<Storage> const& norms() const noexcept { return norms_; }
   [[nodiscard]] time_interval times() const noexcept { return times_; }
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : bytes_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : view_.ring_bytes;
+  }
 
   /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`: whether the
   /// parameters in use, and those that arrive, do not follow from the masters.
@@ -259,7 +252,7 @@ class round_works {
   }
   /// The round in flight has sent so much up to now.
   void has_sent(std::uint64_t bytes) noexcept {
-    bytes_ = bytes;
+    view_.ring_bytes = bytes;
     if constexpr (traits_of<Backend>.counts_bytes) sent_before_ = sent() - bytes;
   }
   /// What the round in flight has come to.
@@ -321,7 +314,7 @@ class round_works {
   /// Every rank's shares of `whole`, in which this rank's own lie already. Collective; blocks.
   void gather_shares(replicated<parameter_type> whole) {
     queue_.on(lane::network);
-    for_buckets([&](std::size_t, bucket const& b) { all_gather(b, whole); });
+    for_buckets([&](std::size_t, bucket const& b) { view_.all_gather(backend_, b, whole); });
     queue_.wait();
   }
 
@@ -330,7 +323,7 @@ class round_works {
     queue_.on(lane::network);
     for_buckets([&](std::size_t k, bucket const& b) {
       state_.show(queue_, k, whole, averaged);
-      all_gather(b, whole);
+      view_.all_gather(backend_, b, whole);
     });
     queue_.wait();
   }
@@ -345,9 +338,13 @@ class round_works {
     });
     queue_.wait();
   }
-  /// By position, what encodings have lost of this rank's gradients; empty where they keep nothing.
-  [[nodiscard]] std::span<gradient_type> lost() noexcept {
-    return {lost_.template as<gradient_type>(), keeps_lost_ ? shares_.size() : 0};
+  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does.
+  [[nodiscard]] std::span<gradient_type> feedback() noexcept {
+    std::span<gradient_type> found;
+    arrays_.for_each(array_use::feedback, [&](array_spec const&, std::byte* values) {
+      if (found.empty()) found = {reinterpret_cast<gradient_type*>(values), shares_.size()};
+    });
+    return found;
   }
   /// Replaces the numbers by their sums over all ranks. Collective; blocks. Throws where another rank sums something else.
   void sum_over_ranks(std::span<double> numbers, double kind = sum_kind::by_library) {
@@ -384,7 +381,7 @@ class round_works {
                         [this](std::span<double> sums) { sum_over_ranks(sums); });
     };
     if (n.not_finite) {
-      const bool in_slice = own_ && n.found != 0;
+      const bool in_slice = found_in_shard_ && n.found != 0;
       raise_non_finite_gradients(find(n.found, in_slice ? shares_.position(backend_.rank(), n.first) : n.first), layout_,
                                  queue_.place);
     }
@@ -396,12 +393,8 @@ class round_works {
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
     constexpr std::size_t of_matrices = matrix_rule<Rule> ? 1 : 0;
-    return 31 + 4 * of_a_call + (12 + of_matrices + 2 * of_a_call) * buckets;
+    return 31 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
   }
-  static constexpr bool accumulating = traits_of<Backend>.accumulates;
-  /// The backend leaves sums in the gradient's type; they are widened afterwards.
-  static constexpr bool sums_elsewhere = !std::is_same_v<reduced_by<Backend, gradient_type, sum_type>, sum_type>;
-
   static queue_type queue_for(Storage const& storage, Backend& backend) {
     if constexpr (requires { storage.make_queue(backend); }) {
       return storage.make_queue(backend);
@@ -409,16 +402,6 @@ class round_works {
       return make_queue<queue_type>(backend);
     }
   }
-  [[nodiscard]] std::size_t lost_bytes() const noexcept {
-    return keeps_lost_ ? shares_.padded_size() * sizeof(gradient_type) : 0;
-  }
-  [[nodiscard]] std::size_t reduced_bytes() const noexcept { return shares_.slice_size() * sizeof(sum_type); }
-  /// A backend that cannot add to its destination needs a second slice when gradients are kept.
-  [[nodiscard]] std::size_t received_bytes() const noexcept {
-    const std::size_t own = sums_elsewhere || takes_own_ ? shares_.slice_size() * sizeof(gradient_type) : 0;
-    return std::max(own, !sums_elsewhere && !accumulating && keeps_reduced_ ? reduced_bytes() : 0);
-  }
-
   [[nodiscard]] std::uint64_t sent() const noexcept {
     if constexpr (traits_of<Backend>.counts_bytes) {
       return backend_.bytes_sent();
@@ -427,40 +410,33 @@ class round_works {
     }
   }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(backend_.size()); }
-  [[nodiscard]] bool adds() const noexcept { return plan_.gradients != carried::fresh; }
   template <class Visitor>
   void for_buckets(Visitor&& visit) const {
     for (std::size_t k = 0; k < shares_.buckets(); ++k) visit(k, shares_[k]);
   }
-  /// This rank's share of a bucket: of the reduced gradients; of what a backend leaves elsewhere; of the arriving parameters.
-  [[nodiscard]] std::span<sum_type> reduced(bucket const& b) const noexcept {
-    return {reduced_.template as<sum_type>() + b.offset, b.share};
-  }
-  template <class T>
-  [[nodiscard]] std::span<T> received(bucket const& b) const noexcept {
-    return {received_.template as<T>() + b.offset, b.share};
-  }
-  [[nodiscard]] gradient_type const* carried(bucket const& b) const noexcept {
-    return flight_.gradients().local().data() + b.begin;
-  }
-  /// This rank's share of what it carries itself.
-  [[nodiscard]] gradient_type const* carried_own(bucket const& b) const noexcept {
-    return carried(b) + static_cast<std::size_t>(backend_.rank()) * b.share;
-  }
-  [[nodiscard]] std::span<parameter_type> whole(bucket const& b, replicated<parameter_type> of) const noexcept {
-    return of.whole().subspan(b.begin, b.share * ranks());
+  /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on the way.
+  struct measuring {
+    round_works& works;
+    void operator()(std::size_t k) const {
+      works.norms_.measure(works.queue_, works.state_, k, works.view_.reduced, works.shares_[k].offset);
+    }
+    void taking(std::size_t k, gradient_type const* from, bool adds) const {
+      works.norms_.take(works.queue_, works.state_, works.shares_[k], from, works.view_.reduced, adds);
+    }
+  };
+  void look_at_carried() noexcept {
+    view_.carried = partial<gradient_type const>(flight_.gradients().local());
+    view_.arriving = flight_.parameters();
+    view_.in_use = accumulator_.in_use();
+    view_.adds = plan_.gradients != carried::fresh;
+    view_.encoded_early = encodes_early();
+    view_.rounding = commits(plan_) ? rounding_seed(position_.steps + 1, backend_.rank(), backend_.size()) : 0;
+    view_.steps = position_.steps;
+    view_.rate = position_.rate;
+    view_.loss_scale = position_.loss_scale;
   }
   [[nodiscard]] std::span<parameter_type> own(bucket const& b, replicated<parameter_type> of) const noexcept {
-    return whole(b, of).subspan(static_cast<std::size_t>(backend_.rank()) * b.share, b.share);
-  }
-
-  void all_reduce(double const* from, double* to, std::size_t count) {
-    backend_.all_reduce(queue_, partial<double const>({from, count}), replicated<double>({to, count}));
-    bytes_ += bytes_sent(collective::all_reduce, backend_.size(), count * sizeof(double));
-  }
-  void all_gather(bucket const& b, replicated<parameter_type> of) {
-    backend_.all_gather(queue_, sharded<parameter_type const>(own(b, of)), replicated<parameter_type>(whole(b, of)));
-    bytes_ += bytes_sent(collective::all_gather, backend_.size(), whole(b, of).size_bytes());
+    return of.whole().subspan(b.begin + static_cast<std::size_t>(backend_.rank()) * b.share, b.share);
   }
 
   /// What is wanted of the round, and its numbers on the host.
@@ -470,7 +446,7 @@ class round_works {
       if (wanted.state) {
         round_numbers* const n = numbers_.there();
         Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
-        all_reduce(n->state_mine.word, n->state_all.word, digest_words::count);
+        view_.all_reduce(backend_, n->state_mine.word, n->state_all.word, digest_words::count);
       }
     }
     if constexpr (stages<Storage>) {
@@ -482,132 +458,22 @@ class round_works {
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
 
-  // Reduce: every bucket becomes this rank's share of its sum.
-
-  void reduce(full) {
-    stages_.each(lane::network, [&](std::size_t k) {
-      bucket const b = shares_[k];
-      const partial<gradient_type const> from({carried(b), b.share * ranks()});
-      if constexpr (sums_elsewhere) {
-        backend_.reduce_scatter(queue_, from, sharded<gradient_type>(received<gradient_type>(b)));
-      } else if (!adds()) {
-        backend_.reduce_scatter(queue_, from, sharded<sum_type>(reduced(b)));
-      } else if constexpr (accumulating) {
-        backend_.reduce_scatter(queue_, from, sharded<sum_type>(reduced(b)), accumulate);
-      } else {
-        backend_.reduce_scatter(queue_, from, sharded<sum_type>(received<sum_type>(b)));
-      }
-      bytes_ += bytes_sent(collective::reduce_scatter, backend_.size(), from.local().size_bytes());
-    });
-  }
-  /// A bucket's gradients become what leaves, with what was lost of them before where the encoding says so.
-  template <encoding Encoding>
-  void encode_carried(Encoding const& e, bucket const& b) {
-    round_numbers* const n = numbers_.there();
-    std::byte* const leaving = encoded_.template leaving<Encoding>(b).data();
-    if constexpr (feeds_back<Encoding>) {
-      if (brings_) {
-        Storage::encode_with_lost(queue_, e, carried(b), lost_.template as<gradient_type>() + b.begin, b.begin, ranks(), b.share,
-                                  leaving, {&n->found, &n->first});
-        return;
-      }
-    }
-    Storage::encode(queue_, e, carried(b), b.begin, ranks(), b.share, leaving, {&n->found, &n->first},
-                    commits(plan_) ? rounding_seed(position_.steps + 1, backend_.rank(), backend_.size()) : 0);
-  }
-  template <encoding Encoding>
-  void reduce(Encoding const& e) {
-    if (!encodes_early()) {  // otherwise that is done
-      stages_.each(lane::update, [&](std::size_t k) { encode_carried(e, shares_[k]); });
-    }
-    stages_.each(lane::network, [&](std::size_t k) {
-      bucket const b = shares_[k];
-      const std::span<std::byte const> leaving = encoded_.template leaving<Encoding>(b);
-      backend_.all_to_all(queue_, leaving, encoded_.template arriving<Encoding>(b));
-      bytes_ += bytes_sent(collective::all_to_all, backend_.size(), leaving.size());
-    });
-  }
-  /// Nothing travels: a copy of this rank's own share stands for all ranks' sum once it is scaled from this rank's weight to
-  /// theirs.
-  void reduce(own_slice) {
-    stages_.once(lane::network, [&] {
-      copy_own();
-      Storage::run(queue_, weigh_own{numbers_.there()});
-    });
-  }
-  /// Likewise, with the others' mean gradient of the last step for their samples: before the first there is none.
-  void reduce(own_corrected) {
-    static_assert(remembers_others<Rule>);
-    stages_.once(lane::network, [&] {
-      copy_own();
-      Storage::run(queue_, mix_own{numbers_.there(), position_.steps > 0, position_.loss_scale});
-    });
-  }
-  void copy_own() {
-    if (encodes_early()) return;  // it is done
-    for_buckets([&](std::size_t, bucket const& b) {
-      Storage::convert(queue_, carried_own(b), received<gradient_type>(b).data(), b.share);
-    });
-  }
-  /// What has arrived becomes the sum, in the sum's type, and its squares.
-  template <class Gradients>
-  void take(Gradients const& e, std::size_t k) {
-    constexpr bool from_received = std::is_same_v<Gradients, own_slice> || (!encoding<Gradients> && sums_elsewhere);
-    bucket const b = shares_[k];
-    auto* const slice = reduced_.template as<sum_type>();
-    if constexpr (std::is_same_v<Gradients, own_corrected>) {
-      Storage::combine(queue_, &numbers_.there()->mixed, static_cast<gradient_type const*>(received<gradient_type>(b).data()),
-                       static_cast<typename Storage::master_type const*>(state_.others(k)), reduced(b).data(), state_.real(k));
-      norms_.measure(queue_, state_, k, slice, b.offset);
-    } else if constexpr (from_received) {
-      norms_.take(queue_, state_, b, static_cast<gradient_type const*>(received_.template as<gradient_type>()), slice, adds());
-    } else {
-      sum_type* const to = reduced(b).data();
-      if constexpr (encoding<Gradients>) {
-        Storage::decode_sum(queue_, e, encoded_.template arriving<Gradients>(b).data(), backend_.size(), to, b.share, adds());
-      } else if constexpr (!accumulating) {
-        if (adds()) Storage::add(queue_, static_cast<sum_type const*>(received<sum_type>(b).data()), to, b.share);
-      }
-      norms_.measure(queue_, state_, k, slice, b.offset);
-    }
-  }
-
   /// When the squares of all gradients are known: whether to update, and by how much to clip. What is not finite must be named
   /// while it is still here (whoever encodes has looked already), or, where it is skipped, must not reach the rounds that come.
-  template <class Gradients>
-  void decide() {
+  template <class Reducer>
+  void decide(Reducer const& up) {
     round_numbers* const n = numbers_.there();
     const norm_limits limits{options_.clip_norm,  options_.raises(),
                              position_.most_norm, options_.on_norm_spike == norm_spike::raise,
                              position_.moved,     sizeof(typename Storage::master_type) == 4 ? 0x1p64 : 0x1p512};
-    constexpr bool own = own_gradients<Gradients>;
-    own_ = own;
-    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, std::is_same_v<Gradients, own_slice>,
-                  [this](double const* from, double* to, std::size_t count) { all_reduce(from, to, count); });
-    if (options_.raises()) {
-      if constexpr (own) {  // the accumulator is being added to
-        Storage::find_non_finite(queue_, &n->not_finite, received_.template as<gradient_type>(), state_.count(), &n->found,
-                                 &n->first);
-      } else if constexpr (!encoding<Gradients>) {
-        Storage::find_non_finite(queue_, &n->not_finite, flight_.gradients().local().data(), shares_.size(), &n->found,
-                                 &n->first);
-      }
-    }
+    found_in_shard_ = Reducer::found_in_shard;
+    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, Reducer::stands_for_all,
+                  [this](double const* from, double* to, std::size_t count) { view_.all_reduce(backend_, from, to, count); });
+    if (options_.raises()) up.find_non_finite(view_);
     const bool looks_for_spikes = limits.most > 0;
     if (limits.raises || (looks_for_spikes && limits.raises_spike)) Storage::run(queue_, stop_if_refused{n});
     if (!limits.raises || (looks_for_spikes && !limits.raises_spike))
-      Storage::clear_if(queue_, &n->skip, reduced_.template as<sum_type>(), shares_.slice_size());
-  }
-  /// Of the gradients of a step that is committed, those of the other ranks: their mean, for the estimates to come. Before the
-  /// first update: its parameters may come to lie where the carried gradients are.
-  void remember_others() {
-    round_numbers* const n = numbers_.there();
-    stages_.once(lane::network, [&] { Storage::run(queue_, weigh_others{n}); });
-    stages_.each(lane::update, [&](std::size_t k) {
-      bucket const b = shares_[k];
-      Storage::combine(queue_, &n->others, static_cast<sum_type const*>(reduced(b).data()), carried_own(b), state_.others(k),
-                       state_.real(k));
-    });
+      Storage::clear_if(queue_, &n->skip, view_.reduced, shares_.slice_size());
   }
   /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
   void prepare_next() {
@@ -622,45 +488,9 @@ class round_works {
     state_.upload_next(queue_);
   }
 
-  /// This rank's share of a bucket becomes new parameters; what travels encoded is their difference to those in use.
-  template <class Parameters>
-  void update_share([[maybe_unused]] Parameters const& e, std::size_t k) {
-    state_.apply(plan_.parameters, queue_, k, flight_.parameters());
-    if constexpr (encoding<Parameters>) {
-      bucket const b = shares_[k];
-      round_numbers* const n = numbers_.there();
-      Storage::encode_difference(
-          queue_, e, own(b, flight_.parameters()).data(), accumulator_.in_use(), shares_.position(backend_.rank(), b.offset),
-          state_.real(k), encoded_.template share<Parameters>(b, backend_.rank()).data(), {&n->diverged, &n->diverged_first});
-    }
-  }
   void average() {
     for (std::size_t k = 0; k < shares_.buckets(); ++k)
       state_.average(queue_, k, &numbers_.there()->apply, options_.average_decay);
-  }
-  void gather(full) {
-    stages_.each(lane::network, [&](std::size_t k) { all_gather(shares_[k], flight_.parameters()); });
-  }
-  template <encoding Parameters>
-  void gather(Parameters const& e) {
-    stages_.each(lane::network, [&](std::size_t k) {
-      bucket const b = shares_[k];
-      const std::span<std::byte> all = encoded_.template arriving<Parameters>(b);
-      backend_.all_gather(queue_, sharded<std::byte const>(encoded_.template share<Parameters>(b, backend_.rank())),
-                          replicated<std::byte>(all));
-      bytes_ += bytes_sent(collective::all_gather, backend_.size(), all.size());
-    });
-    stages_.beside(lane::network, [&] {
-      round_numbers* const n = numbers_.there();
-      Storage::run(queue_, tell_diverged{n});
-      all_reduce(&n->diverged_mine, &n->diverged_all, 1);
-    });
-    stages_.each(lane::update, [&](std::size_t k) {
-      bucket const b = shares_[k];
-      const std::size_t real = std::min(b.share * ranks(), shares_.size() - b.begin);
-      Storage::decode_onto(queue_, e, encoded_.template arriving<Parameters>(b).data(), accumulator_.in_use(), b.begin, b.share,
-                           real, flight_.parameters().whole().data() + b.begin);
-    });
   }
 
   Storage storage_;
@@ -670,13 +500,11 @@ class round_works {
   accumulator_type const& accumulator_;
   partition shares_;
   bool keeps_reduced_;
-  bool takes_own_ = false;   // some round takes this rank's own gradients for all ranks'
-  bool keeps_lost_ = false;  // some round feeds back what it loses
-  encoded_buffers<Storage> encoded_;
+  state_arrays<Storage> arrays_;
   round_norms<Storage> norms_;
   state_type state_;
   round_digests<Storage> digests_;
-  typename Storage::buffer reduced_, received_, lost_;  // `lost_`: by position, what encodings have lost of this rank's gradients
+  std::size_t reduced_;  // the number of an array
   typename Storage::template numbers<round_numbers> numbers_;
 
   // Of the round in flight.
@@ -684,12 +512,12 @@ class round_works {
   round_position position_;
   flight_type flight_;
   time_interval times_;
-  std::uint64_t bytes_ = 0, sent_before_ = 0;
-  bool brings_ = false;  // this rank brings something: what does not count carries nothing of what was lost before
-  bool own_ = false;     // it takes this rank's own gradients
+  std::uint64_t sent_before_ = 0;
+  bool found_in_shard_ = false;  // what is not finite has its index in the shard
 
   queue_type queue_ = queue_for(storage_, backend_);  // its threads use everything above
   pipeline<queue_type> stages_{queue_};
+  round_view<Storage> view_{queue_, shares_, backend_.rank(), arrays_};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

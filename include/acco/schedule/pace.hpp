@@ -3,13 +3,15 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE {
 
-/// Which part of a step a round's gradients are; schedules with one kind of round use `first` only.
-enum class step_part { first, second };
+/// Which part of a step a round's gradients are, by number: schedules with one kind of round use `first` only, and one with three
+/// lengths has `step_part{2}`, too.
+enum class step_part : std::uint8_t { first, second };
 
 /// Exactly `first` micro-batches in the first part of a step and `second` in the second (0: as many as in the first).
 /// Waits if the round before is still in flight. Reproducible bit for bit with the same number of ranks.

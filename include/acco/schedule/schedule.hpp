@@ -3,12 +3,16 @@
 // it. The state of a schedule is the round's index, so all ranks agree on it.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "acco/encoding/encoding.hpp"
+#include "acco/encoding/feedback.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/schedule/compensation.hpp"
 #include "acco/schedule/pace.hpp"
@@ -32,6 +36,7 @@ struct round_plan {
   computation meanwhile = computation::continues;
   step_part part = step_part::first;  ///< whose length, given by the pace, the carried micro-batches have
   bool keeps = false;                 ///< the accumulator keeps what the round carries: the next round carries it again
+  std::uint8_t wire = 0;              ///< of the schedule's `wires()`, where it has them, the one by which the round travels
   friend constexpr bool operator==(round_plan const&, round_plan const&) = default;
 };
 
@@ -59,10 +64,32 @@ template <class Schedule>
   }
 }
 
+/// A schedule whose plan says by number which of its `wires()`, a tuple, a round takes.
+template <class Schedule>
+concept chooses_wires = requires(Schedule const& schedule) { std::tuple_size<decltype(schedule.wires())>::value; };
+/// The wires of a schedule by number: its own, or 0 of its estimates and 1 of its commits.
+template <class Schedule>
+[[nodiscard]] constexpr auto wires_of(Schedule const& schedule) {
+  if constexpr (chooses_wires<Schedule>) {
+    return std::apply([](auto const&... each) { return std::make_tuple(as_coded(each)...); }, schedule.wires());
+  } else {
+    return std::make_tuple(estimate_wire(schedule), commit_wire(schedule));
+  }
+}
+template <class Schedule>
+[[nodiscard]] constexpr std::size_t wire_of(round_plan const& plan) noexcept {
+  return chooses_wires<Schedule> ? plan.wire : commits(plan) ? 1 : 0;
+}
+/// by(wire types ...) of a schedule's wires.
+template <class Schedule, class By>
+[[nodiscard]] constexpr auto by_wires(By&& by) {
+  return [&]<class... Wires>(std::tuple<Wires...> const*) {
+    return by.template operator()<Wires...>();
+  }(static_cast<decltype(wires_of(std::declval<Schedule const&>())) const*>(nullptr));
+}
 template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
-    encoding<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> ||
-    encoding<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>;
+    by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::gradient_encoding> || ...); });
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make<Flags>(level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
@@ -112,6 +139,15 @@ template <class Schedule>
   return found;
 }
 
+/// How many lengths its parts have: one more than the largest number in its plans, and at least two.
+template <class Schedule>
+[[nodiscard]] constexpr int parts_of(Schedule const& schedule) {
+  int parts = 2;
+  for (std::size_t round = 0; round < period_of(schedule).rounds(); ++round)
+    parts = std::max(parts, 1 + static_cast<int>(schedule.plan(round).part));
+  return parts;
+}
+
 /// Why the engine cannot run a table of rounds.
 enum class schedule_flaw {
   none,
@@ -128,7 +164,8 @@ enum class schedule_flaw {
   two_decorations,
   compensates_estimates,
   commits_own,
-  estimate_not_kept
+  estimate_not_kept,
+  no_such_wire
 };
 [[nodiscard]] constexpr char const* words_of(schedule_flaw flaw) noexcept {
   switch (flaw) {
@@ -151,6 +188,7 @@ enum class schedule_flaw {
     case schedule_flaw::estimate_not_kept:
       return "an estimate takes its own rank's gradients and does not keep them, so no commit has them";
     case schedule_flaw::commits_own: return "a round commits gradients of which every owner takes its own only";
+    case schedule_flaw::no_such_wire: return "the plan of a round has the number of a wire that the schedule does not have";
   }
   return "";
 }
@@ -165,31 +203,43 @@ inline constexpr bool has_compensation = requires(Schedule const& schedule) {
 };
 /// What a table needs to know of its schedule beside its rounds.
 struct schedule_means {
-  bool predicts = false, compensates = false;            ///< has_predictor, has_compensation
-  bool commits_own = false, estimates_from_own = false;  ///< its commits, its estimates are of own gradients
+  bool predicts = false, compensates = false;  ///< has_predictor, has_compensation
+  bool by_number = false;                      ///< chooses_wires
+  std::size_t wires = 2;
+  std::uint32_t own = 0;  ///< bit k: wire k takes own gradients
+
+  [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
+    return by_number ? plan.wire : commits(plan) ? 1 : 0;
+  }
+  [[nodiscard]] constexpr bool takes_own(round_plan const& plan) const noexcept { return (own >> wire(plan) & 1U) != 0; }
 };
 template <class Schedule>
 [[nodiscard]] constexpr schedule_means means_of() noexcept {
-  using estimate = typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding;
-  using commit = typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding;
-  return {has_predictor<Schedule>, has_compensation<Schedule>, own_gradients<commit>, own_gradients<estimate>};
+  return by_wires<Schedule>([]<class... Wires>() {
+    static_assert(sizeof...(Wires) <= 32);
+    schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires), 0};
+    std::uint32_t bit = 1;
+    ((means.own |= own_gradients<typename Wires::gradient_encoding> ? bit : 0U, bit <<= 1U), ...);
+    return means;
+  });
 }
 /// Whether its estimates need the mean of the other ranks' last gradients (`own_corrected`).
 template <class Schedule>
-inline constexpr bool estimates_with_others =
-    std::is_same_v<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding, own_corrected>;
+inline constexpr bool estimates_with_others = by_wires<Schedule>(
+    []<class... Wires>() { return (std::is_same_v<typename Wires::gradient_encoding, own_corrected> || ...); });
 
 /// plan(round) is its table.
 template <class Plan>
 [[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds, schedule_means const& means = {}) {
   if (rounds.period == 0) return schedule_flaw::no_period;
-  if (means.commits_own) return schedule_flaw::commits_own;
   if (means.predicts && means.compensates) return schedule_flaw::two_decorations;
   bool ever_shows = false;
   if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
   bool ever_commits = false;
   for (std::size_t round = 0; round < rounds.rounds(); ++round) {
     const round_plan now = plan(round), next = plan(rounds.stands_for(round + 1));
+    if (means.wire(now) >= means.wires) return schedule_flaw::no_such_wire;
+    if (commits(now) && means.takes_own(now)) return schedule_flaw::commits_own;
     if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
     if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
@@ -197,7 +247,7 @@ template <class Plan>
     if (now.keeps && next.gradients != carried::fresh) return schedule_flaw::kept_twice;
     if (now.parameters == update::commit_and_show && !means.predicts) return schedule_flaw::shows_nothing;
     if (!commits(now) && means.compensates) return schedule_flaw::compensates_estimates;
-    if (!commits(now) && means.estimates_from_own && !now.keeps) return schedule_flaw::estimate_not_kept;
+    if (means.takes_own(now) && !now.keeps) return schedule_flaw::estimate_not_kept;
     ever_shows = ever_shows || now.parameters == update::commit_and_show;
     ever_commits = ever_commits || (round >= rounds.warm_up && commits(now));
   }
@@ -210,8 +260,8 @@ template <class Plan>
 /// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a commit; either
 /// all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional: `static constexpr char
 /// const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and that do commit travel
-/// (encoding/encoding.hpp); `predictor`, which says what rounds of `update::commit_and_show` show, or `compensation`, which
-/// changes late gradients (predictor.hpp, compensation.hpp).
+/// (encoding/encoding.hpp), or `wires()`, a tuple of which `round_plan::wire` is the number; `predictor`, which says what rounds
+/// of `update::commit_and_show` show, or `compensation`, which changes late gradients (predictor.hpp, compensation.hpp).
 template <class Schedule>
 concept schedule = has_plan<Schedule> && has_pace<Schedule>;
 
@@ -223,8 +273,7 @@ concept has_constant_plan = requires { typename std::bool_constant<(Schedule{}.p
 template <class Schedule>
 consteval bool check_schedule() {
   static_assert(has_plan<Schedule>, "acco: the schedule lacks `round_plan plan(std::size_t round) const`");
-  static_assert(!feeds_back<typename decltype(estimate_wire(std::declval<Schedule const&>()))::gradient_encoding> &&
-                    !feeds_back<typename decltype(commit_wire(std::declval<Schedule const&>()))::gradient_encoding>,
+  static_assert(!by_wires<Schedule>([]<class... Wires>() { return (feeds_back<typename Wires::gradient_encoding> || ...); }),
                 "acco: with_error_feedback is for exchanges of local updates, which give it themselves: give a schedule the "
                 "encoding alone");
   static_assert(
@@ -264,6 +313,8 @@ consteval bool check_schedule() {
                   "acco: an estimate of the schedule takes its own rank's gradients (own_slice, own_corrected) and does not keep "
                   "them, so no commit "
                   "has them: let its plan say `.keeps = true`, and the commit's `carried::fresh`");
+    static_assert(flaw != schedule_flaw::no_such_wire,
+                  "acco: the plan of a round has the number of a wire that the schedule's `wires()` does not have");
     static_assert(flaw != schedule_flaw::commits_own,
                   "acco: own_slice and own_corrected are for estimates: every owner takes its own gradients only, and a commit "
                   "needs those of "

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "acco/encoding/encoding.hpp"
+#include "acco/encoding/feedback.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/refused.hpp"
@@ -62,22 +63,34 @@ void encode_values(Encoding const& e, T const* from, std::size_t index, std::siz
   encode(e, index, count, to, bad, read, seed);
 }
 
-/// Encodes from[i] + lost[i]; lost[i] becomes what the decoded number lacks of that.
-template <encoding Encoding, class T>
-void encode_with_lost(Encoding const& e, T const* from, T* lost, std::size_t index, std::size_t count, std::byte* to,
-                      refused const& bad) {
+/// Encodes what a feedback policy sends of gradients and their state.
+template <feeds_back Encoding, class T>
+void encode_with_feedback(Encoding const& e, T const* from, T const* state, double rate, std::size_t index, std::size_t count,
+                          std::byte* to, refused const& bad) {
   using numbers = pack<elementwise::wider<T, T>>;
-  constexpr std::size_t block = Encoding::block_size;
-  alignas(64) float sum[block], decoded[block];
-  for (std::size_t i = 0; i < count; i += block, to += Encoding::block_bytes) {
-    const std::size_t n = std::min(block, count - i);
-    elementwise::add(from + i, lost + i, n);
-    elementwise::convert(static_cast<T const*>(lost + i), sum, n);
-    encode(e, index + i, n, to, bad, [&](std::size_t, std::size_t, float*) { return static_cast<float const*>(sum); });
-    e.decode(to, decoded);
+  const numbers factor(rate);
+  encode(e, index, count, to, bad, [=, &e](std::size_t i, std::size_t n, float* room) {
     elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
-      elementwise::store(elementwise::load<numbers>(lost + i + k, lanes) - elementwise::load<numbers>(decoded + k, lanes),
-                         lost + i + k, lanes);
+      elementwise::store(e.policy.sent(elementwise::load<numbers>(from + i + k, lanes),
+                                       elementwise::load<numbers>(state + i + k, lanes), factor),
+                         room + k, lanes);
+    });
+    return static_cast<float const*>(room);
+  });
+}
+/// state = what the policy keeps of that: `sent` is the code.
+template <feeds_back Encoding, class T>
+void keep_feedback(Encoding const& e, T const* from, T* state, double rate, std::size_t count, std::byte const* sent) {
+  using numbers = pack<elementwise::wider<T, T>>;
+  const numbers factor(rate);
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float decoded[block];
+  for (std::size_t i = 0; i < count; i += block, sent += Encoding::block_bytes) {
+    e.decode(sent, decoded);
+    elementwise::for_packs<numbers::lanes>(std::min(block, count - i), [&](std::size_t k, auto lanes) {
+      const auto before = elementwise::load<numbers>(state + i + k, lanes);
+      const auto x = e.policy.sent(elementwise::load<numbers>(from + i + k, lanes), before, factor);
+      elementwise::store(e.policy.kept(x, elementwise::load<numbers>(decoded + k, lanes), before), state + i + k, lanes);
     });
   }
 }

@@ -271,14 +271,24 @@ struct host_storage {
                      std::size_t count, std::byte* to, coding::refused bad, std::uint64_t seed) {
     queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad, seed); });
   }
-  /// As `encode`, with what was lost of these slices before added, and what is lost now left in `lost`.
-  template <encoding Encoding, class T>
-  static void encode_with_lost(host_queue& queue, Encoding const& e, T const* from, T* lost, std::size_t index,
-                               std::size_t slices, std::size_t count, std::byte* to, coding::refused bad) {
+  /// As `encode`, of what the encoding's feedback sends of these slices and their state.
+  template <feeds_back Encoding, class T>
+  static void encode_with_feedback(host_queue& queue, Encoding const& e, T const* from, T const* state, std::size_t index,
+                                   std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; k < slices; ++k) {
-        coding::encode_with_lost(e, from + k * count, lost + k * count, index + k * count, count,
-                                 to + k * encoded_size<Encoding>(count), bad);
+        coding::encode_with_feedback(e, from + k * count, state + k * count, rate, index + k * count, count,
+                                     to + k * encoded_size<Encoding>(count), bad);
+      }
+    });
+  }
+  /// Enqueues, where *wanted: the state becomes what the feedback keeps of what it has `sent` of these slices.
+  template <feeds_back Encoding, class T>
+  static void keep_feedback(host_queue& queue, bool const* wanted, Encoding const& e, T const* from, T* state, std::size_t slices,
+                            std::size_t count, std::byte const* sent, double rate) {
+    queue.enqueue([=] {
+      for (std::size_t k = 0; *wanted && k < slices; ++k) {
+        coding::keep_feedback(e, from + k * count, state + k * count, rate, count, sent + k * encoded_size<Encoding>(count));
       }
     });
   }

@@ -42,7 +42,7 @@ struct run_counters {
 /// A round that has been worked off and has not landed.
 struct completed_round {
   static constexpr std::size_t count_numbers = 26;
-  std::array<double, count_numbers> counts{};  ///< summed over the ranks, as they travel (round/decision.hpp)
+  std::array<double, count_numbers> counts{};  ///< summed over the ranks, as they travel (stage/decision.hpp)
   double squares = 0, step_weight = 0, loss_scale = 1, norm = 0, clip = 1, rate = 1, seconds = 0;
   bool apply = false, skip = false, spike = false;
   bool differences = false;      ///< its parameters have arrived as encoded differences

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "acco/number/digest.hpp"
-#include "acco/round/state_copy.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {

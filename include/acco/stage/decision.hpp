@@ -7,9 +7,9 @@
 
 #include "acco/layout/update_regions.hpp"
 #include "acco/number/finite.hpp"
-#include "acco/round/gradient_norm.hpp"
-#include "acco/round/state_copy.hpp"
-#include "acco/round/world_digest.hpp"
+#include "acco/stage/gradient_norm.hpp"
+#include "acco/stage/state_copy.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
@@ -29,7 +29,7 @@ struct round_counts {
   // summed for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
 
-  /// Of the parameters in use at the end of the round before, by words (round/world_digest.hpp), and their squares.
+  /// Of the parameters in use at the end of the round before, by words (stage/world_digest.hpp), and their squares.
   digest_words shown{};
 
   /// That travel: the first ones, or all.

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What senders keep of coded gradients, on a device: a policy's two functions, block by block.
+#pragma once
+
+#include <cstddef>
+
+#include "acco/cuda/coding.cuh"
+#include "acco/encoding/feedback.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
+
+template <class Encoding, class Feedback>
+struct device_encoding<with_feedback<Encoding, Feedback>> : device_encoding<Encoding> {};
+
+/// What a policy sends of gradients and their state.
+template <class Encoding, class T>
+struct feedback_to_encode {
+  using real = elementwise::wider<T, T>;
+  array_source<T> gradients, state;
+  decltype(Encoding::policy) policy;
+  real rate;
+
+  /// sent[k] and, where it is wanted, before[k]: the state.
+  __device__ void take(std::size_t first, std::size_t left, unsigned lane, real* sent, real* before) const {
+    gradients.template take<Encoding>(first, left, lane, [&](std::size_t k, T g) { sent[k] = static_cast<real>(g); });
+    state.template take<Encoding>(first, left, lane, [&](std::size_t k, T s) {
+      before[k] = static_cast<real>(s);
+      sent[k] = policy.sent(sent[k], before[k], rate);
+    });
+  }
+  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+    block_values<Encoding> x{};
+    real sent[4 * x.stretches] = {}, before[4 * x.stretches];
+    take(first, left, lane, sent, before);
+#pragma unroll
+    for (std::size_t k = 0; k < 4 * x.stretches; ++k) x.value[k] = static_cast<float>(sent[k]);
+    return x;
+  }
+};
+
+/// Where *wanted: the state becomes what the policy keeps, in slices of `count` numbers.
+template <class Encoding, class T>
+struct keep_feedback_body {
+  static constexpr int resident = 1;
+  bool const* wanted;
+  feedback_to_encode<Encoding, T> source;
+  std::size_t count, blocks;  // of a slice
+  std::byte const* codes;
+  T* state;
+
+  __device__ void operator()(std::size_t block, unsigned lane) const {
+    using real = typename feedback_to_encode<Encoding, T>::real;
+    if (!*wanted) return;
+    const std::size_t begin = block % blocks * Encoding::block_size, first = block / blocks * count + begin;
+    block_values<Encoding> decoded{};
+    device_encoding<Encoding>::decode(codes + block * Encoding::block_bytes, lane, decoded);
+    real sent[4 * decoded.stretches] = {}, before[4 * decoded.stretches];
+    source.take(first, count - begin, lane, sent, before);
+    write_block<Encoding, false>(state + first, count - begin, lane, [&](std::size_t k, T) {
+      return static_cast<T>(source.policy.kept(sent[k], static_cast<real>(decoded.value[k]), before[k]));
+    });
+  }
+};
+
+/// As coding::encode_with_feedback and keep_feedback, of slices of `count` numbers.
+template <class Encoding, class T>
+void launch_encode_with_feedback(on where, Encoding const& e, T const* from, T const* state, std::size_t index,
+                                 std::size_t slices, std::size_t count, std::byte* to, coding::refused const& bad, double rate) {
+  using source = feedback_to_encode<Encoding, T>;
+  const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size, all = slices * count;
+  launch_blocks(where, slices * blocks,
+                encode_body<Encoding, source>{
+                    {{from, from + all}, {state, state + all}, e.policy, static_cast<typename source::real>(rate)},
+                    index,
+                    count,
+                    blocks,
+                    to,
+                    bad});
+}
+template <class Encoding, class T>
+void launch_keep_feedback(on where, bool const* wanted, Encoding const& e, T const* from, T* state, std::size_t slices,
+                          std::size_t count, std::byte const* sent, double rate) {
+  using source = feedback_to_encode<Encoding, T>;
+  const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size, all = slices * count;
+  launch_blocks(where, slices * blocks,
+                keep_feedback_body<Encoding, T>{
+                    wanted,
+                    {{from, from + all}, {state, state + all}, e.policy, static_cast<typename source::real>(rate)},
+                    count,
+                    blocks,
+                    sent,
+                    state});
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE::cuda_kernels
+
+#include "acco/restore_macros.hpp"

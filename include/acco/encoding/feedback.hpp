@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sender keeps of the gradients that an encoding loses. A policy is two pure functions of one element: what is sent, and
+// what is kept once the round has counted. They are evaluated by scalars, packs and GPU threads alike.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include "acco/encoding/encoding.hpp"
+#include "acco/version.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// A feedback policy has
+///  - `sent(g, s, rate)`: what the encoding gets of a gradient g and its state s; `rate` is the learning rate's factor;
+///  - `kept(x, decoded, s)`: the new state, of what was sent, what the receivers decode of it, and the old state;
+///  - `static constexpr char const* name`;
+///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
+///    included.
+/// The state begins as 0. It is written only when the round has counted: a round that is skipped, or in which this rank
+/// contributes nothing, leaves it as it was.
+template <class Feedback>
+concept feedback = std::is_trivially_copyable_v<Feedback> && requires(Feedback const& f, float x) {
+  { f.sent(x, x, x) } -> std::same_as<float>;
+  { f.kept(x, x, x) } -> std::same_as<float>;
+  { Feedback::name } -> std::convertible_to<char const*>;
+};
+
+/// Error feedback (Karimireddy et al., arXiv 1901.09847, Algorithm 2): what was lost is added to what is sent next. All that is
+/// applied is all that was computed, but for what the ranks still keep.
+struct error_feedback {
+  static constexpr char const* name = "residual";
+  template <class Real>
+  [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real) const noexcept {
+    return gradient + state;
+  }
+  template <class Real>
+  [[nodiscard]] constexpr Real kept(Real sent, Real decoded, Real) const noexcept {
+    return sent - decoded;
+  }
+};
+
+/// DeMo's decoupled momentum (Peng, Quesnelle, Kingma, arXiv 2411.19870, Algorithm 1): the state is a momentum of every rank's
+/// own; what is sent of it leaves it.
+struct decoupled_momentum {
+  static constexpr char const* name = "decoupled momentum";
+  double decay = 0.999;
+  template <class Real>
+  [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real rate) const noexcept {
+    return Real(decay) * state + rate * gradient;
+  }
+  template <class Real>
+  [[nodiscard]] constexpr Real kept(Real sent, Real decoded, Real) const noexcept {
+    return sent - decoded;
+  }
+};
+
+/// EF21 (Richtarik, Sokolov, Fatkhullin, arXiv 2106.05203, Algorithm 2): the state is what the receivers believe this rank's
+/// gradient to be, and its difference to that is sent. The owners keep the sum of all ranks' states.
+struct ef21 {
+  static constexpr char const* name = "believed gradient";
+  static constexpr bool sums_states = true;
+  template <class Real>
+  [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real) const noexcept {
+    return gradient - state;
+  }
+  template <class Real>
+  [[nodiscard]] constexpr Real kept(Real, Real decoded, Real state) const noexcept {
+    return state + decoded;
+  }
+};
+
+/// An encoding whose sender keeps what `Feedback` says.
+template <encoding Encoding, feedback Feedback>
+struct with_feedback : Encoding {
+  Feedback policy = {};
+};
+template <encoding Encoding>
+using with_error_feedback = with_feedback<Encoding, error_feedback>;
+template <class Wire>
+concept feeds_back =
+    encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+
+template <class Wire>
+concept sums_states = feeds_back<Wire> && requires { requires decltype(Wire::policy)::sums_states; };
+
+}  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a state that was saved becomes an engine's own again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "acco/error.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/habits.hpp"
+#include "acco/round/run_record.hpp"
+#include "acco/round/schedule_in_use.hpp"
+#include "acco/round/state_keeper.hpp"
+#include "acco/round/state_transfer.hpp"
+#include "acco/round/step_loop.hpp"
+#include "acco/round/works.hpp"
+#include "acco/schedule/schedule.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Refers to what an engine owns; owns what has been read, until it is resumed. The trainer's thread calls all members.
+template <class Rule, class Storage, class Backend>
+class restoring {
+ public:
+  using works_type = round_works<Rule, Storage, Backend>;
+  using loop_type = step_loop<Rule, Storage, Backend>;
+
+  restoring(works_type& works, schedule_in_use<works_type>& schedule, gradient_accumulator<Storage>& accumulator,
+            habit_watch<Storage>& habits, state_transfer<Rule, Storage, Backend>& transfer, loop_type& loop, run_record& record,
+            bool waits)
+      : works_(works),
+        schedule_(schedule),
+        accumulator_(accumulator),
+        habits_(habits),
+        transfer_(transfer),
+        loop_(loop),
+        record_(record),
+        waits_(waits) {}
+
+  void load(state_source& source, state_shape const& shape) {
+    loaded_.reset();  // of a candidate that was refused
+    loaded_ = transfer_.load(source, shape, waits_);
+  }
+  /// The numbers and arrays that were loaded are this run's now. Collective; blocks.
+  void resume(resumption how) {
+    const std::unique_ptr<loaded_state<Storage>> from = std::move(loaded_);
+    run_numbers const& numbers = from->numbers;
+    if (!from->values.empty()) transfer_.take_from(from->values, false);
+    record_.restore(numbers);
+    loop_.rests();
+    if (how == resumption::exact) schedule_.remind(numbers.pace);
+    works_.restore_updates(numbers.updates, numbers.steps());
+    if (how == resumption::exact && numbers.completed) {
+      go_on(*from);
+      loop_.land_if_waiting();
+    } else {
+      run_counters& run = record_.run;
+      run.steps = numbers.steps();
+      run.samples = numbers.samples();
+      run.step_weight = run.step_loss_sum = 0;
+      while (!begins_step(schedule_, run.round)) ++run.round;
+      if (numbers.completed) record_.scaler.begin_step();
+      transfer_.show_masters();
+      loop_.shows_masters();
+    }
+    habits_.shown();
+    habits_.restore(numbers.habits);
+    habits_.rest(false);
+    bytes_sent_ = numbers.bytes_sent;
+  }
+  /// After whatever the restore itself has sent: the uninterrupted round did not send that.
+  void forget_sent() noexcept {
+    if (loop_.in_flight()) works_.has_sent(bytes_sent_);
+  }
+
+ private:
+  /// The round that the state was copied in is in flight again, all its tasks done.
+  void go_on(loaded_state<Storage>& from) {
+    run_numbers const& numbers = from.numbers;
+    const round_plan plan = schedule_.plan_of(record_.run.round, loop_.place());
+    if (!waits_ && from.shown == nullptr) {
+      throw usage_error(loop_.place(), text("the state lacks the parameters in use, which its masters do not give"),
+                        text("Its manifest was changed: take another checkpoint"));
+    }
+    if (from.shown != nullptr) transfer_.show_shares(from.shown);
+    auto flight = accumulator_.arrive();
+    accumulator_.drop(works_.queue());
+    works_.queue().after_computation();
+    transfer_.arrive(from, flight.parameters());
+    works_.go_on(std::move(flight), plan, numbers);
+    works_.queue().before_computation();
+    loop_.goes_on({.plan = plan,
+                   .rate = numbers.last.rate,
+                   .micro_batches = numbers.micro_batches,
+                   .differences = numbers.last.differences,
+                   .digests_state = numbers.last.digested,
+                   .counted = numbers.last.apply});
+  }
+
+  works_type& works_;
+  schedule_in_use<works_type>& schedule_;
+  gradient_accumulator<Storage>& accumulator_;
+  habit_watch<Storage>& habits_;
+  state_transfer<Rule, Storage, Backend>& transfer_;
+  loop_type& loop_;
+  run_record& record_;
+  bool waits_;
+  std::unique_ptr<loaded_state<Storage>> loaded_;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

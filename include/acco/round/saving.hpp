@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rounds copy the state for whoever keeps it, and what numbers go with the copy.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+#include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
+#include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/habits.hpp"
+#include "acco/round/run_record.hpp"
+#include "acco/round/schedule_in_use.hpp"
+#include "acco/round/state_copies.hpp"
+#include "acco/round/state_keeper.hpp"
+#include "acco/round/state_staging.hpp"
+#include "acco/round/works.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Refers to what an engine owns; owns the room for a copy, and the keeper. The trainer's thread calls all members.
+template <class Rule, class Storage, class Backend>
+class saving {
+ public:
+  using works_type = round_works<Rule, Storage, Backend>;
+  using schedule_type = schedule_in_use<works_type>;
+  using staging = state_staging<Storage>;
+
+  saving(works_type& works, schedule_type const& schedule, gradient_accumulator<Storage> const& accumulator,
+         habit_watch<Storage> const& habits, parameter_layout const& layout, options const& chosen, run_record const& record,
+         partition shares, bool waits)
+      : works_(works),
+        schedule_(schedule),
+        accumulator_(accumulator),
+        habits_(habits),
+        layout_(layout),
+        options_(chosen),
+        record_(record),
+        shares_(shares),
+        waits_(waits) {}
+
+  [[nodiscard]] state_keeper* keeper() const noexcept { return copies_.keeper(); }
+  [[nodiscard]] save_outcome const* saved() const noexcept { return copies_.saved(); }
+  /// Of the save that has ended since this was asked.
+  [[nodiscard]] save_outcome const* news() noexcept { return copies_.news(); }
+  [[nodiscard]] state_shape shape() const noexcept {
+    return {type_of<typename Storage::master_type>(), type_of<typename Storage::parameter_type>(), Rule::slot_count,
+            options_.average_decay > 0};
+  }
+  /// Of the room, and of the frozen tensors that are copied with it.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    if (copies_.kept() == 0) return 0;
+    std::size_t frozen = 0;
+    for (std::size_t k = 0; k < layout_.tensor_count(); ++k) {
+      update_group const& group = layout_.groups()[layout_[k].group];
+      if (group.frozen && (group.per_rank || rank() == 0)) frozen += layout_[k].size;
+    }
+    return frozen * sizeof(typename Storage::parameter_type) + copies_.kept() * empty_staging().bytes();
+  }
+  /// Takes the keeper over, and makes the room.
+  void attach(std::unique_ptr<state_keeper> keeper, error_place const& where) {
+    if constexpr (stages<Storage>) {
+      try {
+        copies_.attach(std::move(keeper), [this] { return new_staging(); });
+      } catch (std::bad_alloc const&) {
+        constexpr double mebibyte = 1 << 20;
+        throw memory_error(where,
+                           text("the copy of this rank's state, ", static_cast<double>(empty_staging().bytes()) / mebibyte,
+                                " MiB, could not be allocated"),
+                           text("A save needs room for it; use more ranks"));
+      }
+    } else {
+      throw usage_error(where, text("this storage cannot be saved: it lacks `stage` and `allocate_staging`"),
+                        text("storage/host.hpp has both"));
+    }
+  }
+
+  // A round: `launch`, when its gradients leave; `enqueue`, behind its stages; `end`, when all its tasks are done.
+
+  /// What this rank tells the others about saving.
+  [[nodiscard]] save_signals launch(bool commits) noexcept {
+    copies_.start(commits);
+    return copies_.tell();
+  }
+  /// The round copies what it will leave, if it is the one.
+  void enqueue(round_end<Storage>& wanted) {
+    flight_facts const& flight = record_.flight;
+    copies_.enqueue(wanted, [&](staging& to) {
+      to.clear();
+      habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
+      works_.add_to(to, shape(), !waits_, flight.differences || !shows_committed(flight.plan));
+    });
+  }
+  /// All tasks of the round are done; its parameters are not yet in use. The copies that it was asked to make are complete.
+  void end() {
+    round_numbers const& n = works_.numbers();
+    copies_.end(n.nothing || n.ends() || ends_run(record_.run, n, options_.skip_limit, options_.empty_limit),
+                [this](run_numbers& numbers) { keep_round(numbers); });
+  }
+  void hear(save_signals const& all) noexcept { copies_.hear(all, works_.backend().size()); }
+  /// Every rank comes here, at rest, after rounds that all have told in.
+  void rest() {
+    copies_.rest(
+        works_.numbers().all.saving.keepers, works_.backend().size(),
+        [this](std::span<double> numbers) { works_.sum_over_ranks(numbers); },
+        [this](staging& to) {
+          works_.add_to(to, shape(), false, false);
+          works_.queue().after_computation();
+          to.enqueue(works_.queue());
+          works_.queue().wait();
+          keep(to.numbers);
+          habits_.keep(to.numbers.habits);
+        });
+  }
+  /// The numbers of the state, between rounds.
+  void keep(run_numbers& numbers) const {
+    record_.keep(numbers);
+    works_.keep_updates(numbers.updates, record_.run.steps, false);
+    numbers.pace = schedule_.remember();
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] static constexpr element_type type_of() noexcept {
+    if constexpr (std::is_same_v<T, double>) {
+      return element_type::float64;
+    } else if constexpr (std::is_same_v<T, bfloat16>) {
+      return element_type::bfloat16;
+    } else {
+      return std::is_same_v<T, half> ? element_type::float16 : element_type::float32;
+    }
+  }
+  [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
+  /// The same with a round whose tasks are done, and which has not landed.
+  void keep_round(run_numbers& numbers) const {
+    flight_facts const& flight = record_.flight;
+    keep(numbers);
+    numbers.completed = true;
+    works_.keep(numbers.last);
+    works_.keep_updates(numbers.updates, record_.run.steps, numbers.last.apply && !flight.counted);
+    numbers.last.rate = flight.rate;
+    numbers.last.differences = flight.differences;
+    numbers.last.digested = flight.digests_state;
+    numbers.micro_batches = flight.micro_batches;
+    numbers.bytes_sent = works_.bytes();
+  }
+  [[nodiscard]] staging empty_staging() const { return {shape(), shares_, rank(), !waits_, schedule_.commits_otherwise()}; }
+  [[nodiscard]] std::unique_ptr<staging> new_staging() const {
+    auto made = std::make_unique<staging>(empty_staging());
+    const std::size_t most_pieces = shape().owned() + shares_.buckets() + accumulator_.stretches();
+    made->allocate(works_.storage(), most_pieces, std::max(works_.norms().regions().size(), layout_.tensor_count()));
+    return made;
+  }
+
+  works_type& works_;
+  schedule_type const& schedule_;
+  gradient_accumulator<Storage> const& accumulator_;
+  habit_watch<Storage> const& habits_;
+  parameter_layout const& layout_;
+  options const& options_;
+  run_record const& record_;
+  partition shares_;
+  bool waits_;
+  state_copies<Storage> copies_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

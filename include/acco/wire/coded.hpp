@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers travel encoded: gradients by an all-to-all, whose receivers decode and sum; parameters as differences to those in use.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include "acco/encoding/encoding.hpp"
+#include "acco/encoding/feedback.hpp"
+#include "acco/wire/round_view.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Where the codes of a bucket lie in a room for all of them: full buckets come before.
+template <encoding Encoding, class Storage>
+struct code_room {
+  std::size_t array = 0;
+
+  /// `extra`: whether it is the room for what arrives.
+  static code_room declare(round_view<Storage>& v, bool arriving) {
+    const bucket last = v.shares[v.shares.buckets() - 1];
+    const std::size_t bytes = begin(v, last) + bytes_of(v, last);
+    return {arriving
+                ? v.arrays.declare({"codes that arrive", array_use::room, bytes, stagger::encoded + 1, &memory_table::encoded})
+                : v.arrays.declare({"codes that leave", array_use::room, bytes, stagger::encoded, &memory_table::encoded})};
+  }
+  /// All shares of a bucket, and a rank's.
+  [[nodiscard]] std::span<std::byte> operator()(round_view<Storage> const& v, bucket const& b) const noexcept {
+    return {v.arrays.template as<std::byte>(array) + begin(v, b), bytes_of(v, b)};
+  }
+  [[nodiscard]] std::span<std::byte> share(round_view<Storage> const& v, bucket const& b) const noexcept {
+    const std::size_t bytes = encoded_size<Encoding>(b.share);
+    return (*this)(v, b).subspan(static_cast<std::size_t>(v.rank) * bytes, bytes);
+  }
+
+ private:
+  [[nodiscard]] static std::size_t bytes_of(round_view<Storage> const& v, bucket const& b) noexcept {
+    return static_cast<std::size_t>(v.ranks()) * encoded_size<Encoding>(b.share);
+  }
+  [[nodiscard]] static std::size_t begin(round_view<Storage> const& v, bucket const& b) noexcept {
+    return b.index * bytes_of(v, v.shares[0]);
+  }
+};
+
+/// Gradients: any encoding, with any feedback. The feedback's state is a whole array of this rank's own. It is read when
+/// gradients are encoded, and written behind the decision.
+template <encoding Encoding, class Storage>
+class reducer<Encoding, Storage> : public keeps_nothing {
+  using gradient_type = typename Storage::gradient_type;
+  using master_type = typename Storage::master_type;
+  static_assert(!sums_states<Encoding> || std::is_same_v<typename Storage::sum_type, master_type>,
+                "acco: a feedback whose receivers sum states (ef21) needs a storage whose sums have the masters' type");
+
+ public:
+  explicit reducer(Encoding const& code) : code_(code) {}
+
+  template <class Backend>
+  void declare(round_view<Storage>& v, bool) {
+    leaving_ = code_room<Encoding, Storage>::declare(v, false);
+    arriving_ = code_room<Encoding, Storage>::declare(v, true);
+    if constexpr (feeds_back<Encoding>) {
+      state_ = v.arrays.declare({decltype(code_.policy)::name, array_use::feedback,
+                                 v.shares.padded_size() * sizeof(gradient_type), stagger::encoded + 1, &memory_table::encoded});
+    }
+    if constexpr (sums_states<Encoding>) {
+      total_ = v.arrays.declare({"sum of the ranks' states", array_use::feedback, v.shares.slice_size() * sizeof(master_type),
+                                 stagger::encoded, &memory_table::encoded});
+    }
+  }
+  void encode_kept(round_view<Storage>& v) const {
+    Storage::forget(v.queue, v.refused_gradients());
+    for (std::size_t k = 0; k < v.shares.buckets(); ++k) {
+      bucket const b = v.shares[k];
+      Storage::encode_now(v.queue, code_, v.gradients(b), b.begin, static_cast<std::size_t>(v.ranks()), b.share,
+                          leaving_(v, b).data(), v.refused_gradients());
+    }
+  }
+  template <class Stages, class Backend>
+  void reduce(Stages& stages, round_view<Storage>& v, Backend& world) {
+    if (!v.encoded_early) stages.each(lane::update, [&](std::size_t k) { encode(v, v.shares[k]); });
+    stages.each(lane::network, [&](std::size_t k) {
+      const std::span<std::byte const> leaving = leaving_(v, v.shares[k]);
+      world.all_to_all(v.queue, leaving, arriving_(v, v.shares[k]));
+      v.sends(collective::all_to_all, leaving.size());
+    });
+  }
+  template <class Measure>
+  void take(round_view<Storage>& v, std::size_t k, Measure const& measure) {
+    bucket const b = v.shares[k];
+    if constexpr (sums_states<Encoding>)
+      Storage::convert(v.queue, static_cast<master_type const*>(total(v, b)), v.sums(b).data(), b.share);
+    Storage::decode_sum(v.queue, code_, arriving_(v, b).data(), v.ranks(), v.sums(b).data(), b.share,
+                        v.adds || sums_states<Encoding>);
+    measure(k);
+  }
+  void find_non_finite(round_view<Storage>&) const noexcept {}  // whoever encodes has looked
+  void settle(round_view<Storage>& v, std::size_t k) {
+    if constexpr (feeds_back<Encoding>) {
+      bucket const b = v.shares[k];
+      if constexpr (sums_states<Encoding>)
+        Storage::average(v.queue, &v.numbers->apply, static_cast<master_type const*>(v.sums(b).data()), total(v, b), b.share, 0);
+      if (!v.contributes) return;
+      Storage::keep_feedback(v.queue, &v.numbers->apply, code_, v.gradients(b), state(v, b), static_cast<std::size_t>(v.ranks()),
+                             b.share, leaving_(v, b).data(), v.rate);
+    }
+  }
+
+ private:
+  void encode(round_view<Storage>& v, bucket const& b) {
+    const auto ranks = static_cast<std::size_t>(v.ranks());
+    if constexpr (feeds_back<Encoding>) {
+      if (v.contributes) {
+        return Storage::encode_with_feedback(v.queue, code_, v.gradients(b), state(v, b), b.begin, ranks, b.share,
+                                             leaving_(v, b).data(), v.refused_gradients(), v.rate);
+      }
+    }
+    Storage::encode(v.queue, code_, v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
+                    v.rounding);
+  }
+  [[nodiscard]] gradient_type* state(round_view<Storage> const& v, bucket const& b) const noexcept {
+    return v.arrays.template as<gradient_type>(state_) + b.begin;
+  }
+  [[nodiscard]] master_type* total(round_view<Storage> const& v, bucket const& b) const noexcept {
+    return v.arrays.template as<master_type>(total_) + b.offset;
+  }
+
+  Encoding code_;
+  code_room<Encoding, Storage> leaving_, arriving_;
+  std::size_t state_ = 0, total_ = 0;
+};
+
+/// Parameters.
+template <encoding Encoding, class Storage>
+class gatherer<Encoding, Storage> {
+ public:
+  explicit gatherer(Encoding const& code) : code_(code) {}
+
+  void declare(round_view<Storage>& v) { room_ = code_room<Encoding, Storage>::declare(v, true); }
+  void encode(round_view<Storage>& v, std::size_t k) {
+    bucket const b = v.shares[k];
+    Storage::encode_difference(v.queue, code_, v.own_parameters(b).data(), v.in_use, v.shares.position(v.rank, b.offset),
+                               v.real(b), room_.share(v, b).data(), v.refused_parameters());
+  }
+  template <class Stages, class Backend>
+  void gather(Stages& stages, round_view<Storage>& v, Backend& world) {
+    stages.each(lane::network, [&](std::size_t k) {
+      bucket const b = v.shares[k];
+      const std::span<std::byte> all = room_(v, b);
+      world.all_gather(v.queue, sharded<std::byte const>(room_.share(v, b)), replicated<std::byte>(all));
+      v.sends(collective::all_gather, all.size());
+    });
+    stages.beside(lane::network, [&] {
+      round_numbers* const n = v.numbers;
+      Storage::run(v.queue, tell_diverged{n});
+      v.all_reduce(world, &n->diverged_mine, &n->diverged_all, 1);
+    });
+    stages.each(lane::update, [&](std::size_t k) {
+      bucket const b = v.shares[k];
+      Storage::decode_onto(v.queue, code_, room_(v, b).data(), v.in_use, b.begin, b.share,
+                           std::min(v.whole_of(b), v.shares.size() - b.begin), v.parameters(b).data());
+    });
+  }
+
+ private:
+  Encoding code_;
+  code_room<Encoding, Storage> room_;
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

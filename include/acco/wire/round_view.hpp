@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a wire sees of the round that it carries: the queue, the arrays, and how the round's numbers are spread over them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "acco/collective/redistribution.hpp"
+#include "acco/layout/distribution.hpp"
+#include "acco/layout/partition.hpp"
+#include "acco/layout/trainable_runs.hpp"
+#include "acco/stage/decision.hpp"
+#include "acco/stage/stagger.hpp"
+#include "acco/stage/state_arrays.hpp"
+#include "acco/storage/refused.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// A rank's round in flight. The trainer's thread fills it before the stages are enqueued; tasks read what it points to.
+template <class Storage>
+struct round_view {
+  using parameter_type = typename Storage::parameter_type;
+  using gradient_type = typename Storage::gradient_type;
+  using sum_type = typename Storage::sum_type;
+  using master_type = typename Storage::master_type;
+
+  // The same in every round.
+  typename Storage::queue& queue;
+  partition const& shares;
+  int rank;
+  state_arrays<Storage>& arrays;
+  round_numbers* numbers = nullptr;  ///< where the stages find them
+  sum_type* reduced = nullptr;       ///< this rank's shard of the sums
+  master_type* others = nullptr;     ///< this rank's shard of the others' mean gradient, where the rule has it
+
+  // Of this round.
+  partial<gradient_type const> carried{std::span<gradient_type const>()};
+  replicated<parameter_type> arriving{std::span<parameter_type>()};  ///< what the ranks will get
+  trainable_view<parameter_type> in_use{};
+  bool adds = false;             ///< to the sums of the round before
+  bool contributes = false;      ///< this rank carries samples
+  bool encoded_early = false;    ///< `encode_kept` has been called
+  std::uint64_t rounding = 0;    ///< the seed of rounding at random; 0: to nearest
+  std::uint64_t steps = 0;       ///< updates before
+  double rate = 1;               ///< the learning rate's factor
+  double loss_scale = 1;         ///< by which the carried gradients are multiplied
+  std::uint64_t ring_bytes = 0;  ///< that a rank would send of it in a ring
+
+  [[nodiscard]] int ranks() const noexcept { return shares.ranks(); }
+  [[nodiscard]] std::size_t whole_of(bucket const& b) const noexcept { return b.share * static_cast<std::size_t>(ranks()); }
+  /// Elements of this rank's share of a bucket that are no padding.
+  [[nodiscard]] std::size_t real(bucket const& b) const noexcept {
+    const std::size_t count = shares.count(rank);
+    return std::min(b.share, count - std::min(count, b.offset));
+  }
+  /// A bucket's gradients, and this rank's share of them.
+  [[nodiscard]] gradient_type const* gradients(bucket const& b) const noexcept { return carried.local().data() + b.begin; }
+  [[nodiscard]] gradient_type const* own_gradients(bucket const& b) const noexcept {
+    return gradients(b) + static_cast<std::size_t>(rank) * b.share;
+  }
+  /// A bucket's arriving parameters, and this rank's share of them.
+  [[nodiscard]] std::span<parameter_type> parameters(bucket const& b) const noexcept {
+    return arriving.whole().subspan(b.begin, whole_of(b));
+  }
+  [[nodiscard]] std::span<parameter_type> own_parameters(bucket const& b) const noexcept {
+    return parameters(b).subspan(static_cast<std::size_t>(rank) * b.share, b.share);
+  }
+  /// This rank's share of a bucket's sum.
+  [[nodiscard]] std::span<sum_type> sums(bucket const& b) const noexcept { return {reduced + b.offset, b.share}; }
+  /// Where what is not finite is noted: of gradients, and of changes of parameters.
+  [[nodiscard]] coding::refused refused_gradients() const noexcept { return {&numbers->found, &numbers->first}; }
+  [[nodiscard]] coding::refused refused_parameters() const noexcept { return {&numbers->diverged, &numbers->diverged_first}; }
+
+  void sends(collective operation, std::uint64_t whole_bytes) noexcept {
+    ring_bytes += bytes_sent(operation, ranks(), whole_bytes);
+  }
+  template <class Backend>
+  void all_reduce(Backend& world, double const* from, double* to, std::size_t count) {
+    world.all_reduce(queue, partial<double const>({from, count}), replicated<double>({to, count}));
+    sends(collective::all_reduce, count * sizeof(double));
+  }
+  template <class Backend>
+  void all_gather(Backend& world, bucket const& b, replicated<parameter_type> of) {
+    const std::span<parameter_type> whole = of.whole().subspan(b.begin, whole_of(b));
+    world.all_gather(queue, sharded<parameter_type const>(whole.subspan(static_cast<std::size_t>(rank) * b.share, b.share)),
+                     replicated<parameter_type>(whole));
+    sends(collective::all_gather, whole.size_bytes());
+  }
+
+  // Rooms that wires share: a round in flight needs one of each.
+
+  /// An array that is indexed like this rank's shard, for sums, or own gradients, that are not yet in `reduced`.
+  std::size_t declare_received(std::size_t bytes) {
+    return arrays.declare({"sums that arrive", array_use::room, bytes, stagger::reduced + 1, &memory_table::reduced});
+  }
+};
+
+/// How gradients of a kind travel, and how parameters do: specialisations are in the other headers of this room.
+///
+/// A reducer makes of every rank's gradients this rank's shard of their sum:
+///  - `declare<Backend>(view, adds)`: its arrays; `adds`: some round adds to the sums of the round before;
+///  - `encode_kept(view)`: at once, before the trainer adds to gradients that stay in its own array (`options::in_place`);
+///  - `reduce(stages, view, world)`: the stages in which gradients travel;
+///  - `take(view, k, measure)`: enqueues, in an update stage, bucket k's share of the sums and, by `measure`, their squares;
+///  - `find_non_finite(view)`: enqueues the search, where the round has found that something is not finite;
+///  - `settle(view, k)`: enqueues what it keeps of bucket k, behind the decision, in front of the update;
+///  - `learn(stages, view)`: the stages in which it learns from a round that commits;
+///  - `stands_for_all`: this rank's gradients stand for all ranks'; `found_in_shard`: by their index in the shard.
+/// A gatherer brings every rank's share of the new parameters to all ranks:
+///  - `declare<Backend>(view)`;
+///  - `encode(view, k)`: enqueues, behind the update of bucket k;
+///  - `gather(stages, view, world)`: the stages in which parameters travel.
+template <class Wire, class Storage>
+class reducer;
+template <class Wire, class Storage>
+class gatherer;
+
+/// A reducer that keeps nothing, and learns nothing.
+struct keeps_nothing {
+  static constexpr bool stands_for_all = false, found_in_shard = false;
+  template <class View>
+  void settle(View&, std::size_t) const noexcept {}
+  template <class Stages, class View>
+  void learn(Stages&, View&) const noexcept {}
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// What senders keep of coded gradients, against the policies' own functions, through rounds that count and rounds that do not.
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+namespace {
+
+constexpr int ranks = 3;
+constexpr std::size_t parameters = 700, rounds = 24;
+using code = acco::block_int4<>;
+using storage = acco::host_storage<float>;
+using engine = acco::round_engine<acco::sgd, storage, acco::threads_backend>;
+
+float gradient(int rank, std::size_t round, std::size_t index) {
+  return std::sin(static_cast<float>(7 * index + 131 * round + 17 * static_cast<std::size_t>(rank)));
+}
+/// One rank overflows; nobody brings anything; one rank brings nothing.
+bool overflows(std::size_t round) { return round % 6 == 3; }
+bool is_empty(std::size_t round) { return round % 8 == 5; }
+double weight(int rank, std::size_t round) {
+  if (is_empty(round) || (rank == 2 && round % 4 == 1)) return 0;
+  return round % 4 == 1 ? 1.5 : 1;
+}
+
+/// One rank's state as the policy's functions say, element by element; the codec is the library's.
+template <class Policy>
+struct reference {
+  Policy policy = {};
+  std::vector<float> state = std::vector<float>(parameters);
+
+  void round(int rank, std::size_t number, std::vector<acco::bucket> const& buckets) {
+    for (acco::bucket const& b : buckets) {
+      for (std::size_t slice = 0; slice < ranks; ++slice) {
+        for (std::size_t i = 0; i < b.share; i += code::block_size) {
+          const std::size_t begin = b.begin + slice * b.share + i, n = std::min(code::block_size, b.share - i);
+          float x[code::block_size] = {}, decoded[code::block_size];
+          for (std::size_t k = 0; k < n && begin + k < parameters; ++k)
+            x[k] = policy.sent(gradient(rank, number, begin + k), state[begin + k], 1.0F);
+          std::byte bytes[code::block_bytes];
+          code{}.encode(x, bytes);
+          code{}.decode(bytes, decoded);
+          for (std::size_t k = 0; k < n && begin + k < parameters; ++k)
+            state[begin + k] = policy.kept(x[k], decoded[k], state[begin + k]);
+        }
+      }
+    }
+  }
+};
+
+/// Trains, checks every rank's state after each round, and returns the sum of all that was applied, of all ranks.
+template <class Policy, class Schedule>
+std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& states) {
+  std::vector<double> applied(parameters);
+  std::mutex one_at_a_time;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend world) {
+    using works = engine::works_type;
+    engine training(std::make_unique<acco::schedule_of<Schedule, works>>(schedule), acco::sgd{.learning_rate = 1, .momentum = 0}, storage{},
+                    world, acco::parameter_layout(parameters),
+                    {.on_non_finite = acco::non_finite::skip, .check_habits = acco::habit_checks::off, .bucket_elements = 300});
+    training.initialize(std::vector<float>(parameters, 0.0F));
+    const int rank = world.rank();
+    reference<Policy> expected;
+    std::vector<acco::bucket> buckets;
+    for (std::size_t k = 0; k < training.shares().buckets(); ++k) buckets.push_back(training.shares()[k]);
+    std::vector<float> before(parameters, 0.0F);
+    for (std::size_t round = 0; round < rounds; ++round) {
+      const bool brings = weight(rank, round) > 0;
+      for (std::size_t i = 0; brings && i < parameters; ++i) training.gradients()[i] += gradient(rank, round, i);
+      if (overflows(round) && rank == 1) training.gradients()[5] = std::numeric_limits<float>::infinity();
+      auto const report = training.accumulated(weight(rank, round), 0);
+      REQUIRE(report);
+      CHECK(report->skipped == overflows(round));
+      if (brings && !report->skipped) expected.round(rank, round, buckets);
+      auto const state = training.feedback();
+      REQUIRE(state.size() == parameters);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < parameters; ++i) wrong += std::abs(state[i] - expected.state[i]) > 1e-5 ? 1 : 0;
+      CHECK_MESSAGE(wrong == 0, "round ", round, ", rank ", rank);
+      for (std::size_t i = 0; rank == 0 && i < parameters; ++i)
+        applied[i] += (static_cast<double>(before[i]) - static_cast<double>(training.parameters()[i])) * report->weight;
+      before.assign(training.parameters().begin(), training.parameters().end());
+    }
+    training.finish(acco::unfinished::commit);
+    const std::scoped_lock lock(one_at_a_time);
+    states.emplace_back(training.feedback().begin(), training.feedback().end());
+  });
+  return applied;
+}
+
+template <class Policy>
+using wire = acco::with_feedback<code, Policy>;
+template <class Policy>
+using schedule = acco::synchronous<wire<Policy>>;
+
+}  // namespace
+
+TEST_CASE("error feedback: what was applied and what the ranks keep is all that was computed, through rounds that do not count") {
+  std::vector<std::vector<float>> states;
+  auto const applied = train<acco::error_feedback>(schedule<acco::error_feedback>{}, states);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < parameters; ++i) {
+    double computed = 0, kept = 0;
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (int rank = 0; rank < ranks; ++rank)
+        computed += !overflows(round) && weight(rank, round) > 0 ? static_cast<double>(gradient(rank, round, i)) : 0;
+    }
+    for (auto const& each : states) kept += static_cast<double>(each[i]);
+    wrong += std::abs(applied[i] + kept - computed) > 1e-4 ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("decoupled momentum keeps what it has not sent") {
+  std::vector<std::vector<float>> states;
+  (void)train<acco::decoupled_momentum>(schedule<acco::decoupled_momentum>{}, states);
+  CHECK(states.size() == ranks);
+}
+
+TEST_CASE("EF21: the owners use the sum of what they believe of all ranks") {
+  std::vector<std::vector<float>> states;
+  auto const applied = train<acco::ef21>(schedule<acco::ef21>{}, states);
+  // Over the rounds that counted, the updates are the sums of the believed gradients: those of the last round are in the states.
+  std::vector<reference<acco::ef21>> believed(ranks);
+  std::vector<double> sum(parameters);
+  const acco::partition shares(parameters, ranks, 300);
+  std::vector<acco::bucket> buckets;
+  for (std::size_t k = 0; k < shares.buckets(); ++k) buckets.push_back(shares[k]);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    if (overflows(round) || is_empty(round)) continue;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& each = believed[static_cast<std::size_t>(rank)];
+      if (weight(rank, round) > 0) each.round(rank, round, buckets);
+      for (std::size_t i = 0; i < parameters; ++i) sum[i] += static_cast<double>(each.state[i]);
+    }
+  }
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < parameters; ++i) wrong += std::abs(applied[i] - sum[i]) > 1e-3 ? 1 : 0;
+  CHECK(wrong == 0);
+}
