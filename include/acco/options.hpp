@@ -29,8 +29,8 @@ enum class norm_spike {
   skip,   ///< the update is left out; its samples do not count as committed
 };
 
-/// Whether to look for habits of trainers that break a training silently (round/habits.hpp): gradients that are cleared or stay
-/// zero, parameters that are written to, spans of before a report. In host memory only.
+/// Whether to look for habits of trainers that break a training silently (usage/checked_engine.hpp): gradients that are cleared
+/// or stay zero, parameters that are written to, spans of before a report. In host memory only.
 enum class habit_checks {
   in_debug_builds,  ///< where the file that makes the optimizer is compiled without NDEBUG
   on,
@@ -49,7 +49,7 @@ struct options {
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
   bool in_place = false;          ///< gradients that an estimate leaves for the commit (`two_phase` whose estimates are coded, or
                                   ///< own_slice) stay in `gradients()`, which saves an array as large as them: it must not be
-                                  ///< cleared before the commit then, which is checked always. In host memory, four bytes or more
+                                  ///< cleared before the commit then. In host memory
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
   std::size_t skip_limit = 100;   ///< updates in a row that may be skipped before an error is thrown after all
@@ -59,11 +59,10 @@ struct options {
                                                 ///< whatever `on_non_finite` says
   double average_decay = 0;  ///< 0.999, say: keeps an exponential moving average of the committed weights (sharded;
                              ///< `gather_average`), which begins as the initial ones: a <- decay a + (1 - decay) weights
-  norm_detail norms = norm_detail::total;  ///< whose norms `any_optimizer::norms` tells
-  habit_checks check_habits =
-      habit_checks::in_debug_builds;  ///< costs one more array of parameters where spans move, so that old
-                                      ///< ones show NaN, and a look at up to 256 elements a micro-batch
-  std::size_t keep_checkpoints = 2;   ///< in the folder of a run, when a new one is complete; never fewer than one
+  norm_detail norms = norm_detail::total;                     ///< whose norms `any_optimizer::norms` tells
+  habit_checks check_habits = habit_checks::in_debug_builds;  ///< costs a copy of parameters and gradients, where spans move two
+                                                              ///< of each, and a few passes over both each micro-batch
+  std::size_t keep_checkpoints = 2;  ///< in the folder of a run, when a new one is complete; never fewer than one
   double norm_limit = 0;  ///< the norm of a step's mean gradient, before clipping, may be this many times the median of those of
                           ///< the last 64 updates, once there are 16; 0: no limit. 10, say
   norm_spike on_norm_spike = norm_spike::raise;

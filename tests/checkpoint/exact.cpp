@@ -48,7 +48,7 @@ struct choice {
     o.norms = below(2, 11) != 0 ? acco::norm_detail::tensors : acco::norm_detail::total;
     o.stable_addresses = below(2, 12) != 0;
     o.bucket_elements = below(2, 13) != 0 ? 64 * (1 + below(20, 14)) : 0;
-    o.check_habits = below(2, 50) != 0 ? acco::habit_checks::on : acco::habit_checks::off;  // what they suspect costs last digits
+    o.check_habits = below(2, 50) != 0 ? acco::habit_checks::on : acco::habit_checks::off;
     o.compare_every = below(3, 15) != 0 ? 1 + below(4, 16) : 0;
     o.digest_every = below(2, 17) != 0 ? 1 + below(3, 18) : 0;
     o.norm_limit = below(2, 19) != 0 ? 1.02 : 0;

@@ -40,7 +40,6 @@ struct file_record {
 struct rank_record {
   std::uint64_t micro_batches = 0, bytes_sent = 0;
   bool has_trainer = false;
-  habit_numbers habits;
 };
 
 struct manifest {
@@ -70,25 +69,6 @@ struct manifest {
   return name;
 }
 [[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
-
-/// As a list of text: empty, or the random number in hexadecimal digits, and the others.
-[[nodiscard]] inline std::vector<std::string> habits_text(habit_numbers const& habits) {
-  std::vector<std::string> list;
-  if (habits.random == 0) return list;
-  list.push_back(hex(habits.random));
-  for (const double each : habits.values) list.push_back(exactly(each));
-  return list;
-}
-/// Throws std::runtime_error where it is none.
-[[nodiscard]] inline habit_numbers read_habits(std::vector<std::string> const& list) {
-  habit_numbers habits;
-  if (list.empty()) return habits;
-  bool right = list.size() == 1 + habit_numbers::count && read_hex(list[0], habits.random) && habits.random != 0;
-  for (std::size_t k = 0; right && k < habit_numbers::count; ++k)
-    right = read_exactly(list[k + 1], habits.values[k]) && std::isfinite(habits.values[k]);
-  if (!right) throw std::runtime_error("the numbers of habits are none");
-  return habits;
-}
 
 namespace json_details {
 using json = nlohmann::ordered_json;
@@ -193,9 +173,6 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   any("step loss sum", n.run.step_loss_sum);
   whole("skipped in a row", n.run.skipped);
   whole("empty in a row", n.run.empty);
-  whole("silent in a row", n.run.silent);
-  whole("idle in a row", n.run.idle);
-  flag("had gradients", n.run.had_gradients);
   real("estimate seconds", n.run.estimate_seconds);
   real("commit seconds", n.run.commit_seconds);
   real("loss scale now", n.computing_scale);
@@ -253,10 +230,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   j["state"] = state;
   j["ranks"] = json::array();
   for (rank_record const& each : m.ranks)
-    j["ranks"].push_back({{"micro_batches", each.micro_batches},
-                          {"bytes_sent", each.bytes_sent},
-                          {"trainer", each.has_trainer},
-                          {"habits", habits_text(each.habits)}});
+    j["ranks"].push_back({{"micro_batches", each.micro_batches}, {"bytes_sent", each.bytes_sent}, {"trainer", each.has_trainer}});
   j["construction"] = m.construction;
   j["files"] = json::array();
   for (file_record const& each : m.files) {
@@ -324,18 +298,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");
   if (j["samples"].decimal() != m.numbers.samples()) j["samples"].refuse("is not what \"state\" comes to");
   j["ranks"].for_each([&](field const& each) {
-    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag(), {}});
-    field const habits = each["habits"];
-    habit_numbers& found = m.ranks.back().habits;
-    std::size_t k = 0;
-    habits.for_each([&](field const& number) {
-      if (k == 0) found.random = number.sum();
-      if (k == 0 && found.random == 0) number.refuse("is 0");
-      if (k > 0 && k <= habit_numbers::count) found.values[k - 1] = number.finite();
-      ++k;
-    });
-    if (k != 0 && k != 1 + habit_numbers::count)
-      habits.refuse("is no list of " + std::to_string(1 + habit_numbers::count) + " numbers, nor empty");
+    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag()});
   });
   if (m.ranks.empty()) j["ranks"].refuse("is empty");
   j["construction"].for_each([&](field const& each) { m.construction.push_back(each.text()); });

@@ -17,6 +17,7 @@
 #include "acco/schedule/decorated_rule.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/schedule/synchronous.hpp"
+#include "acco/usage/checked_engine.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -300,8 +301,9 @@ struct level_around<Method> {
         .rated = rated,
         .rate = rate_of(found.rule)};
     auto decorated = rule_under(found.inner, std::move(rule));
-    return new outer_engine<outer_rule, decltype(decorated), Storage, Backend>(
-        settings, found.exchange, std::move(found.rule), std::move(found.inner), std::move(decorated), std::move(storage),
+    const habit_checks checks = chosen.check_habits;
+    return new_engine<outer_engine<outer_rule, decltype(decorated), Storage, Backend>, true>(
+        checks, settings, found.exchange, std::move(found.rule), std::move(found.inner), std::move(decorated), std::move(storage),
         std::move(backend), std::move(layout), std::move(chosen));
   }
 };

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -27,7 +26,6 @@
 #include "acco/round/between_rounds.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/habits.hpp"
 #include "acco/round/loss_scaler.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/schedule_in_use.hpp"
@@ -55,7 +53,7 @@ struct made_here {};
 
 /// One rank's rounds. At most one is in flight; `works_` owns what belongs to it. All members are called by the trainer's thread.
 template <class Rule, class Storage, class Backend>
-class round_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
+class round_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
  public:
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
@@ -73,10 +71,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         placement_(placed(backend.size())),
         shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
                                    : placement_.shares(backend.size())),
-        checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
-        accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_,
-                     schedule_->keeps() && !options_.in_place),
-        habits_(layout_, accumulator_, checks_habits_, keeps_in_place()),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses, schedule_->keeps() && !options_.in_place),
         scaler_(options_.loss_scale),
         spikes_(options_.norm_limit),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
@@ -89,11 +84,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
   ~round_engine() override {
-    if (membership_.end(in_flight_) && checks_habits_ && (in_flight_ || micro_batches_ != 0)) {
-      std::fprintf(stderr,
-                   "acco: rank %d: an optimizer was destroyed without finish(): its last micro-batches are not in the weights.\n",
-                   backend().rank());
-    }
+    membership_.end(in_flight_);
     queue().stop();
   }
 
@@ -125,7 +116,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     works_.state().begin_averages(queue());
     queue().wait();
     showing_masters_ = showing_committed_ = true;
-    habits_.shown();
     queue().clock().begin();
   }
   /// Compares the ranks' construction, and allocates. Collective; blocks.
@@ -133,9 +123,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().place.phase = "initialize";
     membership_.join();
     works_.joined(schedule_->same_everywhere());
-    description lines = construction_lines();
-    lines.add("checks habits", checks_habits_);
-    membership_.together([&] { agree(queue(), backend(), lines.lines(), queue().place); });
+    membership_.together([&] { agree(queue(), backend(), construction_lines().lines(), queue().place); });
     try {
       works_.allocate();  // first: it makes room in the queue
       accumulator_.allocate(works_.storage(), queue());
@@ -196,22 +184,15 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     take_back_memory();
     membership_.take_part();
     queue().poll();
-    habits_.micro_batch(weight, place());
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
     const step_part part = schedule_->plan(run_.round + (in_flight_ ? 1 : 0)).part;  // of the round that will carry it
     const unsigned least = schedule_->minimum(part), most = schedule_->maximum(part);
     if (least != most) queue().pass();
-    if (micro_batches_ < least || (micro_batches_ < most && in_flight_ && !queue().over())) {
-      habits_.rest(true);
-      return std::nullopt;
-    }
-    habits_.part(mine_.weight);
+    if (micro_batches_ < least || (micro_batches_ < most && in_flight_ && !queue().over())) return std::nullopt;
     auto report = end_part();
     if (report && commits(report->plan)) report->saved = copies_.news();  // once, to who sees it: step() sees no other reports
-    const bool kept = works_.plan().keeps && options_.in_place;
-    habits_.rest(kept, kept);
     return report;
   }
 
@@ -230,7 +211,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     take_back_memory();  // other ranks may still train, and then this one's arrays change
     membership_.take_part();
     queue().clock().arrive(micro_batches_);
-    if (!at_rest()) habits_.settle({backend().rank(), static_cast<std::int64_t>(run_.round), "finish"});
     if (in_flight_) tell(land());
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
   }
@@ -261,8 +241,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     quiet_ = true;
     compared_ = false;
     rest_copies();
-    habits_.shown();
-    habits_.rest(false);
     membership_.finish();
     adopted_.rest();
     queue().clock().begin();
@@ -374,9 +352,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       (void)land();
       scaler_.begin_step();
     }
-    habits_.shown();
-    habits_.restore(numbers.habits);
-    habits_.rest(false);
     const std::uint64_t digest = world_digest();
     if (in_flight_) works_.has_sent(numbers.bytes_sent);  // the uninterrupted round did not send that
     queue().clock().begin();
@@ -399,7 +374,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().before_computation();
     accumulator_.land(queue(), std::move(arriving));
     showing_masters_ = showing_committed_ = replaced_ = true;
-    habits_.shown();
   }
   /// Lands the round in flight, if one is, before the next boundary does. Collective; blocks.
   void land_now() {
@@ -493,13 +467,11 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
           to.enqueue(queue());
           queue().wait();
           keep(to.numbers);
-          habits_.keep(to.numbers.habits);
         });
   }
   /// The works of the round that starts copy what it will leave.
   void copy_state(state_staging<Storage>& to, round_plan const& plan) {
     to.clear();
-    habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
     works_.add_to(to, shape(), !waits_, flight_.sends_differences || !shows_committed(plan));
   }
   void keep_round(run_numbers& numbers) const {
@@ -565,7 +537,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void take_from_rank_0(std::span<parameter_type const> values) {
     transfer_.take_from(values, true);
     ++frozen_values_;
-    habits_.shown();
     queue().clock().begin();
   }
   void tell(std::optional<round_report>& report) {
@@ -600,8 +571,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       }
     }
   }
-  /// Whether gradients that some round keeps stay in the trainer's accumulator.
-  [[nodiscard]] bool keeps_in_place() const { return options_.in_place && schedule_->keeps(); }
   /// Whether the parameters in use are digested at this round's end, to be compared by the next one.
   [[nodiscard]] bool compares(std::uint64_t round) const noexcept {
     return digests<Storage> && shares_.ranks() > 1 && options_.compare_every != 0 && (round + 1) % options_.compare_every == 0;
@@ -615,10 +584,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
     schedule.check({.rank = rank});
-    if (chosen.in_place && schedule.keeps() && (!Storage::host_memory || sizeof(gradient_type) < 4)) {
+    if (chosen.in_place && schedule.keeps() && !Storage::host_memory) {
       throw usage_error({.rank = rank},
                         text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
-                        text("It is for gradients of four bytes or more in host memory: leave it out"));
+                        text("It is for gradients in host memory: leave it out"));
     }
     check_groups(rule, layout, rank);
     check_without_gradient<typename Storage::master_type>(rule, layout, rank);
@@ -707,7 +676,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     flight_.micro_batches = std::exchange(micro_batches_, 0);
     copies_.start(commits(plan));
     carried.saving = copies_.tell();
-    carried.unseen = habits_.first_unseen();
     const bool measures = schedule_->measures();
     if (measures && flight_.micro_batches != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
@@ -718,10 +686,9 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().clock().start();
 
     works_.begin(carried,
-                 comparing        ? round_counts::all_numbers
-                 : measures       ? round_counts::measured_numbers
-                 : checks_habits_ ? round_counts::checked_numbers
-                                  : round_counts::usual_numbers,
+                 comparing  ? round_counts::all_numbers
+                 : measures ? round_counts::measured_numbers
+                            : round_counts::usual_numbers,
                  {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0, late, moved_});
     accumulator_.empty(queue());
     flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);
@@ -767,7 +734,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     raise();
     in_flight_ = false;
     accumulator_.land(queue(), works_.take_flight());
-    habits_.shown();
     showing_committed_ = shows_committed(plan);
     showing_masters_ = showing_committed_ && !flight_.sends_differences;
     compared_ = flight_.digests_shown;
@@ -795,7 +761,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     sums_.add(report);
     ++run_.round;
     verdicts_.look_for_skips(run_);
-    if (checks_habits_) verdicts_.look_for_gradients(run_, rate_);
     verdicts_.look_for_weight(run_, watcher_ != nullptr);
     return report;
   }
@@ -839,9 +804,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   placement placement_;
   partition shares_;
   adopted_memory adopted_;  // the trainer's arrays that the accumulator works in
-  bool checks_habits_;
   gradient_accumulator<Storage> accumulator_;
-  habit_watch<Storage> habits_;
 
   // The trainer's side.
   loss_scaler scaler_;
@@ -879,7 +842,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   works_type works_;  // its queue's threads use what is above
   state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, adopted_, layout_, shares_};
   membership<Backend> membership_{works_.backend()};
-  round_verdicts<Rule, Storage, Backend> verdicts_{works_, options_, habits_, membership_};
+  round_verdicts<Rule, Storage, Backend> verdicts_{works_, options_, membership_};
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE
