@@ -31,7 +31,7 @@ REFERENCE = [
      ["adamw", "sgd", "decay", "lion", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
     ("learning_rates", "Learning rates", "Factors of the rule's own learning rate, as functions of what has been committed.",
      ["constant", "warmup_cosine", "warmup_linear", "warmup_stable_decay", "cooldown", "warmup_cosine_restarts", "in_steps", "in_samples", "in_tokens", "training_position",
-      "learning_rate_function", "loss_scaling"]),
+      "learning_rate_function"]),
     ("layout", "Layouts", "Tensors, groups and shares.", ["parameter_layout", "tensor_memory", "partition", "bucket"]),
     ("storage", "Storages and numbers", "What parameters, gradients and masters are made of.",
      ["host_storage", "cuda_storage", "storage", "storage_queue", "bfloat16", "half", "is_finite"]),

@@ -155,6 +155,7 @@ TEST_CASE("what manifests had before, and nobody reads any more, is passed over"
   older["state"]["silent in a row"] = 3;
   older["state"]["idle in a row"] = 0;
   older["state"]["had gradients"] = true;
+  older["state"]["loss scale now"] = "0x1p+4";
   for (json& each : older["ranks"]) each["habits"] = json::array({"0123456789abcdef", "0x0p+0"});
   CHECK(said_of(with_sum(older)).empty());
 }
@@ -174,13 +175,13 @@ TEST_CASE("values of a manifest that are out of their range") {
     refused("/state/samples before", number, "\"state\".\"samples before\" is not finite");
     refused("/state/step weight", number, "is not finite");
     refused("/state/round rate", number, "is not finite");
-    refused("/state/loss scale now", number, "is not finite");
+    refused("/state/round loss scale", number, "is not finite");
   }
   for (char const* const number :
        {"1.5", "0x", "0x1p", " 0x1p+0", "0x1p+0 ", "--0x1p+0", "0x-1p+0", "0x1p+99999", "NAN", "infinity", "0x1,8p+0"})
     refused("/state/step loss sum", number, "\"state\".\"step loss sum\" is no number in hexadecimal digits");
-  refused("/state/loss scale next", "-0x1p+0", "\"state\".\"loss scale next\" is not positive");
-  refused("/state/loss scale now", "0x0p+0", "\"state\".\"loss scale now\" is not positive");
+  refused("/state/round loss scale", "-0x1p+0", "\"state\".\"round loss scale\" is not positive");
+  refused("/state/round loss scale", "0x0p+0", "\"state\".\"round loss scale\" is not positive");
   refused("/sequence", std::uint64_t{1} << 63U, "\"sequence\" is no whole number of at most 4611686018427387904");
   refused("/slots", 1001, "\"slots\" is no whole number of at most 1000");
   refused("/step", whole["step"].get<int>() + 1, "\"step\" is not what \"state\" comes to");

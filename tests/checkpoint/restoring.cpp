@@ -324,34 +324,3 @@ TEST_CASE("the end of a save is told by a report, also where updates are skipped
   }
   CHECK(told == 20);
 }
-
-TEST_CASE("scaling of the loss that begins with a restore begins at its initial scale; another's stays within the limits") {
-  const scratch folder;
-  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    const auto make = [&](std::optional<acco::loss_scaling> scale) {
-      return acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}},
-                             acco::adamw{},
-                             acco::host_storage<float>{},
-                             world,
-                             parameters,
-                             acco::options{.loss_scale = scale, .keep_checkpoints = 9}};
-    };
-    const auto save = [&](auto& t) {
-      for (std::size_t m = 0; m < 8; ++m) (void)micro_batch(t, world.rank(), m);
-      t.save(folder.run());
-      t.finish();
-      REQUIRE(t.saved()->complete());
-    };
-    auto without = make({});
-    without.initialize(initial());
-    save(without);
-    auto scaled = make(acco::loss_scaling{.initial = 65536, .least = 16});
-    (void)scaled.restore(folder.run(), acco::changes::allowed);
-    CHECK(scaled.loss_scale() == 65536);
-    save(scaled);
-    auto less = make(acco::loss_scaling{.initial = 64, .least = 16, .most = 1024});
-    (void)less.restore(folder.run(), acco::changes::allowed);
-    CHECK(less.loss_scale() == 1024);
-    less.finish();
-  });
-}

@@ -89,7 +89,7 @@ MUTANTS = [
      "run_.step_weight = run_.step_loss_sum = 0;"),
     ("a skipped part counts in its step", ENGINE, "    if (n.skip) run_.step_weight = run_.step_loss_sum = 0;\n", ""),
     ("training goes on in the middle of a step", ENGINE,
-     "while (!begins_step(*schedule_, run_.round)) ++run_.round;\n    scaler_", "scaler_"),
+     "while (!begins_step(*schedule_, run_.round)) ++run_.round;\n    if (!showing", "if (!showing"),
     ("finish ends before the last commit", ENGINE,
      "return commits(plan) && works_.numbers().all.finishing", "return works_.numbers().all.finishing"),
     ("a part takes one micro-batch more", ENGINE, "if (micro_batches_ < least || (",

@@ -175,9 +175,6 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   whole("empty in a row", n.run.empty);
   real("estimate seconds", n.run.estimate_seconds);
   real("commit seconds", n.run.commit_seconds);
-  real("loss scale now", n.computing_scale);
-  real("loss scale next", n.next_scale);
-  whole("updates at this loss scale", n.updates_in_a_row);
   whole("rounds", n.rounds);
   whole("rounds skipped", n.rounds_skipped);
   real("weight dropped", n.dropped);
@@ -282,7 +279,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
       [&](char const* key, double& number) { number = state[key].finite(); },
       [&](char const* key, double& number) { number = state[key].real(); },
       [&](char const* key, bool& number) { number = state[key].flag(); });
-  for (char const* const key : {"loss scale now", "loss scale next", "round loss scale"}) (void)state[key].positive();
+  (void)state["round loss scale"].positive();
   const auto fill = [&](char const* key, auto& numbers) {
     std::size_t k = 0;
     if (state[key].size() != numbers.size()) state[key].refuse("does not have " + std::to_string(numbers.size()) + " numbers");

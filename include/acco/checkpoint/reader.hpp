@@ -153,7 +153,6 @@ class reader final : public state_source {
       numbers_.bytes_sent = m.ranks[own].bytes_sent;
     }
     rule_ = value_of(m.construction, "rule");
-    if (value_of(m.construction, "options.loss_scale.initial").empty()) numbers_.computing_scale = numbers_.next_scale = 0;
     arrays_.resize(m.shape.arrays());
   }
   /// This rank's numbers of its own count only where the ranks are as many as then.

@@ -168,7 +168,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     in_->names.of_worker([&] { inner_.sum_over_ranks(numbers); });
     in_->names.of_exchange([&] { first().sum_over_ranks(numbers); });
   }
-  [[nodiscard]] double loss_scale() const noexcept override { return inner_.loss_scale(); }
   [[nodiscard]] std::span<double const> norms() const noexcept override { return inner_.norms(); }
   /// What all fragments hold.
   [[nodiscard]] double samples() const noexcept override {

@@ -26,7 +26,6 @@
 #include "acco/round/between_rounds.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/loss_scaler.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/spike_watch.hpp"
@@ -72,7 +71,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
         shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
                                    : placement_.shares(backend.size())),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, schedule_->keeps() && !options_.in_place),
-        scaler_(options_.loss_scale),
         spikes_(options_.norm_limit),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
@@ -162,7 +160,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
-  [[nodiscard]] double loss_scale() const noexcept override { return scaler_.computing(); }
   [[nodiscard]] std::span<double const> norms() const noexcept override { return norms_; }
   [[nodiscard]] tensor_spans<parameter_type, gradient_type> tensor(std::size_t index) const noexcept override {
     auto const found = layout_[index];
@@ -221,7 +218,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
     start();
     auto landed = land();
-    if (waits_) scaler_.begin_step();
     tell(landed);
     if (!landed) return true;  // nobody had anything left
     return commits(plan) && works_.numbers().all.finishing == static_cast<double>(backend().size());
@@ -229,7 +225,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void end_finish() {
     mine_ = {};
     while (!begins_step(*schedule_, run_.round)) ++run_.round;
-    scaler_.begin_step();
     if (!showing_masters_) {
       auto masters_arrive = accumulator_.arrive();
       queue().after_computation();
@@ -330,7 +325,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     sums_.rounds = numbers.rounds;
     sums_.skipped = numbers.rounds_skipped;
     sums_.dropped = numbers.dropped;
-    scaler_.restore(numbers);
     spikes_.restore(numbers.norms);
     compared_ = false;
     in_flight_ = false;
@@ -345,13 +339,9 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
       run_.samples = numbers.samples();
       run_.step_weight = run_.step_loss_sum = 0;
       while (!begins_step(*schedule_, run_.round)) ++run_.round;
-      if (numbers.completed) scaler_.begin_step();
       show_masters();
     }
-    if (goes_on && waits_) {
-      (void)land();
-      scaler_.begin_step();
-    }
+    if (goes_on && waits_) (void)land();
     const std::uint64_t digest = world_digest();
     if (in_flight_) works_.has_sent(numbers.bytes_sent);  // the uninterrupted round did not send that
     queue().clock().begin();
@@ -488,7 +478,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void keep(run_numbers& numbers) const {
     numbers.run = run_;
     works_.keep_updates(numbers.updates, run_.steps, false);
-    scaler_.keep(numbers);
     spikes_.keep(numbers.norms);
     numbers.pace = schedule_->remember();
     numbers.rounds = sums_.rounds;
@@ -633,7 +622,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     }
     if (waits_) {
       report = land();
-      scaler_.begin_step();  // knows what landed
       tell(report);
     }
     queue().clock().resume();
@@ -689,13 +677,12 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                  comparing  ? round_counts::all_numbers
                  : measures ? round_counts::measured_numbers
                             : round_counts::usual_numbers,
-                 {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0, late, moved_});
+                 {run_.steps, run_.samples, rate_, options_.loss_scale, commits(plan) ? spikes_.most() : 0, late, moved_});
     accumulator_.empty(queue());
     flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);
     round_end<Storage> wanted{.shown = flight_.digests_shown, .state = flight_.digests_state};
     copies_.enqueue(wanted, [&](state_staging<Storage>& to) { copy_state(to, plan); });
     works_.end(wanted);
-    if (commits(plan)) scaler_.begin_step();  // what is accumulated from now on
   }
   /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
   /// does, or will when it lands the round.
@@ -741,10 +728,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
       ++run_.steps;
       run_.samples += n.step_weight;
       if (!std::exchange(counted_, false)) works_.count_updates();
-      scaler_.updated();
       spikes_.updated(n.norm);
     }
-    if (n.skip && !n.spike) scaler_.overflowed(n.loss_scale);
     if (!norms_.empty()) works_.norms().tell(layout_, options_.norms, n.step_weight * n.loss_scale, norms_);
     if (commits(plan)) run_.skipped = n.skip ? run_.skipped + 1 : n.apply ? 0 : run_.skipped;
     (commits(plan) ? run_.commit_seconds : run_.estimate_seconds) = works_.times().seconds();
@@ -781,7 +766,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
         .step_loss = run_.step_weight > 0 ? run_.step_loss_sum / run_.step_weight : 0,
         .gradient_norm = n.norm,
         .clip_scale = n.clip,
-        .loss_scale = n.loss_scale,
         .learning_rate_scale = rate_,
         .micro_batches = flight_.micro_batches,
         .first = schedule_->minimum(step_part::first),
@@ -807,7 +791,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   gradient_accumulator<Storage> accumulator_;
 
   // The trainer's side.
-  loss_scaler scaler_;
   spike_watch spikes_;
   std::vector<double> norms_;  // of the round that landed last
   round_counts mine_;          // of the micro-batches since the last boundary

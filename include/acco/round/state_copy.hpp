@@ -58,11 +58,9 @@ struct recent_norms {
 /// The numbers of a state. The same on every rank, but for those of this rank.
 struct run_numbers {
   run_counters run;
-  double computing_scale = 1, next_scale = 1;  ///< of the loss; 0: it had none
-  std::uint64_t updates_in_a_row = 0;          ///< since the scale changed
-  std::array<double, 5> pace{};                ///< what a pace that measures has found
-  recent_norms norms;                          ///< of the gradients of the last updates
-  std::vector<std::uint64_t> updates;          ///< of each tensor, that round included; nothing where none may lack a gradient
+  std::array<double, 5> pace{};        ///< what a pace that measures has found
+  recent_norms norms;                  ///< of the gradients of the last updates
+  std::vector<std::uint64_t> updates;  ///< of each tensor, that round included; nothing where none may lack a gradient
   std::uint64_t rounds = 0, rounds_skipped = 0;
   double dropped = 0;               ///< of the totals
   bool completed = false;           ///< whether round `run.round` is done and has not landed; else nothing is in flight

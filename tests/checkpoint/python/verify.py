@@ -163,10 +163,10 @@ def verify(folder):
 
 
 STATE = {
-    int: "round; updates before; skipped in a row; empty in a row; updates at this loss scale; rounds; "
+    int: "round; updates before; skipped in a row; empty in a row; rounds; "
          "rounds skipped",
     bool: "completed; round applied; round skipped; round spike; round differences; round digested",
-    str: "samples before; step weight; step loss sum; estimate seconds; commit seconds; loss scale now; loss scale next; weight dropped; "
+    str: "samples before; step weight; step loss sum; estimate seconds; commit seconds; weight dropped; "
          "round squares; round weight; round loss scale; round norm; round clip; round rate; round seconds; "
          "round digest",
     list: "norms; pace; round counts; round regions",
