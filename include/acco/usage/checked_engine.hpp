@@ -115,11 +115,9 @@ class checked_engine final : public Engine {
     if (weight > 0) look_for_clearing();
     hand_over();
     auto report = Engine::accumulated(weight, loss_sum);
-    if (report) {
-      change_places();
-      lend();
-      look_for_gradients(*report);
-    }
+    if (report) change_places();
+    lend();  // the first part of all is launched without a report, and leaves the gradients empty
+    if (report) look_for_gradients(*report);
     return report;
   }
   void finish(unfinished rest) override {
@@ -200,12 +198,11 @@ class checked_engine final : public Engine {
       std::copy_n(engines.gradients.data(), tensor.size, now_.of_gradients() + tensor.offset);
     });
   }
-  /// What the trainer has added is the engine's; where spans stay, what it has been until now is remembered.
+  /// What the trainer has added is the engine's.
   void hand_over() {
+    if (!moves()) return;
     for_trained([&](auto const& tensor, auto const& engines) {
-      gradient_type* const mine = now_.of_gradients() + tensor.offset;
-      moves() ? std::copy_n(mine, tensor.size, engines.gradients.data())
-              : std::copy_n(engines.gradients.data(), tensor.size, mine);
+      std::copy_n(now_.of_gradients() + tensor.offset, tensor.size, engines.gradients.data());
     });
   }
   /// The trainer's arrays are those of before the report.
