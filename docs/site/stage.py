@@ -26,7 +26,7 @@ REFERENCE = [
       "delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
-     ["local_updates", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "meanwhile", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),
+     ["local_updates", "waiting", "keeping", "restarting", "eager", "pulling", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),
     ("rules", "Update rules", "Pure functions of one element, or of a matrix.",
      ["adamw", "sgd", "decay", "lion", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
     ("learning_rates", "Learning rates", "Factors of the rule's own learning rate, as functions of what has been committed.",

@@ -294,7 +294,7 @@ TEST_CASE("workers that exchange train matrices to the bits of single elements; 
     CHECK(got.parameters == expected.parameters);
     CHECK(got.parameters[0] != 0);
   };
-  bits(4, acco::diloco{.ranks_a_group = 2, .steps = 3});
+  bits(4, acco::local_updates{.method = acco::diloco, .ranks_a_group = 2, .steps = 3});
   bits(1, acco::two_phase{.estimate = acco::own_corrected{}, .pace = acco::fixed_pace{2}});
 }
 
