@@ -71,25 +71,23 @@ struct manifest {
 [[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
 
 namespace json_details {
-using json = nlohmann::ordered_json;
+using json = nlohmann::ordered_json;  // as it is written
+using tree = nlohmann::json;
 
 /// Numbers of a manifest that are larger are none: what is added to them stays a number.
 inline constexpr std::uint64_t largest = std::uint64_t{1} << 62U;
 
-/// A value in a manifest, and where it stands.
+/// A value in a manifest, and where it stands: what the JSON library says of it is said behind that.
 class field {
  public:
-  field(json const& value, std::string where) : value_(&value), where_(std::move(where)) {}
+  field(tree const& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
   [[noreturn]] void refuse(std::string const& what) const { throw std::runtime_error(where_ + " " + what); }
   [[nodiscard]] field operator[](char const* key) const {
-    const std::string where = where_.empty() ? "\"" + std::string(key) + "\"" : where_ + ".\"" + key + "\"";
-    if (!value_->is_object()) refuse("is no object");
-    const auto found = value_->find(key);
-    if (found == value_->end()) throw std::runtime_error(where + " is missing");
-    return {*found, where};
+    const std::string name = "\"" + std::string(key) + "\"", where = where_.empty() ? name : where_ + "." + name;
+    return {library(where, [&]() -> tree const& { return value_->at(key); }), where};
   }
-  [[nodiscard]] bool has(char const* key) const { return value_->is_object() && value_->contains(key); }
+  [[nodiscard]] bool has(char const* key) const { return value_->contains(key); }
   /// Calls visit(field) for each value of an array.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -97,28 +95,23 @@ class field {
     for (std::size_t k = 0; k < value_->size(); ++k) visit(field((*value_)[k], where_ + "[" + std::to_string(k) + "]"));
   }
   [[nodiscard]] std::size_t size() const noexcept { return value_->size(); }
-  [[nodiscard]] std::string const& text() const {
-    if (!value_->is_string()) refuse("is no text");
-    return value_->get_ref<std::string const&>();
+  template <class T>
+  [[nodiscard]] T get() const {
+    return library(where_, [&] { return value_->get<T>(); });
   }
-  [[nodiscard]] bool flag() const {
-    if (!value_->is_boolean()) refuse("is neither true nor false");
-    return value_->get<bool>();
-  }
+  [[nodiscard]] std::string text() const { return get<std::string>(); }
+  [[nodiscard]] bool flag() const { return get<bool>(); }
+  /// Of JSON.
+  [[nodiscard]] double decimal() const { return get<double>(); }
   [[nodiscard]] std::uint64_t whole(std::uint64_t most = largest) const {
-    if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > most)
+    if (!value_->is_number_unsigned() || get<std::uint64_t>() > most)
       refuse("is no whole number of at most " + std::to_string(most));
-    return value_->get<std::uint64_t>();
+    return get<std::uint64_t>();
   }
   [[nodiscard]] double real() const {
     double number = 0;
     if (!read_exactly(text(), number)) refuse("is no number in hexadecimal digits");
     return number;
-  }
-  /// Of JSON.
-  [[nodiscard]] double decimal() const {
-    if (!value_->is_number()) refuse("is no number");
-    return value_->get<double>();
   }
   [[nodiscard]] double finite() const {
     const double number = real();
@@ -136,8 +129,8 @@ class field {
     return number;
   }
   /// The number of a run or a session.
-  [[nodiscard]] std::string const& id() const {
-    std::string const& digits = text();
+  [[nodiscard]] std::string id() const {
+    std::string digits = text();
     if (digits.empty() || digits.size() > 16 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
       refuse("is no number of a run");
     return digits;
@@ -151,7 +144,16 @@ class field {
   }
 
  private:
-  json const* value_;
+  template <class Call>
+  static decltype(auto) library(std::string const& where, Call&& call) {
+    try {
+      return call();
+    } catch (tree::exception const& e) {
+      throw std::runtime_error(where + ": " + e.what());
+    }
+  }
+
+  tree const* value_;
   std::string where_;
 };
 
@@ -252,14 +254,13 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
     throw std::runtime_error("it does not end as a manifest ends: it is damaged, or cut short");
   const std::string_view summed = text.substr(0, text.size() - end);
   if (sum_of(std::as_bytes(std::span(summed))) != told) throw std::runtime_error("its own sum is wrong: it is damaged");
-  json_check::check(text, 4, 8);
-  json tree;
+  tree all;
   try {
-    tree = json::parse(text);
-  } catch (json::exception const& e) {
+    all = tree::parse(text);
+  } catch (tree::exception const& e) {
     throw std::runtime_error(e.what());
   }
-  const field j(tree, "");
+  const field j(all, "");
   if (j["format"].text() != manifest::format)
     throw std::runtime_error("its format is " + in_quotes(j["format"].text()) + ", and this library reads '" + manifest::format +
                              "'");
