@@ -20,15 +20,16 @@ using gradient = std::function<double(std::size_t m, std::size_t i, bool first)>
 double noise(std::size_t m, std::size_t i) { return 2 * problem::unit(m * 3571 + i) - 1; }
 double all(std::size_t i) { return 1 + static_cast<double>(i % 3); }
 
-/// How often it is said in 1200 micro-batches, `part` of which are added up; every `clears`-th one clears first, 0: none.
-int said(gradient const& of, std::size_t clears, std::size_t part = 2) {
+/// How often it is said in 1200 micro-batches, `part` of which are added up; every `clears`-th one clears
+/// first, from `from` on, 0: none.
+int said(gradient const& of, std::size_t clears, std::size_t part = 2, std::size_t from = 0) {
   acco::cleared_gradients suspicion;
   std::array<double, count> x{};
   int times = 0;
   for (std::size_t m = 0; m < 1200; ++m) {
     if (m % part == 0) x.fill(0);
     for (std::size_t i = 0; i < count; ++i) {
-      const double before = x[i], kept = clears != 0 && m % clears == 0 ? 0 : before;
+      const double before = x[i], kept = clears != 0 && m % clears == from ? 0 : before;
       x[i] = kept + of(m, i, m % part == 0);
       suspicion.look(before, x[i]);
     }
@@ -46,6 +47,7 @@ TEST_CASE("clearing is said once, of noise, of sparse, louder and uneven gradien
   CHECK(said([](auto m, auto i, bool) { return noise(m, i) * std::exp(2 * problem::unit(m) - 1); }, 1) == 1);
   CHECK(said([](auto m, auto i, bool) { return noise(m, i); }, 2, 8) == 1);
   CHECK(said([](auto m, auto i, bool) { return noise(m, i); }, 4, 6) == 1);
+  CHECK(said([](auto m, auto i, bool) { return all(i) + noise(m, i); }, 4, 4, 3) == 1);  // an estimate's three, in place
 }
 
 TEST_CASE("gradients that are added are no clearing, however they differ, agree, or undo each other") {

@@ -226,12 +226,12 @@ class checked_engine final : public Engine {
                         text("Hand weights of your own over by set_parameters, after finish"));
     });
   }
-  /// NaN with all bits set, whatever its sign: a number that was computed from the parameters of before.
+  /// A number that was computed from the parameters of before: the first two bytes of NaN with all bits set, whatever its sign,
+  /// survive arithmetic and conversions. NaN that arithmetic makes has fewer.
   [[nodiscard]] static bool spoiled(gradient_type value) noexcept {
     unsigned char bytes[sizeof value];
     std::memcpy(bytes, &value, sizeof value);
-    bytes[sizeof value - 1] |= 0x80U;
-    return std::all_of(bytes, bytes + sizeof value, [](unsigned char each) { return each == 0xff; });
+    return (bytes[sizeof value - 1] | 0x80U) == 0xff && bytes[sizeof value - 2] == 0xff;
   }
   void check_spans() const {
     if (!moves()) return;

@@ -25,18 +25,20 @@ class cleared_gradients {
   /// The micro-batch has ended. True once: when the gradients of before have been missing often of late.
   [[nodiscard]] bool suspect() noexcept {
     const bool told = fourth_ > 0 && after_ != 0 && average(missing());
+    held_ = before_ == 0 ? 1 : held_ + 1;
     before_ = fourth_ = after_ = both_ = 0;
     return told;
   }
 
  private:
-  /// Whether this micro-batch looks as if v was gone: the projection is nearer to 0 than to 1, x is not far smaller than v, and
-  /// the distance of the projection from 1 is more than two deviations of what noise would make of it.
+  /// Whether this micro-batch looks as if v was gone: the projection is nearer to 0 than to 1, x is not far smaller than one
+  /// micro-batch's part of v, and the distance of the projection from 1 is more than two deviations of what noise would make of
+  /// it.
   [[nodiscard]] bool missing() const noexcept {
     const double left = both_ / before_;
     const double changed = after_ - 2 * both_ + before_;  // |x - v|^2
     const bool far = (1 - left) * (1 - left) * before_ * before_ * before_ > 4 * changed * fourth_;
-    return left < 0.5 && left > -0.5 && 4 * after_ > before_ && far;
+    return left < 0.5 && left > -0.5 && 4 * held_ * held_ * after_ > before_ && far;
   }
   [[nodiscard]] bool average(bool missing) noexcept {
     often_ += ((missing ? 1 : 0) - often_) / 64;
@@ -45,6 +47,7 @@ class cleared_gradients {
   }
 
   double before_ = 0, fourth_ = 0, after_ = 0, both_ = 0;  // sums of v^2, v^4, x^2, x v
+  double held_ = 0;                                        // micro-batches in v
   double often_ = 0;
   bool said_ = false;
 };
