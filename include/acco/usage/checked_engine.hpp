@@ -235,16 +235,16 @@ class checked_engine final : public Engine {
   }
   void check_spans() const {
     if (!moves()) return;
-    auto const refuse = [this](text const& what, char const* whose) {
-      throw usage_error(Engine::place(), what,
-                        text("For ", whose, "(), ask again after each report, or set options::stable_addresses"));
-    };
     const std::size_t elements = Engine::layout().size();
     gradient_type const *const now = now_.of_gradients(), *const old = old_.of_gradients();
-    if (std::any_of(old, old + elements, [](gradient_type each) { return static_cast<double>(each) != 0; }))
-      refuse(text("gradients were added to a span of before the last report"), "gradients");
-    if (std::any_of(now, now + elements, spoiled))
-      refuse(text("gradients were computed from parameters of before the last report"), "parameters");
+    if (std::any_of(old, old + elements, [](gradient_type each) { return static_cast<double>(each) != 0; })) {
+      throw usage_error(Engine::place(), text("gradients were added to a span of before the last report"),
+                        text("For gradients(), ask again after each report, or set options::stable_addresses"));
+    }
+    if (std::any_of(now, now + elements, spoiled)) {
+      throw usage_error(Engine::place(), text("gradients were computed from parameters of before the last report"),
+                        text("For parameters(), ask again after each report, or set options::stable_addresses"));
+    }
   }
   /// Of the gradients before this micro-batch and after it, about a thousand elements, others each time.
   void look_for_clearing() {
