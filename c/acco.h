@@ -350,7 +350,7 @@ typedef struct acco_options {
   int norms;             ///< whose norms acco_norms tells: ACCO_NORMS_TOTAL, nobody's
   int check_habits;      ///< ACCO_CHECK_BY_BUILD
   int in_place;  ///< 1: gradients that an estimate leaves for the commit stay in the array of gradients, which saves another
-                 ///< one, and must not be cleared before the commit: that is checked; 0
+                 ///< one, and must not be cleared before the commit; 0
 } acco_options;
 ACCO_API acco_status acco_init_options(acco_options* options, size_t size);
 static inline acco_status acco_options_init(acco_options* options) { return acco_init_options(options, sizeof *options); }

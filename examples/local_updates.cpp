@@ -32,14 +32,17 @@ int main() {
       if (std::abs(found - 4) > 0.01) throw std::runtime_error("the mean of what ranks want was not found");
     };
     train("synchronous", acco::synchronous{});
-    train("local_sgd", acco::local_sgd{.steps = 8});
-    train("diloco", acco::diloco{.steps = 8});
-    train("diloco, pairs", acco::diloco{.inner = acco::two_phase{}, .ranks_a_group = 2, .steps = 8});
-    train("delayed_diloco", acco::delayed_diloco{.steps = 8});
-    train("eager_diloco", acco::eager_diloco{.steps = 8});
-    train("co2", acco::co2{.steps = 8});
+    train("local_sgd", acco::local_updates{.method = acco::local_sgd, .steps = 8});
+    train("diloco", acco::local_updates{.method = acco::diloco, .steps = 8});
+    train("diloco, pairs",
+          acco::local_updates{.method = acco::diloco, .inner = acco::two_phase{}, .ranks_a_group = 2, .steps = 8});
+    train("delayed_diloco", acco::local_updates{.method = acco::delayed_diloco, .steps = 8});
+    train("eager_diloco", acco::local_updates{.method = acco::eager_diloco, .steps = 8});
+    train("co2", acco::local_updates{.method = acco::co2, .steps = 8});
     train("fedavg, 8 + 4 bits",
-          acco::fedavg{.steps = 8, .exchange = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}});
-    train("streaming_diloco", acco::streaming_diloco{.steps = 8, .fragments = 2});
+          acco::local_updates{.method = acco::fedavg,
+                              .steps = 8,
+                              .exchange = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}});
+    train("streaming_diloco", acco::local_updates{.method = acco::streaming_diloco, .steps = 8, .fragments = 2});
   });
 }

@@ -10,18 +10,22 @@ namespace {
 
 template <class World, acco::wire Exchange>
 acco::any_optimizer<float> make_with(settings const& s, World const& world, Exchange const& exchange) {
-  const acco::synchronous<> inner{.pace = s.whole()};
-  const unsigned steps = s.local_steps;
-  const auto with = [&](auto const& method) { return optimizer_with(method, s, world); };
-  if (s.schedule == "local_sgd") return with(acco::local_sgd{.inner = inner, .steps = steps, .exchange = exchange});
-  if (s.schedule == "slowmo") return with(acco::slowmo{.inner = inner, .steps = steps, .exchange = exchange});
-  if (s.schedule == "diloco") return with(acco::diloco{.inner = inner, .steps = steps, .exchange = exchange});
-  if (s.schedule == "delayed_diloco") return with(acco::delayed_diloco{.inner = inner, .steps = steps, .exchange = exchange});
-  if (s.schedule == "eager_diloco") return with(acco::eager_diloco{.inner = inner, .steps = steps, .exchange = exchange});
-  if (s.schedule == "streaming_diloco")
-    return with(acco::streaming_diloco{.inner = inner, .steps = steps, .fragments = s.fragments, .exchange = exchange});
-  if (s.schedule == "co2") return with(acco::co2{.inner = inner, .steps = steps, .exchange = exchange});
-  return with(acco::overlap_local_sgd{.inner = inner, .steps = steps, .exchange = exchange});
+  const auto with = [&](auto const& method, unsigned fragments = 1) {
+    const acco::local_updates level{.method = method,
+                                    .inner = acco::synchronous{.pace = s.whole()},
+                                    .steps = s.local_steps,
+                                    .fragments = fragments,
+                                    .exchange = exchange};
+    return optimizer_with(level, s, world);
+  };
+  if (s.schedule == "local_sgd") return with(acco::local_sgd);
+  if (s.schedule == "slowmo") return with(acco::slowmo);
+  if (s.schedule == "diloco") return with(acco::diloco);
+  if (s.schedule == "delayed_diloco") return with(acco::delayed_diloco);
+  if (s.schedule == "eager_diloco") return with(acco::eager_diloco);
+  if (s.schedule == "streaming_diloco") return with(acco::streaming_diloco, s.fragments);
+  if (s.schedule == "co2") return with(acco::co2);
+  return with(acco::overlap_local_sgd);
 }
 template <class World>
 acco::any_optimizer<float> make(settings const& s, World const& world) {

@@ -16,29 +16,26 @@ template <class Exchange>
 acco::any_optimizer<float> make(settings const& s, acco::host_storage<float> const& storage, threads_link const& world,
                                 acco::parameter_layout const& layout, acco::options const& options, Exchange exchange) {
   const acco::synchronous inner{.pace = acco::fixed_pace{.first = s.first, .second = s.second}};
-  const auto with = [&](auto method) -> acco::any_optimizer<float> {
+  const auto with = [&](auto const& method, unsigned fragments = 1) -> acco::any_optimizer<float> {
     const acco::adamw adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1};
-    return acco::optimizer{method, adamw, storage, world, layout, options};
+    const acco::local_updates level{.method = method,
+                                    .inner = inner,
+                                    .ranks_a_group = s.group,
+                                    .steps = s.local_steps,
+                                    .fragments = fragments,
+                                    .exchange = exchange};
+    return acco::optimizer{level, adamw, storage, world, layout, options};
   };
-  const int g = s.group;
-  const unsigned h = s.local_steps;
   const std::pair<std::string_view, std::function<acco::any_optimizer<float>()>> table[] = {
-      {"local_sgd", [&] { return with(acco::local_sgd{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
-      {"fedavg", [&] { return with(acco::fedavg{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
-      {"slowmo", [&] { return with(acco::slowmo{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
-      {"diloco", [&] { return with(acco::diloco{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
-      {"delayed_diloco",
-       [&] { return with(acco::delayed_diloco{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
-      {"eager_diloco",
-       [&] { return with(acco::eager_diloco{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
-      {"streaming_diloco",
-       [&] {
-         return with(acco::streaming_diloco{
-             .inner = inner, .ranks_a_group = g, .steps = h, .fragments = h % 3 == 0 ? 3U : 2U, .exchange = exchange});
-       }},
-      {"co2", [&] { return with(acco::co2{.inner = inner, .steps = h, .exchange = exchange}); }},
-      {"overlap_local_sgd",
-       [&] { return with(acco::overlap_local_sgd{.inner = inner, .ranks_a_group = g, .steps = h, .exchange = exchange}); }},
+      {"local_sgd", [&] { return with(acco::local_sgd); }},
+      {"fedavg", [&] { return with(acco::fedavg); }},
+      {"slowmo", [&] { return with(acco::slowmo); }},
+      {"diloco", [&] { return with(acco::diloco); }},
+      {"delayed_diloco", [&] { return with(acco::delayed_diloco); }},
+      {"eager_diloco", [&] { return with(acco::eager_diloco); }},
+      {"streaming_diloco", [&] { return with(acco::streaming_diloco, s.local_steps % 3 == 0 ? 3 : 2); }},
+      {"co2", [&] { return with(acco::co2); }},
+      {"overlap_local_sgd", [&] { return with(acco::overlap_local_sgd); }},
   };
   for (auto const& [label, entry] : table) {
     if (label == s.schedule) return entry();

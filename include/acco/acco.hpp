@@ -36,7 +36,6 @@
 #include "acco/schedule/delayed.hpp"                 // IWYU pragma: export
 #include "acco/schedule/learning_rate.hpp"           // IWYU pragma: export
 #include "acco/schedule/learning_rate_function.hpp"  // IWYU pragma: export
-#include "acco/schedule/loss_scaling.hpp"            // IWYU pragma: export
 #include "acco/schedule/pace.hpp"                    // IWYU pragma: export
 #include "acco/schedule/schedule.hpp"                // IWYU pragma: export
 #include "acco/schedule/synchronous.hpp"             // IWYU pragma: export

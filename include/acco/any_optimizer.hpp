@@ -363,9 +363,6 @@ class any_optimizer {
     guarded([&] { engine_->poll(); });
   }
 
-  /// What the trainer is to multiply the loss of the coming micro-batch by, or its gradients; not the `loss_sum` that it reports.
-  /// 1 without `options::loss_scale`. Changes at reports and in `finish` only, and is the same on every rank.
-  [[nodiscard]] double loss_scale() const { return engine().loss_scale(); }
   /// Norms of the mean gradient of the round that ended last, before clipping, over all ranks: by group or by tensor of the
   /// layout, as `options::norms` says (empty by default); 0 for frozen ones. Valid until the next report.
   [[nodiscard]] std::span<double const> norms() const { return engine().norms(); }

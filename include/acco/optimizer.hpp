@@ -20,6 +20,7 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
+#include "acco/usage/checked_engine.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {
 
@@ -87,17 +88,20 @@ class optimizer : public plain_types<Storage>::optimizer {
   static_assert(check_backend());
 
   using base = typename plain_types<Storage>::optimizer;
-  template <class... Arguments>
-  static typename plain_types<Storage>::engine* make(Schedule&& schedule, Rule&& rule, Arguments&&... arguments) {
+  static typename plain_types<Storage>::engine* make(Schedule&& schedule, Rule&& rule, Storage&& storage, Backend&& backend,
+                                                     parameter_layout&& layout, options&& chosen) {
     if constexpr (storage_is_one) {  // otherwise what is wrong with it has been said
       try {
         if constexpr (level::is_one) {
-          return level::template make<made_here>(schedule, std::move(rule), std::forward<Arguments>(arguments)...);
+          return level::template make<made_here>(schedule, std::move(rule), std::move(storage), std::move(backend),
+                                                 std::move(layout), std::move(chosen));
         } else {
           using engine = round_engine<decorated_rule<Schedule, Rule>, Storage, Backend>;
           auto decorated = rule_under(schedule, std::move(rule));
-          return new engine(std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
-                            std::move(decorated), std::forward<Arguments>(arguments)...);
+          const habit_checks checks = chosen.check_habits;
+          return new_engine<engine, Storage::host_memory>(
+              checks, std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
+              std::move(decorated), std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
         }
       } catch (std::bad_alloc const&) {
         throw memory_error({}, text("there is no memory for the tables of an optimizer of so many parameters"),

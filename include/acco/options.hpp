@@ -4,14 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "acco/error.hpp"
 #include "acco/layout/update_regions.hpp"
 #include "acco/number/demand.hpp"
 #include "acco/schedule/learning_rate.hpp"
 #include "acco/schedule/learning_rate_function.hpp"
-#include "acco/schedule/loss_scaling.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -29,8 +27,8 @@ enum class norm_spike {
   skip,   ///< the update is left out; its samples do not count as committed
 };
 
-/// Whether to look for habits of trainers that break a training silently (round/habits.hpp): gradients that are cleared or stay
-/// zero, parameters that are written to, spans of before a report. In host memory only.
+/// Whether to look for habits of trainers that break a training silently (usage/checked_engine.hpp): gradients that are cleared
+/// or stay zero, parameters that are written to, spans of before a report. In host memory only.
 enum class habit_checks {
   in_debug_builds,  ///< where the file that makes the optimizer is compiled without NDEBUG
   on,
@@ -49,21 +47,21 @@ struct options {
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
   bool in_place = false;          ///< gradients that an estimate leaves for the commit (`two_phase` whose estimates are coded, or
                                   ///< own_slice) stay in `gradients()`, which saves an array as large as them: it must not be
-                                  ///< cleared before the commit then, which is checked always. In host memory, four bytes or more
+                                  ///< cleared before the commit then. In host memory
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
   std::size_t skip_limit = 100;   ///< updates in a row that may be skipped before an error is thrown after all
   std::size_t empty_limit = 100;  ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown; under local
                                   ///< updates of all ranks of a worker
-  std::optional<loss_scaling> loss_scale = {};  ///< dynamic loss scaling, for gradients in `half`: what overflows is skipped,
-                                                ///< whatever `on_non_finite` says
+  double loss_scale = 1;  ///< by which the trainer multiplies the losses, or gradients, of all micro-batches, so that small ones
+                          ///< do not vanish in `half`: they are divided by it in full precision. Not the `loss_sum`s. A power of
+                          ///< two changes no bit of what is finite
   double average_decay = 0;  ///< 0.999, say: keeps an exponential moving average of the committed weights (sharded;
                              ///< `gather_average`), which begins as the initial ones: a <- decay a + (1 - decay) weights
-  norm_detail norms = norm_detail::total;  ///< whose norms `any_optimizer::norms` tells
-  habit_checks check_habits =
-      habit_checks::in_debug_builds;  ///< costs one more array of parameters where spans move, so that old
-                                      ///< ones show NaN, and a look at up to 256 elements a micro-batch
-  std::size_t keep_checkpoints = 2;   ///< in the folder of a run, when a new one is complete; never fewer than one
+  norm_detail norms = norm_detail::total;                     ///< whose norms `any_optimizer::norms` tells
+  habit_checks check_habits = habit_checks::in_debug_builds;  ///< costs a copy of parameters and gradients, where spans move two
+                                                              ///< of each, and a few passes over both each micro-batch
+  std::size_t keep_checkpoints = 2;  ///< in the folder of a run, when a new one is complete; never fewer than one
   double norm_limit = 0;  ///< the norm of a step's mean gradient, before clipping, may be this many times the median of those of
                           ///< the last 64 updates, once there are 16; 0: no limit. 10, say
   norm_spike on_norm_spike = norm_spike::raise;
@@ -88,14 +86,14 @@ struct options {
                         text("options::norm_limit is ", norm_limit, ": half of all gradients have a norm beyond their median"),
                         text("Give a factor above 1, 10 say, or 0 for no limit"));
     }
-    if (loss_scale) loss_scale->check(where);
+    demand_positive("options::loss_scale", loss_scale, where);
     if (!learning_rate)
       throw usage_error(where, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
     learning_rate.check(where);
   }
 
   /// Whether a gradient that is not finite is an error.
-  [[nodiscard]] bool raises() const noexcept { return on_non_finite == non_finite::raise && !loss_scale; }
+  [[nodiscard]] bool raises() const noexcept { return on_non_finite == non_finite::raise; }
   /// What `learning_rate` returns there. Throws `usage_error` where that is negative, infinite or NaN.
   [[nodiscard]] double rate_at(training_position const& at, error_place where) const {
     const double rate = learning_rate(at);
@@ -113,7 +111,7 @@ struct options {
     visit("skip non-finite", !raises());
     visit("skip_limit", skip_limit);
     visit("empty_limit", empty_limit);
-    if (loss_scale) loss_scale->describe(visit);
+    if (loss_scale != 1) visit("loss_scale", loss_scale);  // older checkpoints lack it
     visit("average_decay", average_decay);
     visit("norms", static_cast<int>(norms));
     visit("norm_limit", norm_limit);

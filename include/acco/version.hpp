@@ -48,8 +48,8 @@
 #define ACCO_TARGET_JOIN(vectors, fma, math) for_##vectors##fma##math
 #define ACCO_TARGET_NAME(vectors, fma, math) ACCO_TARGET_JOIN(vectors, fma, math)
 #define ACCO_SIMD_NAMESPACE ACCO_NAMESPACE::inline ACCO_TARGET_NAME(ACCO_TARGET_VECTORS, ACCO_TARGET_FMA, ACCO_TARGET_MATH)
-// Without NDEBUG an engine checks the trainer's habits (options::check_habits): the engine, and what makes it, have that in their
-// names, too. Everything that is passed between files has not.
+// Without NDEBUG an optimizer's engine is one that checks the trainer's habits (options::check_habits): engines, and what makes
+// them, have that in their names, too. Everything that is passed between files has not.
 #if defined(NDEBUG)
 #define ACCO_ENGINE_NAMESPACE ACCO_SIMD_NAMESPACE::inline release
 #else

@@ -39,7 +39,7 @@ struct choice {
     layout.add("h.0.bias", {1 + below(33, 8)}, slow);
     return layout;
   }
-  [[nodiscard]] acco::options options(bool scales) const {
+  [[nodiscard]] acco::options options() const {
     acco::options o;
     o.clip_norm = below(2, 9) != 0 ? 0.5 : 0;
     o.learning_rate = acco::warmup_cosine{.warmup = 20, .total = 300};
@@ -48,12 +48,11 @@ struct choice {
     o.norms = below(2, 11) != 0 ? acco::norm_detail::tensors : acco::norm_detail::total;
     o.stable_addresses = below(2, 12) != 0;
     o.bucket_elements = below(2, 13) != 0 ? 64 * (1 + below(20, 14)) : 0;
-    o.check_habits = below(2, 50) != 0 ? acco::habit_checks::on : acco::habit_checks::off;  // what they suspect costs last digits
+    o.check_habits = below(2, 50) != 0 ? acco::habit_checks::on : acco::habit_checks::off;
     o.compare_every = below(3, 15) != 0 ? 1 + below(4, 16) : 0;
     o.digest_every = below(2, 17) != 0 ? 1 + below(3, 18) : 0;
     o.norm_limit = below(2, 19) != 0 ? 1.02 : 0;
     o.on_norm_spike = acco::norm_spike::skip;
-    if (scales) o.loss_scale = acco::loss_scaling{.initial = 1024, .interval = 3};
     return o;
   }
 };
@@ -124,42 +123,41 @@ void compare_made(choice const& c, acco::function_view<acco::any_optimizer<P, G>
 }
 
 template <class Storage, class Schedule, class Rule>
-void compare(choice const& c, Schedule const& schedule, Rule const& rule, bool scales = false) {
+void compare(choice const& c, Schedule const& schedule, Rule const& rule) {
   using made = acco::any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
   compare_made<typename Storage::parameter_type, typename Storage::gradient_type>(
       c, [&](acco::threads_backend const& world) -> made {
-        return acco::optimizer{schedule, rule, Storage{}, world, c.layout(), c.options(scales)};
+        return acco::optimizer{schedule, rule, Storage{}, world, c.layout(), c.options()};
       });
 }
 
 template <class Storage, class Rule>
-void with_schedule(choice const& c, Rule const& rule, bool scales = false) {
+void with_schedule(choice const& c, Rule const& rule) {
   const acco::fixed_pace pace{2 + static_cast<unsigned>(c.below(4, 30))};
   const std::size_t which = c.below(13, 31);
   CAPTURE(which);
   if constexpr (std::is_same_v<Storage, acco::host_storage<float>> &&
                 std::is_same_v<Rule, acco::adamw>) {  // engines of their own
-    if (which == 7) return compare<Storage>(c, acco::delayed{.pace = pace, .predictor = acco::velocity{}}, rule, scales);
-    if (which == 8)
-      return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::delay_compensation{}}, rule, scales);
-    if (which == 10) return compare<Storage>(c, acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace}, rule, scales);
+    if (which == 7) return compare<Storage>(c, acco::delayed{.pace = pace, .predictor = acco::velocity{}}, rule);
+    if (which == 8) return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::delay_compensation{}}, rule);
+    if (which == 10) return compare<Storage>(c, acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace}, rule);
   }
   if constexpr (std::is_same_v<Storage, acco::host_storage<float>> || everything) {  // blocks have scales of fp32 in any
-    if (which == 4) return compare<Storage>(c, acco::two_phase{.estimate = acco::block_int4{}, .pace = pace}, rule, scales);
+    if (which == 4) return compare<Storage>(c, acco::two_phase{.estimate = acco::block_int4{}, .pace = pace}, rule);
     if (which == 5)
       return compare<Storage>(c, acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}, .pace = pace},
-                              rule, scales);
+                              rule);
     if (which == 6)
       return compare<Storage>(c, acco::synchronous{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}}, .pace = pace},
-                              rule, scales);
+                              rule);
   }
   switch (which) {
-    case 0: return compare<Storage>(c, acco::synchronous{.pace = pace}, rule, scales);
-    case 1: return compare<Storage>(c, acco::delayed{.pace = pace}, rule, scales);
-    case 2: return compare<Storage>(c, acco::weight_prediction{.pace = pace}, rule, scales);
-    case 3: return compare<Storage>(c, acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = pace}, rule, scales);
-    case 9: return compare<Storage>(c, acco::two_phase{.estimate = acco::own_slice{}, .pace = pace}, rule, scales);
-    default: return compare<Storage>(c, acco::two_phase{.pace = pace}, rule, scales);
+    case 0: return compare<Storage>(c, acco::synchronous{.pace = pace}, rule);
+    case 1: return compare<Storage>(c, acco::delayed{.pace = pace}, rule);
+    case 2: return compare<Storage>(c, acco::weight_prediction{.pace = pace}, rule);
+    case 3: return compare<Storage>(c, acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = pace}, rule);
+    case 9: return compare<Storage>(c, acco::two_phase{.estimate = acco::own_slice{}, .pace = pace}, rule);
+    default: return compare<Storage>(c, acco::two_phase{.pace = pace}, rule);
   }
 }
 
@@ -170,7 +168,7 @@ void one(std::uint64_t seed) {
     case 0: return with_schedule<acco::host_storage<acco::bfloat16>>(c, acco::adamw{.learning_rate = 1e-2});
     case 1: return with_schedule<acco::host_storage<double>>(c, acco::lion{.learning_rate = 1e-2});
     case 2: return with_schedule<acco::host_storage<acco::bfloat16, float>>(c, acco::sgd{.learning_rate = 1e-2, .momentum = 0.9});
-    case 3: return with_schedule<acco::host_storage<float, acco::half>>(c, acco::adamw{.learning_rate = 1e-2}, true);
+    case 3: return with_schedule<acco::host_storage<float, acco::half>>(c, acco::adamw{.learning_rate = 1e-2});
     default: return with_schedule<acco::host_storage<float>>(c, acco::adamw{.learning_rate = 1e-2});
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manifests whose sum is right and whose words are not: each value missing, of another type, out of its range, or twice is
-// refused, by file and field.
+// Manifests whose sum is right and whose words are not: each value missing, of another type, or out of its range is refused, by
+// file and field.
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -119,7 +119,7 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
     if (!in_array) {
       json other = whole;
       other[at.parent_pointer()].erase(at.back());
-      CHECK(said_of(with_sum(other)) == name + " is missing");
+      CHECK(said_of(with_sum(other)).starts_with(name + ": "));
     }
     const std::string top = at.to_string();
     const bool free_text = top == "/library" || top.starts_with("/construction/");
@@ -133,8 +133,7 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
       if (same_kind && (free_text || (file_name && each == "nothing") || each == value || value.is_boolean())) continue;
       if (each.is_number_unsigned() && value.is_number_unsigned() && each == 7) continue;  // as good a number
       if (each.is_number_integer() && each == 7 && value.is_number_unsigned()) continue;
-      if (each.is_array() && (at.back() == "round regions" || at.back() == "construction" || at.back() == "habits") &&
-          each.empty())
+      if (each.is_array() && (at.back() == "round regions" || at.back() == "construction") && each.empty())
         continue;  // these may be empty
       json other = whole;
       other[at] = each;
@@ -148,6 +147,17 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
   });
   CHECK(values > 100);
   CHECK(tried > (thorough() ? 1000U : 250U));
+}
+
+TEST_CASE("what manifests had before, and nobody reads any more, is passed over") {
+  const scratch folder;
+  json older = json::parse(content(checkpoint(folder.run()) + "/manifest.json"));
+  older["state"]["silent in a row"] = 3;
+  older["state"]["idle in a row"] = 0;
+  older["state"]["had gradients"] = true;
+  older["state"]["loss scale now"] = "0x1p+4";
+  for (json& each : older["ranks"]) each["habits"] = json::array({"0123456789abcdef", "0x0p+0"});
+  CHECK(said_of(with_sum(older)).empty());
 }
 
 TEST_CASE("values of a manifest that are out of their range") {
@@ -165,13 +175,13 @@ TEST_CASE("values of a manifest that are out of their range") {
     refused("/state/samples before", number, "\"state\".\"samples before\" is not finite");
     refused("/state/step weight", number, "is not finite");
     refused("/state/round rate", number, "is not finite");
-    refused("/state/loss scale now", number, "is not finite");
+    refused("/state/round loss scale", number, "is not finite");
   }
   for (char const* const number :
        {"1.5", "0x", "0x1p", " 0x1p+0", "0x1p+0 ", "--0x1p+0", "0x-1p+0", "0x1p+99999", "NAN", "infinity", "0x1,8p+0"})
     refused("/state/step loss sum", number, "\"state\".\"step loss sum\" is no number in hexadecimal digits");
-  refused("/state/loss scale next", "-0x1p+0", "\"state\".\"loss scale next\" is not positive");
-  refused("/state/loss scale now", "0x0p+0", "\"state\".\"loss scale now\" is not positive");
+  refused("/state/round loss scale", "-0x1p+0", "\"state\".\"round loss scale\" is not positive");
+  refused("/state/round loss scale", "0x0p+0", "\"state\".\"round loss scale\" is not positive");
   refused("/sequence", std::uint64_t{1} << 63U, "\"sequence\" is no whole number of at most 4611686018427387904");
   refused("/slots", 1001, "\"slots\" is no whole number of at most 1000");
   refused("/step", whole["step"].get<int>() + 1, "\"step\" is not what \"state\" comes to");
@@ -236,7 +246,7 @@ TEST_CASE("values of a manifest that are out of their range") {
   }
 }
 
-TEST_CASE("text of a manifest that readers take differently, or that is made to exhaust them") {
+TEST_CASE("text of a manifest that is no JSON, or that is made to exhaust its reader") {
   const scratch folder;
   const std::string path = checkpoint(folder.run()), file = path + "/manifest.json";
   const std::string whole = content(file), words = whole.substr(0, whole.rfind(",\n \"sum\""));
@@ -249,23 +259,12 @@ TEST_CASE("text of a manifest that readers take differently, or that is made to 
     REQUIRE(found.problems.size() == 1);
     CHECK(found.problems[0].starts_with(file + ": "));
   };
-  refused(words + ",\n \"step\": 1", "'step' stands there twice");
-  refused(words + ",\n \"sum\": \"\"", "'sum' stands there twice");
-  std::string twice = words;
-  twice.insert(twice.find("\"round\":"), "\"round\": 3, ");
-  refused(twice, "'state'.'round' stands there twice");
-  refused(words + ",\n \"more\": " + std::string(1'000'000, '['), "has more levels than such a file has");
-  refused(words + ",\n \"more\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']'),
-          "has more levels than such a file has");
-  std::string many = words + ",\n \"more\": [0";
-  for (int k = 0; k < 100'000; ++k) many += ",0";
-  refused(many + "]", "it has more values than a file of its size has");
-  refused(" " + words, "it does not begin with '{'");
-  refused("\xef\xbb\xbf" + words, "it does not begin with '{'");
-  refused(words + std::string(1, '\0'), "it has a zero byte");
-  refused(words + " // words", "of its JSON is not what JSON has there");
-  refused(words.substr(1), "it does not begin with '{'");
-  refused("", "it does not begin with '{'");
+  refused(words + ",\n \"more\": " + std::string(1'000'000, '['), "parse error");
+  refused(words + std::string(1, '\0'), "parse error");
+  refused(words + " // words", "parse error");
+  refused(words.substr(1), "parse error");
+  refused("", "parse error");
+  CHECK(said_of(with_sum(words + ",\n \"more\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']'))).empty());
   write(file, whole);
   CHECK(acco::verify_checkpoint(path));
 }

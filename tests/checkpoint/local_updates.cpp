@@ -20,8 +20,8 @@ template <class World>
 auto made(World const& world) {
   acco::parameter_layout layout;
   layout.add("weights", {count});
-  return acco::optimizer{acco::local_sgd{.steps = 2}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world,
-                         layout};
+  return acco::optimizer{acco::local_updates{.method = acco::local_sgd, .steps = 2}, acco::sgd{.learning_rate = 0.1},
+                         acco::host_storage<float>{}, world, layout};
 }
 template <class Call>
 void check_refused(Call&& call) {

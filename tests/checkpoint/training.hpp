@@ -32,7 +32,7 @@ struct told {
 inline told tell(acco::round_report const& r, std::span<double const> norms) {
   told found{r.round, r.committed, r.skipped, r.spike, r.step, r.micro_batches, {}};
   for (const double number : {r.samples, r.weight, r.mean_loss, r.step_weight, r.step_loss, r.gradient_norm, r.clip_scale,
-                              r.loss_scale, r.learning_rate_scale, static_cast<double>(r.first), static_cast<double>(r.second)})
+                              r.learning_rate_scale, static_cast<double>(r.first), static_cast<double>(r.second)})
     found.bits.push_back(std::bit_cast<std::uint64_t>(number));
   found.bits.push_back(r.bytes_sent);
   found.bits.push_back(r.digest.value_or(1));
@@ -80,7 +80,7 @@ void train(acco::any_optimizer<P, G>& t, int rank, plan const& p, std::size_t fr
     for (std::size_t j = 0; j < samples; ++j)
       loss += problem::add_sample(problem::sample_id(rank, m, j), t.parameters(), std::span<double>(sum));
     for (std::size_t i = 0; i < sum.size(); ++i)
-      t.gradients()[i] = static_cast<G>(static_cast<double>(t.gradients()[i]) + t.loss_scale() * sum[i]);
+      t.gradients()[i] = static_cast<G>(static_cast<double>(t.gradients()[i]) + sum[i]);
     if (m == p.infinite_at && rank == 0) t.gradients()[1] = static_cast<G>(std::numeric_limits<float>::infinity());
     if (p.restart_at != 0 && m + 1 == p.restart_at) t.save(p.run, [&at] { return at; });
     if (auto const report = t.accumulated(static_cast<double>(samples), loss)) {

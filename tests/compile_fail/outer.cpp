@@ -34,41 +34,51 @@ struct elsewhere : acco::host_storage<float> {
 };
 
 void train(acco::threads_backend world, whole_world whole) {
-  acco::optimizer fine{acco::diloco{}, acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};
+  acco::optimizer fine{acco::local_updates{.method = acco::diloco}, acco::sgd{}, acco::host_storage<float>{}, world,
+                       std::size_t{1}};
   acco::optimizer fine_too{acco::synchronous{}, acco::sgd{}, acco::host_storage<float>{}, whole, std::size_t{1}};
 #if defined(BACKEND_WITHOUT_SPLIT)  // expect: acco: local updates need a backend that `splits` and `duplicates`
   {
-    acco::optimizer training{acco::diloco{}, acco::sgd{}, acco::host_storage<float>{}, whole, std::size_t{1}};
+    acco::optimizer training{acco::local_updates{.method = acco::diloco}, acco::sgd{}, acco::host_storage<float>{}, whole,
+                             std::size_t{1}};
   }
 #endif
 #if defined(STORAGE_ELSEWHERE)  // expect: acco: local updates need storage in host memory so far
   {
-    acco::optimizer training{acco::diloco{}, acco::sgd{}, elsewhere{}, world, std::size_t{1}};
+    acco::optimizer training{acco::local_updates{.method = acco::diloco}, acco::sgd{}, elsewhere{}, world, std::size_t{1}};
   }
 #endif
 #if defined(NO_OUTER_RULE)  // expect: acco: the update rule lacks `static constexpr std::size_t slot_count`
   {
     struct none {};
-    acco::optimizer training{acco::local_updates<acco::synchronous<>, none>{}, acco::sgd{}, acco::host_storage<float>{}, world,
-                             std::size_t{1}};
+    acco::optimizer training{acco::local_updates{.method = acco::waiting<none>{}}, acco::sgd{}, acco::host_storage<float>{},
+                             world, std::size_t{1}};
+  }
+#endif
+#if defined(EAGER_WITHOUT_RATE)  // expect: acco: an eager worker knows the rate at which its share will count
+  {
+    struct rateless : acco::averaging {};
+    acco::optimizer training{acco::local_updates{.method = acco::eager<rateless>{}}, acco::sgd{}, acco::host_storage<float>{},
+                             world, std::size_t{1}};
   }
 #endif
 #if defined(OWN_CHANGES)  // expect: acco: own_slice and own_corrected are for estimates: an exchange of local updates needs
   {
-    acco::optimizer training{acco::diloco{.exchange = acco::own_slice{}}, acco::sgd{}, acco::host_storage<float>{}, world,
-                             std::size_t{1}};
+    acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::own_slice{}}, acco::sgd{},
+                             acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
 #if defined(CORRECTED_CHANGES)  // expect: acco: own_slice and own_corrected are for estimates: an exchange of local updates needs
   {
-    acco::optimizer training{acco::diloco{.exchange = acco::own_corrected{}}, acco::sgd{}, acco::host_storage<float>{}, world,
-                             std::size_t{1}};
+    acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::own_corrected{}}, acco::sgd{},
+                             acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
 #if defined(FEEDBACK_TWICE)  // expect: acco: exchanges of local updates always have error feedback
   {
-    acco::optimizer training{acco::diloco{.exchange = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
-                             acco::host_storage<float>{}, world, std::size_t{1}};
+    acco::optimizer training{
+        acco::local_updates{.method = acco::diloco, .exchange = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
+        acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
 #if defined(FEEDBACK_OF_A_SCHEDULE)  // expect: acco: with_error_feedback is for exchanges of local updates
@@ -80,7 +90,8 @@ void train(acco::threads_backend world, whole_world whole) {
 #if defined(NO_INNER_SCHEDULE)  // expect: acco: the schedule lacks `round_plan plan(std::size_t round) const`
   {
     struct no_schedule {};
-    acco::optimizer training{acco::diloco<no_schedule>{}, acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};
+    acco::optimizer training{acco::local_updates{.method = acco::diloco, .inner = no_schedule{}}, acco::sgd{},
+                             acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
 }

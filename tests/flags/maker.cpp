@@ -9,7 +9,8 @@
 namespace maker {
 
 acco::any_optimizer<float> make(acco::threads_backend const& world) {
-  return acco::optimizer{acco::diloco{.steps = 2}, acco::sgd{}, acco::host_storage<float>{}, world, 10};
+  return acco::optimizer{acco::local_updates{.method = acco::diloco, .steps = 2}, acco::sgd{}, acco::host_storage<float>{}, world,
+                         10};
 }
 void fail() { throw acco::usage_error({}, acco::text("nothing is wrong"), acco::text("Catch it")); }
 bool catches(void (*call)()) {

@@ -27,7 +27,7 @@ acco::checkpoints::manifest small_manifest() {
   m.numbers.last.step_weight = 8;
   m.numbers.last.measured = {1.5, 0x1p-1074};
   m.files = {{"master.safetensors", 4096 + 12, 4096, 77, {5}}, {"trainer-00000-of-00001", 4, 0, sum_of({}), {6}}};
-  m.ranks = {{.micro_batches = 3, .bytes_sent = 40, .has_trainer = true, .habits = {}}};
+  m.ranks = {{.micro_batches = 3, .bytes_sent = 40, .has_trainer = true}};
   return m;
 }
 }  // namespace

@@ -25,7 +25,8 @@ using workers = std::vector<int>;  // those that are there, in the order of thei
 
 template <class Backend>
 acco::any_optimizer<float> made(Backend const& world, int ranks_a_group, double deadline) {
-  const acco::delayed_diloco level{.ranks_a_group = ranks_a_group, .steps = 2, .exchange = acco::block_int8<>{}};
+  const acco::local_updates level{
+      .method = acco::delayed_diloco, .ranks_a_group = ranks_a_group, .steps = 2, .exchange = acco::block_int8<>{}};
   return acco::optimizer{level, acco::adamw{.learning_rate = 0.05}, acco::host_storage<float>{}, world,
                          count, acco::options{.deadline = deadline}};
 }

@@ -16,6 +16,7 @@
 #include <acco/function_view.hpp>
 #include <acco/outer.hpp>
 
+#include "any_recurrence.hpp"
 #include "support/float_wire.hpp"
 #include "support/thorough.hpp"
 
@@ -56,7 +57,7 @@ std::vector<std::vector<double>> iterates(int workers, Level const& level, std::
                            curvatures.size(),
                            acco::options{.check_habits = acco::habit_checks::off}};  // gradients may vanish here
   };
-  return iterates(workers, level.recurrence().steps, make, curvatures, rounds, initial);
+  return iterates(workers, level.steps, make, curvatures, rounds, initial);
 }
 
 const std::vector<double> curvatures{0.01, 0.05, 0.1, 0.2, 0.3, 0.45};
@@ -70,7 +71,7 @@ void check_polynomial(int workers, Level const& level, std::function<std::vector
   constexpr std::size_t rounds = 24;
   auto const x = iterates(workers, level, curvatures, rounds);
   for (std::size_t i = 0; i < curvatures.size(); ++i) {
-    auto const c = coefficients(removed(curvatures[i], level.recurrence().steps));
+    auto const c = coefficients(removed(curvatures[i], level.steps));
     double largest = 0;
     for (std::size_t r = 4; r < rounds; ++r) {
       double next = 0, scale = 1e-14;
@@ -110,13 +111,8 @@ void check_limit(int workers, Level level, double limit) {
 }
 
 template <class Rule>
-acco::local_updates<acco::synchronous<>, Rule> late(Rule rule, acco::meanwhile work, unsigned steps = 4) {
-  acco::local_updates<acco::synchronous<>, Rule> level;
-  level.steps = steps;
-  level.rule = rule;
-  level.delay = acco::whole_round;
-  level.work = work;
-  return level;
+acco::local_updates<any_recurrence<Rule>> late(Rule rule, acco::work_meanwhile work, unsigned steps = 4) {
+  return {.method = {.rule = rule, .delay = acco::whole_round, .work = work}, .steps = steps};
 }
 
 /// The parameters after each micro-batch and at the end, of rank 0.
@@ -186,7 +182,7 @@ std::vector<std::vector<double>> anchors(int workers, Level const& level, double
                            elements(),
                            acco::options{.check_habits = acco::habit_checks::off}};
   };
-  return anchors(workers, level.recurrence().steps, make, apart, rounds);
+  return anchors(workers, level.steps, make, apart, rounds);
 }
 double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
   double most = 0;
@@ -199,28 +195,38 @@ double largest_difference(std::vector<double> const& a, std::vector<double> cons
 TEST_CASE("in four bits every method comes to the same point as in full, where all workers want the same") {
   constexpr acco::block_int4<> four;
   const auto check = [](auto const& level) {
-    CAPTURE(std::string(level.name));
+    CAPTURE(std::string(level.method.rule.name));
     auto const found = anchors(3, level, 0, 160);
     std::vector<double> point(found.back().size());
     for (std::size_t i = 0; i < point.size(); ++i) point[i] = std::sin(static_cast<double>(i));
     CHECK(largest_difference(found[3], point) > 1e-3);  // it takes its time
     CHECK(largest_difference(found.back(), point) < 1e-6);
   };
-  check(acco::local_sgd{.steps = 4, .exchange = four});
-  check(acco::fedavg{.steps = 4, .exchange = four});
-  check(acco::slowmo{.steps = 4, .learning_rate = 0.7, .exchange = four});
-  check(acco::diloco{.steps = 4, .momentum = 0.6, .exchange = four});
-  check(acco::delayed_diloco{.steps = 4, .exchange = four});
-  check(acco::delayed_diloco{.steps = 4, .delay = 2, .work = acco::meanwhile::keep, .exchange = four});
-  check(acco::eager_diloco{.steps = 4, .exchange = four});
-  check(acco::co2{.steps = 4, .learning_rate = 0.6, .exchange = four});
-  check(acco::overlap_local_sgd{.steps = 4, .exchange = four});
-  check(acco::streaming_diloco{.steps = 4, .fragments = 2, .momentum = 0.6, .exchange = four});
+  check(acco::local_updates{.method = acco::local_sgd, .steps = 4, .exchange = four});
+  check(acco::local_updates{.method = acco::fedavg, .steps = 4, .exchange = four});
+  check(acco::local_updates{
+      .method = acco::waiting{.rule = acco::sgd{.learning_rate = 0.7, .momentum = 0.5}}, .steps = 4, .exchange = four});
+  check(acco::local_updates{.method = acco::waiting{.rule = acco::sgd{.learning_rate = 0.7, .momentum = 0.6, .nesterov = true}},
+                            .steps = 4,
+                            .exchange = four});
+  check(acco::local_updates{.method = acco::delayed_diloco, .steps = 4, .exchange = four});
+  check(
+      acco::local_updates{.method = acco::keeping{.rule = acco::delayed_diloco.rule, .delay = 2}, .steps = 4, .exchange = four});
+  check(acco::local_updates{.method = acco::eager_diloco, .steps = 4, .exchange = four});
+  check(acco::local_updates{.method = acco::restarting{.rule = acco::clipped_momentum{.learning_rate = 0.6}, .by_gap = true},
+                            .steps = 4,
+                            .exchange = four});
+  check(acco::local_updates{.method = acco::overlap_local_sgd, .steps = 4, .exchange = four});
+  check(acco::local_updates{.method = acco::restarting{.rule = acco::sgd{.learning_rate = 0.4, .momentum = 0.6, .nesterov = true},
+                                                       .delay = 1,
+                                                       .keep_local = 0.5},
+                            .steps = 4,
+                            .fragments = 2,
+                            .exchange = four});
 }
 
 TEST_CASE("where workers want different things four bits stay near, and their mean over time is that of exact exchanges") {
   const auto check = [](auto const& coarse, auto const& exact) {
-    CAPTURE(std::string(coarse.name));
     constexpr int rounds = 600, settled = 200;
     auto const found = anchors(3, coarse, 1, rounds), wanted = anchors(3, exact, 1, settled);
     auto const& point = wanted.back();
@@ -232,22 +238,25 @@ TEST_CASE("where workers want different things four bits stay near, and their me
       farthest = std::max(farthest, largest_difference(x, point));
       for (std::size_t i = 0; i < x.size(); ++i) mean[i] += x[i] / (rounds - settled);
     }
-    MESSAGE(std::string(coarse.name) << ": at most " << farthest << ", their mean " << largest_difference(mean, point));
+    MESSAGE("at most " << farthest << ", their mean " << largest_difference(mean, point));
     CHECK(farthest < 0.3);
     CHECK(farthest > 1e-3);
     CHECK(largest_difference(mean, point) < 0.02);
   };
-  check(acco::local_sgd{.steps = 4, .exchange = acco::block_int4{}}, acco::local_sgd{.steps = 4});
-  check(acco::delayed_diloco{.steps = 4, .exchange = acco::block_int4{}}, acco::delayed_diloco{.steps = 4});
+  check(acco::local_updates{.method = acco::local_sgd, .steps = 4, .exchange = acco::block_int4{}},
+        acco::local_updates{.method = acco::local_sgd, .steps = 4});
+  check(acco::local_updates{.method = acco::delayed_diloco, .steps = 4, .exchange = acco::block_int4{}},
+        acco::local_updates{.method = acco::delayed_diloco, .steps = 4});
 }
 
 TEST_CASE("a wire that loses nothing gives the exact form: in every bit for changes, within rounding for anchors") {
-  CHECK(trained(3, acco::diloco{.steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9) ==
-        trained(3, acco::diloco{.steps = 2}, 9));
-  CHECK(trained(2, acco::delayed_diloco{.steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9) ==
-        trained(2, acco::delayed_diloco{.steps = 2}, 9));
-  auto const found = trained(3, acco::eager_diloco{.steps = 2, .exchange = float_wire{}}, 9),
-             wanted = trained(3, acco::eager_diloco{.steps = 2}, 9);
+  CHECK(trained(3, acco::local_updates{.method = acco::diloco, .steps = 2, .exchange = acco::coded<float_wire, acco::full>{}},
+                9) == trained(3, acco::local_updates{.method = acco::diloco, .steps = 2}, 9));
+  CHECK(trained(
+            2, acco::local_updates{.method = acco::delayed_diloco, .steps = 2, .exchange = acco::coded<float_wire, acco::full>{}},
+            9) == trained(2, acco::local_updates{.method = acco::delayed_diloco, .steps = 2}, 9));
+  auto const found = trained(3, acco::local_updates{.method = acco::eager_diloco, .steps = 2, .exchange = float_wire{}}, 9),
+             wanted = trained(3, acco::local_updates{.method = acco::eager_diloco, .steps = 2}, 9);
   REQUIRE(found.size() == wanted.size());
   for (std::size_t i = 0; i < found.size(); ++i)
     CHECK(static_cast<double>(found[i]) == doctest::Approx(static_cast<double>(wanted[i])).epsilon(1e-6));
@@ -256,11 +265,12 @@ TEST_CASE("a wire that loses nothing gives the exact form: in every bit for chan
 TEST_CASE("every so many exchanges the anchor travels in full, beside changes that are encoded, too") {
   using coarse = acco::coded<float_wire, acco::block_int4<>>;
   const auto with = [](coarse wire) {
-    return trained(3, acco::diloco<acco::synchronous<>, coarse>{.steps = 2, .exchange = wire}, 9);
+    return trained(3, acco::local_updates{.method = acco::diloco, .steps = 2, .exchange = wire}, 9);
   };
   coarse each_time;
   each_time.exact_every = 1;
-  auto const exact = trained(3, acco::diloco{.steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9);
+  auto const exact =
+      trained(3, acco::local_updates{.method = acco::diloco, .steps = 2, .exchange = acco::coded<float_wire, acco::full>{}}, 9);
   CHECK(with(each_time) == exact);
   CHECK(with({}) != exact);
 }
@@ -310,7 +320,6 @@ void check_fragments(int ranks, Level whole, unsigned fragments, std::size_t cou
   CAPTURE(count);
   CAPTURE(fragments);
   CAPTURE(steps);
-  CAPTURE(whole.delay);
   std::size_t compared = 0;
   for (unsigned p = 0; p < fragments; ++p) {
     auto const wanted = after(ranks, make, count, steps - (p + 1) * steps / fragments, micro_batches);
@@ -336,57 +345,57 @@ void check_fragments(int ranks, Level whole, unsigned fragments, std::size_t cou
 }  // namespace
 
 TEST_CASE("fragments are as many trainings of their own, in every bit, whatever becomes of the steps meanwhile") {
-  using acco::meanwhile;
-  using acco::whole_round;
-  using nesterov = acco::local_updates<acco::synchronous<>, acco::sgd>;
-  using mean = acco::local_updates<acco::synchronous<>, acco::averaging>;
   const acco::sgd rule{.learning_rate = 0.6, .momentum = 0.4, .nesterov = true};
-  check_fragments(2, nesterov{.steps = 6, .rule = rule}, 3, 192);
-  check_fragments(3, nesterov{.steps = 6, .rule = rule, .delay = 1, .work = meanwhile::restart, .keep_local = 0.5}, 3, 70);
-  check_fragments(2, nesterov{.steps = 6, .rule = rule, .delay = 2, .work = meanwhile::restart}, 3, 300);
-  check_fragments(4, nesterov{.ranks_a_group = 2, .steps = 4, .rule = rule, .delay = 3, .work = meanwhile::keep}, 2, 500);
-  check_fragments(2, nesterov{.steps = 4, .rule = rule, .delay = whole_round, .work = meanwhile::restart}, 4, 70);
-  check_fragments(2, nesterov{.steps = 4, .rule = rule, .delay = whole_round, .work = meanwhile::eager}, 2, 70);
-  check_fragments(3, mean{.steps = 4, .delay = whole_round, .work = meanwhile::pull, .keep_local = 0.3}, 4, 130);
-  check_fragments(3, mean{.steps = 2}, 2, 130);
-  check_fragments(2, mean{.steps = 4, .delay = whole_round}, 4, 130);
-  check_fragments(4,
-                  acco::local_updates<acco::synchronous<>, acco::sgd, float_wire>{
-                      .ranks_a_group = 2, .steps = 4, .rule = rule, .delay = 1, .exchange = {}},
-                  2, 500);
+  const auto check = [&](int ranks, auto method, unsigned steps, unsigned fragments, std::size_t count, int ranks_a_group = 1) {
+    check_fragments(ranks, acco::local_updates{.method = method, .ranks_a_group = ranks_a_group, .steps = steps}, fragments,
+                    count);
+  };
+  check(2, acco::waiting{.rule = rule}, 6, 3, 192);
+  check(3, acco::restarting{.rule = rule, .delay = 1, .keep_local = 0.5}, 6, 3, 70);
+  check(2, acco::restarting{.rule = rule, .delay = 2}, 6, 3, 300);
+  check(4, acco::keeping{.rule = rule, .delay = 3}, 4, 2, 500, 2);
+  check(2, acco::restarting{.rule = rule}, 4, 4, 70);
+  check(2, acco::eager{.rule = rule}, 4, 2, 70);
+  check(3, acco::pulling{.keep_local = 0.3}, 4, 4, 130);
+  check(3, acco::waiting{}, 2, 2, 130);
+  check(2, acco::keeping{}, 4, 4, 130);
+  check_fragments(
+      4,
+      acco::local_updates{
+          .method = acco::keeping{.rule = rule, .delay = 1}, .ranks_a_group = 2, .steps = 4, .exchange = float_wire{}},
+      2, 500);
 }
 
 TEST_CASE("one fragment of streaming_diloco is diloco with a short delay") {
-  const acco::local_updates<acco::synchronous<>, acco::sgd> diloco{
-      .steps = 4,
-      .rule = {.learning_rate = 0.4, .momentum = 0.9, .nesterov = true},
-      .delay = 1,
-      .work = acco::meanwhile::restart,
-      .keep_local = 0.5};
-  CHECK(trained(2, acco::streaming_diloco{.steps = 4, .fragments = 1}, 11) == trained(2, diloco, 11));
-  CHECK(trained(2, acco::streaming_diloco{.steps = 4, .fragments = 1, .delay = 0, .keep_local = 0, .learning_rate = 0.7}, 11) ==
-        trained(2, acco::diloco{.steps = 4}, 11));
+  const acco::restarting late{
+      .rule = acco::sgd{.learning_rate = 0.4, .momentum = 0.9, .nesterov = true}, .delay = 1, .keep_local = 0.5};
+  CHECK(trained(2, acco::local_updates{.method = acco::streaming_diloco, .steps = 4}, 11) ==
+        trained(2, acco::local_updates{.method = late, .steps = 4}, 11));
+  CHECK(trained(2, acco::local_updates{.method = acco::restarting{.rule = acco::diloco.rule, .delay = 0}, .steps = 4}, 11) ==
+        trained(2, acco::local_updates{.method = acco::diloco, .steps = 4}, 11));
 }
 
 TEST_CASE("without a delay a round is averaging, heavy ball, or Nesterov's, on what local steps remove") {
-  check_polynomial(2, acco::local_sgd{.steps = 4}, [](double b) { return vector{1 - b}; });
-  check_polynomial(3, acco::slowmo{.steps = 3, .learning_rate = 0.8, .momentum = 0.6},
-                   [](double b) { return vector{1 + 0.6 - 0.8 * b, -0.6}; });
-  check_polynomial(2, acco::diloco{.steps = 5}, [](double b) { return vector{1 + 0.9 - 0.7 * 1.9 * b, -0.9 * (1 - 0.7 * b)}; });
+  check_polynomial(2, acco::local_updates{.method = acco::local_sgd, .steps = 4}, [](double b) { return vector{1 - b}; });
+  check_polynomial(
+      3, acco::local_updates{.method = acco::waiting{.rule = acco::sgd{.learning_rate = 0.8, .momentum = 0.6}}, .steps = 3},
+      [](double b) { return vector{1 + 0.6 - 0.8 * b, -0.6}; });
+  check_polynomial(2, acco::local_updates{.method = acco::diloco, .steps = 5},
+                   [](double b) { return vector{1 + 0.9 - 0.7 * 1.9 * b, -0.9 * (1 - 0.7 * b)}; });
 }
 
 TEST_CASE("a whole round late the polynomials are of one degree more") {
   const double mu = 0.4, lr = 0.5;
-  check_polynomial(2, late(acco::sgd{.learning_rate = lr, .momentum = mu}, acco::meanwhile::restart),
+  check_polynomial(2, late(acco::sgd{.learning_rate = lr, .momentum = mu}, acco::work_meanwhile::restart),
                    [=](double b) { return vector{1 + mu, -(mu + lr * b)}; });
-  check_polynomial(2, late(acco::sgd{.learning_rate = lr, .momentum = mu, .nesterov = true}, acco::meanwhile::restart),
+  check_polynomial(2, late(acco::sgd{.learning_rate = lr, .momentum = mu, .nesterov = true}, acco::work_meanwhile::restart),
                    [=](double b) { return vector{1 + mu, -(mu + lr * b * (1 + mu)), lr * b * mu}; });
   for (const int workers : {1, 2, 4}) {
     const double m = workers;
-    check_polynomial(workers, late(acco::sgd{.learning_rate = lr}, acco::meanwhile::eager),
+    check_polynomial(workers, late(acco::sgd{.learning_rate = lr}, acco::work_meanwhile::eager),
                      [=](double b) { return vector{1 - lr * b / m, -lr * b * (1 - 1 / m)}; });
   }
-  check_polynomial(3, late(acco::sgd{.learning_rate = lr}, acco::meanwhile::keep),
+  check_polynomial(3, late(acco::sgd{.learning_rate = lr}, acco::work_meanwhile::keep),
                    [=](double b) { return vector{1 - b, b * (1 - lr)}; });
 }
 
@@ -394,9 +403,9 @@ TEST_CASE("stable 3 percent below the limits, divergent 3 percent above them") {
   const auto nesterov = [](double rate, double momentum) {
     return acco::sgd{.learning_rate = rate, .momentum = momentum, .nesterov = true};
   };
-  using acco::meanwhile;
-  check_limit(1, acco::diloco{}, 2 * (1 + 0.9) / (0.7 * (1 + 2 * 0.9)));  // z = -1
-  check_limit(1, acco::slowmo{}, 2 * (1 + 0.5));
+  using meanwhile = acco::work_meanwhile;
+  check_limit(1, acco::local_updates{.method = acco::diloco}, 2 * (1 + 0.9) / (0.7 * (1 + 2 * 0.9)));  // z = -1
+  check_limit(1, acco::local_updates{.method = acco::slowmo}, 2 * (1 + 0.5));
   check_limit(1, late(nesterov(0.7, 0.9), meanwhile::restart), 0.3597);
   check_limit(1, late(nesterov(0.4, 0.9), meanwhile::restart), 0.6295);
   check_limit(1, late(nesterov(0.4, 0.5), meanwhile::restart), 1.4013);
@@ -409,41 +418,43 @@ TEST_CASE("stable 3 percent below the limits, divergent 3 percent above them") {
 }
 
 TEST_CASE("defaults of methods with a delay are stable where local steps solve the problem") {
-  CHECK(!diverges(2, acco::delayed_diloco{.steps = 1}, 1.0));
-  CHECK(!diverges(4, acco::eager_diloco{.steps = 1}, 1.0));
-  CHECK(!diverges(2, acco::co2{.steps = 1}, 1.0));
-  CHECK(!diverges(2, acco::overlap_local_sgd{.steps = 1}, 1.0));
-  CHECK(!diverges(2, acco::streaming_diloco{.steps = 6}, 1.0));
-  CHECK(!diverges(2, acco::streaming_diloco{.steps = 3}, 1.0));
+  CHECK(!diverges(2, acco::local_updates{.method = acco::delayed_diloco, .steps = 1}, 1.0));
+  CHECK(!diverges(4, acco::local_updates{.method = acco::eager_diloco, .steps = 1}, 1.0));
+  CHECK(!diverges(2, acco::local_updates{.method = acco::co2, .steps = 1}, 1.0));
+  CHECK(!diverges(2, acco::local_updates{.method = acco::overlap_local_sgd, .steps = 1}, 1.0));
+  CHECK(!diverges(2, acco::local_updates{.method = acco::streaming_diloco, .steps = 6, .fragments = 3}, 1.0));
+  CHECK(!diverges(2, acco::local_updates{.method = acco::streaming_diloco, .steps = 3, .fragments = 3}, 1.0));
 }
 
 TEST_CASE("averaging after every step of SGD is synchronous training, in every bit") {
-  CHECK(trained(4, acco::local_sgd{.steps = 1}, 4) == trained(4, acco::synchronous{}, 4));
-  CHECK(trained(2, acco::fedavg{.steps = 1}, 4) == trained(2, acco::synchronous{}, 4));
+  CHECK(trained(4, acco::local_updates{.method = acco::local_sgd, .steps = 1}, 4) == trained(4, acco::synchronous{}, 4));
+  CHECK(trained(2, acco::local_updates{.method = acco::fedavg, .steps = 1}, 4) == trained(2, acco::synchronous{}, 4));
 }
 
 TEST_CASE("a worker alone that averages trains like the inner schedule, in every bit") {
   for (const unsigned steps : {1U, 3U}) {
-    CHECK(trained(1, acco::local_sgd{.steps = steps}, 11, 0.1) == trained(1, acco::synchronous{}, 11, 0.1));
-    CHECK(trained(2, acco::local_sgd{.ranks_a_group = 2, .steps = steps}, 11, 0.1) == trained(2, acco::synchronous{}, 11, 0.1));
+    CHECK(trained(1, acco::local_updates{.method = acco::local_sgd, .steps = steps}, 11, 0.1) ==
+          trained(1, acco::synchronous{}, 11, 0.1));
+    CHECK(trained(2, acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = steps}, 11, 0.1) ==
+          trained(2, acco::synchronous{}, 11, 0.1));
     const acco::two_phase inner{.pace = acco::fixed_pace{.first = 1, .second = 1}};
-    CHECK(trained(1, acco::local_sgd{.inner = acco::weight_prediction{}, .steps = 100}, 11, 0.1) ==
+    CHECK(trained(1, acco::local_updates{.method = acco::local_sgd, .inner = acco::weight_prediction{}, .steps = 100}, 11, 0.1) ==
           trained(1, acco::weight_prediction{}, 11, 0.1));
-    CHECK(trained(1, acco::local_sgd{.inner = inner, .steps = steps}, 12, 0.1) == trained(1, inner, 12, 0.1));
-    CHECK(trained(1, acco::local_sgd{.inner = acco::delayed{}, .steps = steps}, 11, 0.1) == trained(1, acco::delayed{}, 11, 0.1));
+    CHECK(trained(1, acco::local_updates{.method = acco::local_sgd, .inner = inner, .steps = steps}, 12, 0.1) ==
+          trained(1, inner, 12, 0.1));
+    CHECK(trained(1, acco::local_updates{.method = acco::local_sgd, .inner = acco::delayed{}, .steps = steps}, 11, 0.1) ==
+          trained(1, acco::delayed{}, 11, 0.1));
   }
 }
 
 TEST_CASE("an eager worker alone is one that waits, in every bit where the sums are exact") {
   // eager's anchor is a round behind its worker, so the worker's path is compared
-  const acco::local_updates<acco::synchronous<>, acco::averaging> eager{
-      .steps = 2, .delay = acco::whole_round, .work = acco::meanwhile::eager};
-  CHECK(trained(1, eager, 4) == trained(1, acco::local_sgd{.steps = 2}, 4));
+  CHECK(trained(1, acco::local_updates{.method = acco::eager{}, .steps = 2}, 4) ==
+        trained(1, acco::local_updates{.method = acco::local_sgd, .steps = 2}, 4));
 }
 
 TEST_CASE("who keeps all of his own trains as without exchange, in every bit, until the end") {
-  acco::local_updates<acco::synchronous<>, acco::averaging> alone{.steps = 2};
-  alone.keep_local = 1;
+  const acco::local_updates alone{.method = acco::waiting{.keep_local = 1}, .steps = 2};
   auto with = trained(3, alone, 8, 0.1, true), without = trained(1, acco::synchronous{}, 8, 0.1, true);
   with.resize(8 * 70);
   without.resize(8 * 70);
@@ -451,10 +462,8 @@ TEST_CASE("who keeps all of his own trains as without exchange, in every bit, un
 }
 
 TEST_CASE("CO2 of one step, without momentum, gap and clip, is the delayed update") {
-  acco::local_updates<acco::synchronous<>, acco::clipped_momentum> co2{.steps = 1,
-                                                                       .rule = {.learning_rate = 1, .momentum = 0, .limit = 1e30},
-                                                                       .delay = acco::whole_round,
-                                                                       .work = acco::meanwhile::restart};
+  const acco::clipped_momentum none{.learning_rate = 1, .momentum = 0, .limit = 1e30};
+  const acco::local_updates co2{.method = acco::restarting{.rule = none}, .steps = 1};
   auto late = trained(2, co2, 4), delayed = trained(2, acco::delayed{}, 4);
   late.resize(4 * 70);
   delayed.resize(4 * 70);
@@ -465,7 +474,8 @@ TEST_CASE("the clipped momentum stays within its limit, and without a limit it w
   const auto most_step = [](double limit) {
     double most = 0;
     acco::mock_backend::run(2, [&](acco::mock_backend const& world) {
-      acco::co2 level{.steps = 2, .learning_rate = 1, .limit = limit};
+      acco::local_updates level{.method = acco::co2, .steps = 2};
+      level.method.rule = {.learning_rate = 1, .momentum = 0.2, .limit = limit};
       acco::optimizer training{level, acco::sgd{.learning_rate = 0.5}, acco::host_storage<double>{}, world, std::size_t{20}};
       training.initialize(std::vector<double>(20, 0.0));
       std::vector<double> before(20, 0.0), now(20);

@@ -13,6 +13,8 @@
 #include <acco/acco.hpp>
 #include <acco/outer.hpp>
 
+#include "any_recurrence.hpp"
+
 namespace {
 
 enum class code { full, bfloat16, int8, int4 };
@@ -62,19 +64,11 @@ ends trained_by(acco::mock_backend const& world, acco::any_optimizer<double> tra
   return found;
 }
 template <class Rule>
-ends trained(acco::local_updates<acco::synchronous<>, Rule> const& like, code changes, code anchor) {
+ends trained(any_recurrence<Rule> const& method, unsigned fragments, code changes, code anchor) {
   ends found;
   acco::mock_backend::run(2, [&](acco::mock_backend const& world) {
     const auto with = [&](auto exchange) -> acco::any_optimizer<double> {
-      return acco::optimizer{acco::local_updates<acco::synchronous<>, Rule, decltype(exchange)>{.steps = steps,
-                                                                                                .rule = like.rule,
-                                                                                                .delay = like.delay,
-                                                                                                .work = like.work,
-                                                                                                .keep_local = like.keep_local,
-                                                                                                .weights = like.weights,
-                                                                                                .fragments = like.fragments,
-                                                                                                .by_gap = like.by_gap,
-                                                                                                .exchange = exchange},
+      return acco::optimizer{acco::local_updates{.method = method, .steps = steps, .fragments = fragments, .exchange = exchange},
                              acco::sgd{.learning_rate = 1}, acco::host_storage<double>{}, world, size};
     };
     const auto beside = [&](auto of_changes) {
@@ -90,20 +84,20 @@ ends trained(acco::local_updates<acco::synchronous<>, Rule> const& like, code ch
 /// Every code of changes beside every code of the anchor; `gain` is by how much more than a change the rule moves the anchor in
 /// the end.
 template <class Rule>
-void check(acco::local_updates<acco::synchronous<>, Rule> const& level, double gain = 1) {
-  const ends exact = trained(level, code::full, code::full);
+void check(any_recurrence<Rule> const& level, double gain = 1, unsigned fragments = 1) {
+  const ends exact = trained(level, fragments, code::full, code::full);
   CAPTURE(std::string(Rule::name));
   CAPTURE(level.delay);
   CAPTURE(static_cast<int>(level.work));
   CAPTURE(level.keep_local);
-  CAPTURE(level.fragments);
+  CAPTURE(fragments);
   CAPTURE(level.by_gap);
   CHECK(*std::min_element(exact.anchor.begin(), exact.anchor.end()) > 0.35);
   for (const code changes : codes) {
     for (const code anchor : codes) {
       CAPTURE(static_cast<int>(changes));
       CAPTURE(static_cast<int>(anchor));
-      const ends found = trained(level, changes, anchor);
+      const ends found = trained(level, fragments, changes, anchor);
       const double largest = steps * std::max(gain, 1.0) / (1 - level.keep_local);  // of what is encoded, about
       const double most = 1e-4 + 2 * largest * (loss(changes) + loss(anchor));
       double off = 0;  // of what is allowed
@@ -119,16 +113,16 @@ void check(acco::local_updates<acco::synchronous<>, Rule> const& level, double g
 }
 
 template <class Rule>
-using level = acco::local_updates<acco::synchronous<>, Rule>;
+using level = any_recurrence<Rule>;
 /// All that may become of the steps meanwhile.
 template <class Rule>
 void check_rule(Rule rule, double gain) {
-  using acco::meanwhile;
+  using meanwhile = acco::work_meanwhile;
   using acco::whole_round;
   check(level<Rule>{.rule = rule}, gain);
   check(level<Rule>{.rule = rule, .keep_local = 0.5}, gain);
   check(level<Rule>{.rule = rule, .weights = acco::worker_weights::samples}, gain);
-  check(level<Rule>{.rule = rule, .delay = 1, .fragments = 2}, gain);
+  check(level<Rule>{.rule = rule, .delay = 1}, gain, 2);
   check(level<Rule>{.rule = rule, .delay = whole_round}, gain);
   check(level<Rule>{.rule = rule, .delay = 1, .work = meanwhile::restart}, gain);
   check(level<Rule>{.rule = rule, .delay = whole_round, .work = meanwhile::restart}, gain);
@@ -139,7 +133,7 @@ void check_rule(Rule rule, double gain) {
 
 TEST_CASE("in every code of changes beside every code of the anchor what workers have done arrives: averaging") {
   check_rule(acco::averaging{}, 1);
-  check(level<acco::averaging>{.delay = acco::whole_round, .work = acco::meanwhile::pull, .keep_local = 0.4});
+  check(level<acco::averaging>{.delay = acco::whole_round, .work = acco::work_meanwhile::pull, .keep_local = 0.4});
 }
 TEST_CASE("in every code of changes beside every code of the anchor what workers have done arrives: heavy ball and Nesterov") {
   check_rule(acco::sgd{.learning_rate = 0.7, .momentum = 0.5}, 1.4);
@@ -147,5 +141,6 @@ TEST_CASE("in every code of changes beside every code of the anchor what workers
 }
 TEST_CASE("in every code of changes beside every code of the anchor what workers have done arrives: clipped momentum, by gap") {
   check_rule(acco::clipped_momentum{}, 0.875);
-  check(level<acco::clipped_momentum>{.rule = {}, .delay = acco::whole_round, .work = acco::meanwhile::restart, .by_gap = true});
+  check(level<acco::clipped_momentum>{
+      .rule = {}, .delay = acco::whole_round, .work = acco::work_meanwhile::restart, .by_gap = true});
 }

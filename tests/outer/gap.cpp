@@ -147,15 +147,12 @@ std::vector<vector> trained(story const& what) {
     }
     const auto made = [&](acco::threads_backend const& world) -> acco::any_optimizer<double> {
       const auto with = [&](auto inner) -> acco::any_optimizer<double> {
-        acco::local_updates<decltype(inner), acco::clipped_momentum> level{
-            .inner = inner,
-            .steps = what.steps,
-            .rule = {.learning_rate = what.rate, .momentum = what.momentum, .limit = what.limit},
-            .delay = acco::whole_round,
-            .work = acco::meanwhile::restart,
+        const acco::restarting method{
+            .rule = acco::clipped_momentum{.learning_rate = what.rate, .momentum = what.momentum, .limit = what.limit},
             .keep_local = what.keep_local,
             .weights = what.by_samples ? acco::worker_weights::samples : acco::worker_weights::equal,
             .by_gap = true};
+        const acco::local_updates level{.method = method, .inner = inner, .steps = what.steps};
         return acco::optimizer{level,
                                acco::sgd{.learning_rate = what.inner_rate},
                                acco::host_storage<double>{},

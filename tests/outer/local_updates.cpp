@@ -16,6 +16,7 @@
 #include <acco/function_view.hpp>
 #include <acco/outer.hpp>
 
+#include "any_recurrence.hpp"
 #include "recurrence.hpp"
 #include "support/thorough.hpp"
 
@@ -67,18 +68,21 @@ std::size_t bucket_elements(setting const& c) { return c.seed % 2 == 0 ? std::si
 bool is_frozen(setting const& c, std::size_t i) { return i >= c.frozen_from && i < c.frozen_from + c.frozen; }
 
 template <class Rule, class Inner, class Exchange = acco::full>
-acco::local_updates<Inner, Rule, Exchange> level_of(setting const& c, Inner inner, Rule rule, Exchange exchange = {}) {
-  acco::local_updates<Inner, Rule, Exchange> level{
-      .inner = inner, .ranks_a_group = c.ranks_a_group, .steps = c.s.steps, .rule = rule, .exchange = exchange};
-  level.delay = c.s.delay;
-  level.work = c.s.work == rc::form::eager     ? acco::meanwhile::eager
-               : c.s.work == rc::form::restart ? acco::meanwhile::restart
-               : c.s.work == rc::form::pull    ? acco::meanwhile::pull
-                                               : acco::meanwhile::keep;
-  level.keep_local = c.s.keep_local;
-  level.weights = c.s.by_samples ? acco::worker_weights::samples : acco::worker_weights::equal;
-  level.by_gap = c.s.by_gap;
-  return level;
+acco::local_updates<any_recurrence<Rule>, Inner, Exchange> level_of(setting const& c, Inner inner, Rule rule,
+                                                                    Exchange exchange = {}) {
+  return {.method = {.rule = rule,
+                     .delay = c.s.delay,
+                     .work = c.s.work == rc::form::eager     ? acco::work_meanwhile::eager
+                             : c.s.work == rc::form::restart ? acco::work_meanwhile::restart
+                             : c.s.work == rc::form::pull    ? acco::work_meanwhile::pull
+                                                             : acco::work_meanwhile::keep,
+                     .keep_local = c.s.keep_local,
+                     .weights = c.s.by_samples ? acco::worker_weights::samples : acco::worker_weights::equal,
+                     .by_gap = c.s.by_gap},
+          .inner = inner,
+          .ranks_a_group = c.ranks_a_group,
+          .steps = c.s.steps,
+          .exchange = exchange};
 }
 
 /// Where every worker stands after each micro-batch, and all at the end.

@@ -39,7 +39,7 @@ bool says(std::exception const& e, char const* what) { return std::string(e.what
 
 TEST_CASE("samples, steps and reports tell of what the anchor holds, the same on every rank; groups of two") {
   acco::threads_backend::run(4, [](acco::threads_backend const& world) {
-    auto training = made(acco::local_sgd{.ranks_a_group = 2, .steps = 3}, world);
+    auto training = made(acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = 3}, world);
     training.initialize(std::vector<float>(count, 1.0F));
     for (int step = 1; step <= 9; ++step) {
       micro_batch(training, world.rank());
@@ -75,8 +75,8 @@ TEST_CASE("samples, steps and reports tell of what the anchor holds, the same on
 TEST_CASE("gather_committed gives the anchor on every rank, the exchange under way included, and changes nothing") {
   for (const bool late : {false, true}) {
     acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
-      acco::local_updates<acco::synchronous<>, acco::averaging> level{.ranks_a_group = 2, .steps = 2};
-      if (late) level.delay = acco::whole_round;
+      acco::local_updates<acco::keeping<>> level{.ranks_a_group = 2, .steps = 2};
+      if (!late) level.method.delay = 0;
       auto training = made(level, world);
       training.initialize(std::vector<float>(count, 1.0F));
       for (int step = 0; step < 5; ++step) {
@@ -112,8 +112,7 @@ TEST_CASE("gather_committed gives the anchor on every rank, the exchange under w
 TEST_CASE("a worker that finishes earlier takes part without weight until all do") {
   for (const bool late : {false, true}) {
     acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
-      acco::local_updates<acco::synchronous<>, acco::averaging> level{.steps = 2};
-      if (late) level.delay = 1;
+      const acco::local_updates level{.method = acco::keeping{.delay = late ? 1U : 0U}, .steps = 2};
       auto training = made(level, world);
       training.initialize(std::vector<float>(count, 0.0F));
       const int steps = world.rank() == 0 ? 3 : 8;
@@ -158,7 +157,8 @@ TEST_CASE("behind a finish that exchanged only the first round is not late: a co
     return std::vector<double>(training.parameters().begin(), training.parameters().end());
   };
   const acco::delayed inner{.compensation = acco::delay_compensation{}};
-  auto const alone = trained(inner), averaged = trained(acco::local_sgd{.inner = inner, .steps = 100});
+  auto const alone = trained(inner),
+             averaged = trained(acco::local_updates{.method = acco::local_sgd, .inner = inner, .steps = 100});
   for (std::size_t i = 0; i < size; ++i) CHECK(averaged[i] == doctest::Approx(alone[i]).epsilon(1e-12));
   CHECK(trained(acco::delayed{}) != alone);
 }
@@ -174,7 +174,8 @@ TEST_CASE("set_parameters drops what encodings have lost; finish does not") {
         training.finish();
         return std::vector<float>(training.parameters().begin(), training.parameters().end());
       };
-      const acco::local_sgd level{.steps = 2, .exchange = acco::coded<acco::block_int4<>, acco::full>{}};
+      const acco::local_updates level{
+          .method = acco::local_sgd, .steps = 2, .exchange = acco::coded<acco::block_int4<>, acco::full>{}};
       auto used = made(level, world), fresh = made(level, world);
       used.initialize(std::vector<float>(count, 1.0F));
       fresh.initialize(std::vector<float>(count, 0.0F));
@@ -196,7 +197,9 @@ TEST_CASE("set_parameters drops what encodings have lost; finish does not") {
 
 TEST_CASE("who takes part without weight keeps what encodings have lost until it counts again") {
   acco::threads_backend::run(2, [](acco::threads_backend const& world) {
-    auto training = made(acco::local_sgd{.steps = 2, .exchange = acco::coded<acco::block_int4<>, acco::full>{}}, world);
+    auto training = made(
+        acco::local_updates{.method = acco::local_sgd, .steps = 2, .exchange = acco::coded<acco::block_int4<>, acco::full>{}},
+        world);
     training.initialize(std::vector<float>(count, 1.0F));
     const auto run = [&](int steps, float slope) {
       for (int step = 0; step < steps; ++step) {
@@ -230,8 +233,8 @@ TEST_CASE("set_parameters, adopted arrays and masters reach every worker from ra
     layout.add("still", {20}, layout.add_group({.frozen = true}));
     layout.add("b", {90});
     const auto value = static_cast<float>(world.rank() + 1);
-    acco::optimizer training{acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1},
-                             acco::host_storage<float>{}, world, layout};
+    acco::optimizer training{acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = 2},
+                             acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world, layout};
     std::vector<float> parameters(count, value), gradients(count, 0.0F);
     training.adopt(parameters, gradients);
     CHECK(parameters == std::vector<float>(count, 1.0F));
@@ -242,7 +245,8 @@ TEST_CASE("set_parameters, adopted arrays and masters reach every worker from ra
     CHECK(training.parameters().data() == parameters.data());
     CHECK(parameters[95] == 1.0F);
     CHECK(parameters[0] != 1.0F);
-    CHECK_THROWS_AS(acco::optimizer(acco::local_sgd{.ranks_a_group = 3}, acco::sgd{}, acco::host_storage<float>{}, world, count),
+    CHECK_THROWS_AS(acco::optimizer(acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 3}, acco::sgd{},
+                                    acco::host_storage<float>{}, world, count),
                     acco::usage_error);
     training.finish();
     training.set_parameters(std::vector<float>(count, 5 * value));
@@ -251,9 +255,9 @@ TEST_CASE("set_parameters, adopted arrays and masters reach every worker from ra
     training.gather_committed(anchor);
     CHECK(anchor == parameters);
 
-    acco::optimizer<acco::local_sgd<>, acco::sgd, acco::host_storage<acco::bfloat16>, acco::threads_backend> coarse(
-        acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<acco::bfloat16>{},
-        world, layout);
+    acco::optimizer<acco::local_updates<>, acco::sgd, acco::host_storage<acco::bfloat16>, acco::threads_backend> coarse(
+        acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1},
+        acco::host_storage<acco::bfloat16>{}, world, layout);
     const float third = 1.0F / 3;  // more bits than a bfloat16 has
     coarse.initialize(std::span<float const>(std::vector<float>(count, third * value)));
     std::vector<float> masters(count);
@@ -262,9 +266,9 @@ TEST_CASE("set_parameters, adopted arrays and masters reach every worker from ra
     CHECK(masters[95] == static_cast<float>(acco::bfloat16(third)));
     coarse.finish();
 
-    acco::optimizer<acco::local_sgd<>, acco::sgd, acco::host_storage<acco::bfloat16>, acco::threads_backend> adopting(
-        acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1}, acco::host_storage<acco::bfloat16>{},
-        world, layout);
+    acco::optimizer<acco::local_updates<>, acco::sgd, acco::host_storage<acco::bfloat16>, acco::threads_backend> adopting(
+        acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = 2}, acco::sgd{.learning_rate = 0.1},
+        acco::host_storage<acco::bfloat16>{}, world, layout);
     std::vector<acco::bfloat16> p(count, acco::bfloat16(9.0F)), g(count);
     adopting.adopt(p, g, std::vector<float>(count, third * value));
     adopting.gather_masters(masters);
@@ -279,7 +283,8 @@ TEST_CASE("wherever parameters and gradients lie, the training is the same") {
     using parameter = typename decltype(storage)::parameter_type;
     std::vector<parameter> end;
     acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
-      acco::local_updates<acco::two_phase<>, acco::averaging> level{.ranks_a_group = 2, .steps = 2, .delay = 1};
+      const acco::local_updates level{
+          .method = acco::keeping{.delay = 1}, .inner = acco::two_phase{}, .ranks_a_group = 2, .steps = 2};
       acco::optimizer training{level, acco::sgd{.learning_rate = 0.1},          storage, world,
                                count, acco::options{.stable_addresses = stable}};
       training.initialize(std::vector<parameter>(count, parameter(1.0F)));
@@ -315,21 +320,28 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
       CHECK(static_cast<double>(found) <= wanted + 4096);
     };
     // anchor and changes, and masters, momentum and sums of the half that this rank owns of them
-    near(memory_of(acco::diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (2 + 3 * 0.5));
-    near(memory_of(acco::local_sgd{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (2 + 2 * 0.5));
-    near(memory_of(acco::delayed_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (3 + 3 * 0.5));
-    near(memory_of(acco::eager_diloco{.ranks_a_group = 2}).outer, static_cast<double>(slice) * (4 + 3 * 0.5));
-    near(memory_of(acco::streaming_diloco{.ranks_a_group = 2, .fragments = 2}).outer, static_cast<double>(slice) * (3 + 3 * 0.5));
+    near(memory_of(acco::local_updates{.method = acco::diloco, .ranks_a_group = 2}).outer,
+         static_cast<double>(slice) * (2 + 3 * 0.5));
+    near(memory_of(acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2}).outer,
+         static_cast<double>(slice) * (2 + 2 * 0.5));
+    near(memory_of(acco::local_updates{.method = acco::delayed_diloco, .ranks_a_group = 2}).outer,
+         static_cast<double>(slice) * (3 + 3 * 0.5));
+    near(memory_of(acco::local_updates{.method = acco::eager_diloco, .ranks_a_group = 2}).outer,
+         static_cast<double>(slice) * (4 + 3 * 0.5));
+    near(memory_of(acco::local_updates{.method = acco::streaming_diloco, .ranks_a_group = 2, .fragments = 2}).outer,
+         static_cast<double>(slice) * (3 + 3 * 0.5));
     // encoded: what leaves, what arrives, and what changes have lost
     constexpr std::size_t encoded = acco::encoded_size<acco::block_int4<>>(large / 2);
-    near(memory_of(acco::diloco{.ranks_a_group = 2, .exchange = acco::block_int4{}}).outer,
+    near(memory_of(acco::local_updates{.method = acco::diloco, .ranks_a_group = 2, .exchange = acco::block_int4{}}).outer,
          static_cast<double>(slice) * (3 + 3 * 0.5) + 2 * encoded);
-    near(memory_of(acco::diloco{.ranks_a_group = 2, .exchange = acco::coded<acco::full, acco::block_int4<>>{}}).outer,
+    near(memory_of(acco::local_updates{
+                       .method = acco::diloco, .ranks_a_group = 2, .exchange = acco::coded<acco::full, acco::block_int4<>>{}})
+             .outer,
          static_cast<double>(slice) * (2 + 3 * 0.5) + encoded);
     CHECK(memory_of(acco::synchronous{}).outer == 0);
 
-    acco::optimizer training{acco::diloco{.ranks_a_group = 2, .steps = 2}, acco::sgd{}, acco::host_storage<float>{}, world,
-                             large};
+    acco::optimizer training{acco::local_updates{.method = acco::diloco, .ranks_a_group = 2, .steps = 2}, acco::sgd{},
+                             acco::host_storage<float>{}, world, large};
     training.initialize(std::vector<float>(large, 1.0F));
     for (int step = 0; step < 2; ++step) {
       for (float& g : training.gradients()) g += 1;
@@ -348,9 +360,10 @@ TEST_CASE("the outer level is in memory(), and what an exchange sends is its for
 TEST_CASE("fragments take turns: a burst is one of them, a round sends as much as ever; steps and samples are what all hold") {
   constexpr std::size_t large = 64 * 4 * 30;
   constexpr unsigned steps = 8;
-  const auto sent_by = [](unsigned fragments, auto const& level) {
+  const auto sent_by = [](unsigned fragments, unsigned delay = 0) {
     std::vector<double> sent;
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      const acco::local_updates level{.method = acco::keeping{.delay = delay}, .steps = steps, .fragments = fragments};
       acco::optimizer training{level, acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world, large};
       training.initialize(std::vector<float>(large, 1.0F));
       double whole = 0;
@@ -358,14 +371,14 @@ TEST_CASE("fragments take turns: a burst is one of them, a round sends as much a
         micro_batch(training, world.rank());
         auto const report = training.accumulated(1);
         REQUIRE(report);
-        const unsigned stretch = steps / fragments, landed = step - level.delay;
-        const bool ends = step > level.delay && landed % stretch == 0;
+        const unsigned stretch = steps / fragments, landed = step - delay;
+        const bool ends = step > delay && landed % stretch == 0;
         CHECK(report->outer.has_value() == ends);
-        CHECK(report->committed == (fragments == 1 && step % steps == 0 && level.delay == 0));
+        CHECK(report->committed == (fragments == 1 && step % steps == 0 && delay == 0));
         std::uint64_t least = ~std::uint64_t{0};
         for (unsigned p = 0; p < fragments; ++p) {  // the last step not after `landed` at which this one was exchanged
           const unsigned due = (p + 1) * stretch;
-          least = std::min<std::uint64_t>(least, step > level.delay && landed >= due ? due + (landed - due) / steps * steps : 0);
+          least = std::min<std::uint64_t>(least, step > delay && landed >= due ? due + (landed - due) / steps * steps : 0);
         }
         CHECK(training.steps() == least);
         CHECK(training.samples() == 2.0 * static_cast<double>(least));
@@ -383,9 +396,7 @@ TEST_CASE("fragments take turns: a burst is one of them, a round sends as much a
     });
     return sent.at(0);
   };
-  using level = acco::local_updates<acco::synchronous<>, acco::averaging>;
-  const double one = sent_by(1, level{.steps = steps}), four = sent_by(4, level{.steps = steps, .fragments = 4}),
-               late = sent_by(2, level{.steps = steps, .delay = 3, .fragments = 2});
+  const double one = sent_by(1), four = sent_by(4), late = sent_by(2, 3);
   CHECK(four >= one);
   CHECK(four <= one + 4 * 400);
   CHECK(late == doctest::Approx(one).epsilon(0.03));
@@ -418,11 +429,9 @@ double averaged(double x, double offset, std::vector<int> const& found, int due,
 
 TEST_CASE("workers that finish at different times take part in every fragment's exchanges") {
   constexpr int steps = 6, fragments = 3;
-  const auto check = [](auto level, int early, double most) {
-    CAPTURE(level.delay);
+  const auto check = [](auto method, int early, double most, auto exchange) {
     CAPTURE(early);
-    level.steps = steps;
-    level.fragments = fragments;
+    const acco::local_updates level{.method = method, .steps = steps, .fragments = fragments, .exchange = exchange};
     acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
       auto training = made(level, world, {.deadline = 20});
       training.initialize(std::vector<float>(count, 0.0F));
@@ -448,14 +457,13 @@ TEST_CASE("workers that finish at different times take part in every fragment's 
       }
     });
   };
-  using level = acco::local_updates<acco::synchronous<>, acco::averaging>;
-  using coarse = acco::local_updates<acco::synchronous<>, acco::averaging, acco::block_int8<>>;
+  constexpr acco::full exact;
   for (const int early : {0, 1, 5, 6, 11}) {
-    check(level{}, early, 1e-5);
-    check(level{.delay = 1}, early, 1);  // which steps are in which exchange is not what the closed form has
-    check(level{.delay = acco::whole_round}, early, 1);
-    check(coarse{}, early, 0.02);
-    check(coarse{.delay = 5, .work = acco::meanwhile::restart, .keep_local = 0.5}, early, 1);
+    check(acco::waiting{}, early, 1e-5, exact);
+    check(acco::keeping{.delay = 1}, early, 1, exact);  // which steps are in which exchange is not what the closed form has
+    check(acco::keeping{}, early, 1, exact);
+    check(acco::waiting{}, early, 0.02, acco::block_int8{});
+    check(acco::restarting{.delay = 5, .keep_local = 0.5}, early, 1, acco::block_int8{});
   }
 }
 
@@ -489,15 +497,21 @@ TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, both wa
       }
     };
     constexpr double four = 0.5 + 4.0 / 256, eight = 1 + 4.0 / 256;
-    check(sent_by(acco::diloco{.steps = steps, .exchange = acco::block_int4{}}, workers), 3, others * share * 2 * four);
-    check(sent_by(acco::delayed_diloco{.steps = steps, .exchange = acco::block_int4{}}, workers), 2, others * share * 2 * four);
-    check(sent_by(acco::local_sgd{.steps = steps,
-                                  .exchange = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}},
+    check(sent_by(acco::local_updates{.method = acco::diloco, .steps = steps, .exchange = acco::block_int4{}}, workers), 3,
+          others * share * 2 * four);
+    check(sent_by(acco::local_updates{.method = acco::delayed_diloco, .steps = steps, .exchange = acco::block_int4{}}, workers),
+          2, others * share * 2 * four);
+    check(sent_by(acco::local_updates{.method = acco::local_sgd,
+                                      .steps = steps,
+                                      .exchange = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}},
                   workers),
           3, others * share * (eight + four));
-    check(sent_by(acco::local_sgd{.steps = steps, .exchange = acco::coded<acco::full, acco::block_int4<>>{}}, workers), 3,
-          others * share * (4 + four));
-    check(sent_by(acco::local_sgd{.steps = steps}, workers), 3, others * share * 8);
+    check(sent_by(
+              acco::local_updates{
+                  .method = acco::local_sgd, .steps = steps, .exchange = acco::coded<acco::full, acco::block_int4<>>{}},
+              workers),
+          3, others * share * (4 + four));
+    check(sent_by(acco::local_updates{.method = acco::local_sgd, .steps = steps}, workers), 3, others * share * 8);
   }
 }
 
@@ -505,16 +519,15 @@ TEST_CASE("nothing is allocated once it runs") {
   for (const int kind : {0, 1, 2}) {
     std::barrier everybody(2);
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-      acco::local_updates<acco::two_phase<>, acco::averaging, acco::block_int4<>> level{.steps = 2};
-      if (kind == 1) {
-        level.delay = 1;
-        level.fragments = 2;
-      }
-      if (kind == 2) {
-        level.delay = acco::whole_round;
-        level.work = acco::meanwhile::eager;
-      }
-      auto training = made(level, world);
+      const auto with = [&](auto method, unsigned fragments) {
+        return made(
+            acco::local_updates{
+                .method = method, .inner = acco::two_phase{}, .steps = 2, .fragments = fragments, .exchange = acco::block_int4{}},
+            world);
+      };
+      auto training = kind == 0   ? with(acco::waiting{}, 1)
+                      : kind == 1 ? with(acco::keeping{.delay = 1}, 2)
+                                  : with(acco::eager{}, 1);
       training.initialize(std::vector<float>(count, 1.0F));
       const auto run = [&](int steps) {
         for (int step = 0; step < steps; ++step) {
@@ -548,28 +561,20 @@ TEST_CASE("what local updates do not have is refused in words") {
         CHECK(says(e, what));
       }
     };
-    using acco::meanwhile;
-    using level = acco::local_updates<acco::synchronous<>, acco::averaging>;
+    using level = acco::local_updates<>;
     refused(level{.ranks_a_group = 0}, {}, "ranks_a_group is 0");
     refused(level{.ranks_a_group = 4}, {}, "the world has 2 ranks");
     refused(level{.steps = 0}, {}, "steps is 0");
-    refused(level{.steps = 3, .delay = 4}, {}, "delay is 4");
+    refused(acco::local_updates{.method = acco::keeping{.delay = 4}, .steps = 3}, {}, "the delay of local updates is 4");
     refused(level{.fragments = 0}, {}, "fragments is 0");
-    refused(acco::streaming_diloco{.steps = 100}, {}, "fragments is 3, and a round has 100 steps");
+    refused(level{.steps = 100, .fragments = 3}, {}, "fragments is 3, and a round has 100 steps");
     refused(level{.steps = 512, .fragments = 512}, {}, "fragments is 512, and a rank's slice has 256 numbers");
-    refused(
-        acco::local_updates<acco::synchronous<>, acco::sgd>{
-            .delay = acco::whole_round, .work = meanwhile::restart, .fragments = 2, .by_gap = true},
-        {}, "by_gap");
-    refused(level{.keep_local = 1.5}, {}, "keep_local is 1.5");
-    refused(level{.delay = 1, .keep_local = 0.5}, {}, "mixes");
-    refused(level{.steps = 3, .delay = 1, .work = meanwhile::eager}, {}, "whole round");
-    refused(level{.steps = 3, .delay = 1, .work = meanwhile::pull}, {}, "whole round");
-    refused(level{.delay = acco::whole_round, .work = meanwhile::eager, .weights = acco::worker_weights::samples}, {}, "share");
-    refused(level{.by_gap = true}, {}, "by_gap");
-    refused(acco::diloco{.momentum = 1.5}, {}, "momentum");
-    refused(acco::local_updates<acco::synchronous<>, acco::sgd>{.delay = acco::whole_round, .work = meanwhile::pull}, {},
-            "means");
+    refused(level{.method = {.keep_local = 1.5}}, {}, "keep_local of local updates is 1.5");
+    refused(acco::local_updates{.method = acco::co2, .fragments = 2}, {}, "by_gap");
+    refused(acco::local_updates{.method = acco::co2, .ranks_a_group = 2}, {}, "by_gap");
+    refused(acco::local_updates{.method = acco::restarting{.rule = acco::sgd{}, .delay = 1, .by_gap = true}}, {}, "by_gap");
+    refused(acco::local_updates{.method = acco::restarting{.by_gap = true}}, {}, "by_gap");
+    refused(acco::local_updates{.method = acco::waiting{.rule = acco::sgd{.momentum = 1.5}}}, {}, "momentum");
     refused(level{}, {.digest_every = 2}, "digest_every");
     refused(level{}, {.deadline = -1}, "deadline");
 
@@ -582,18 +587,20 @@ TEST_CASE("what local updates do not have is refused in words") {
 }
 
 TEST_CASE("workers that were constructed differently are told so") {
-  CHECK_THROWS_AS(acco::threads_backend::run(2,
-                                             [](acco::threads_backend const& world) {
-                                               auto training = world.rank() == 0
-                                                                   ? made(acco::diloco{.exchange = acco::block_int4{}}, world)
-                                                                   : made(acco::diloco{.exchange = acco::block_int8{}}, world);
-                                               training.initialize(std::vector<float>(count, 1.0F));
-                                             }),
+  CHECK_THROWS_AS(acco::threads_backend::run(
+                      2,
+                      [](acco::threads_backend const& world) {
+                        auto training =
+                            world.rank() == 0
+                                ? made(acco::local_updates{.method = acco::diloco, .exchange = acco::block_int4{}}, world)
+                                : made(acco::local_updates{.method = acco::diloco, .exchange = acco::block_int8{}}, world);
+                        training.initialize(std::vector<float>(count, 1.0F));
+                      }),
                   acco::mismatch_error);
   CHECK_THROWS_AS(acco::threads_backend::run(3,
                                              [](acco::threads_backend const& world) {
-                                               acco::diloco level{.steps = 3};
-                                               if (world.rank() == 2) level.momentum = 0.5;
+                                               acco::local_updates level{.method = acco::diloco, .steps = 3};
+                                               if (world.rank() == 2) level.method.rule.momentum = 0.5;
                                                auto training = made(level, world);
                                                training.initialize(std::vector<float>(count, 1.0F));
                                              }),
@@ -609,7 +616,7 @@ TEST_CASE("the learning rate is asked at samples as the world has them") {
       if (first) asked.push_back(samples);
       return 1.0;
     };
-    auto training = made(acco::local_sgd{.steps = 2}, world, options);
+    auto training = made(acco::local_updates{.method = acco::local_sgd, .steps = 2}, world, options);
     training.initialize(std::vector<float>(count, 1.0F));
     if (first) asked.clear();
     for (int step = 0; step < 3; ++step) {
@@ -628,8 +635,8 @@ TEST_CASE("a rank that dies in an exchange, or throws beside it, is named by the
       CAPTURE(late);
       int told = 0;
       CHECK_THROWS(acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
-        acco::local_updates<acco::synchronous<>, acco::averaging> level{.ranks_a_group = groups_of, .steps = 2};
-        if (late) level.delay = acco::whole_round;
+        acco::local_updates<acco::keeping<>> level{.ranks_a_group = groups_of, .steps = 2};
+        if (!late) level.method.delay = 0;
         try {
           auto training = made(level, world);
           training.initialize(std::vector<float>(count, 1.0F));
@@ -664,7 +671,7 @@ TEST_CASE("a rank that vanishes while it exchanges is missed, and named") {
   acco::mock_world world(3, options);
   CHECK_THROWS(world.run([&](acco::mock_backend const& mine) {
     try {
-      auto training = made(acco::local_sgd{.steps = 3}, mine, {.deadline = 1});
+      auto training = made(acco::local_updates{.method = acco::local_sgd, .steps = 3}, mine, {.deadline = 1});
       training.initialize(std::vector<float>(count, 1.0F));
       for (int step = 0; step < 30; ++step) {
         micro_batch(training, mine.rank());
@@ -687,7 +694,8 @@ TEST_CASE("gradients that are not finite are one worker's error, and end all") {
   int causes = 0;
   CHECK_THROWS_AS(acco::threads_backend::run(2,
                                              [&](acco::threads_backend const& world) {
-                                               auto training = made(acco::local_sgd{.steps = 2}, world);
+                                               auto training =
+                                                   made(acco::local_updates{.method = acco::local_sgd, .steps = 2}, world);
                                                training.initialize(std::vector<float>(count, 1.0F));
                                                for (int step = 0; step < 10; ++step) {
                                                  micro_batch(training, world.rank());
@@ -711,7 +719,7 @@ TEST_CASE("a worker that goes on without data is told to finish: the others wait
   CHECK_THROWS_WITH_AS(
       acco::threads_backend::run(2,
                                  [](acco::threads_backend const& world) {
-                                   acco::optimizer training{acco::local_sgd{.steps = 2},
+                                   acco::optimizer training{acco::local_updates{.method = acco::local_sgd, .steps = 2},
                                                             acco::sgd{.learning_rate = 0.1},
                                                             acco::host_storage<float>{},
                                                             world,
@@ -733,8 +741,8 @@ TEST_CASE("a worker that has failed is heard of at once, though its optimizer li
     std::latch heard(1);
     CHECK_THROWS_AS(acco::threads_backend::run(2,
                                                [&](acco::threads_backend const& world) {
-                                                 acco::local_updates<acco::synchronous<>, acco::averaging> level{.steps = 2};
-                                                 if (late) level.delay = acco::whole_round;
+                                                 acco::local_updates<acco::keeping<>> level{.steps = 2};
+                                                 if (!late) level.method.delay = 0;
                                                  auto training = made(level, world, {.deadline = 5});
                                                  training.initialize(std::vector<float>(count, 1.0F));
                                                  try {

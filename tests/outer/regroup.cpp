@@ -20,6 +20,7 @@
 #include <acco/acco.hpp>
 #include <acco/outer.hpp>
 
+#include "any_recurrence.hpp"
 #include "recurrence.hpp"
 #include "support/thorough.hpp"
 
@@ -141,18 +142,18 @@ void come_and_go(std::vector<workers> const& parts, int worker, std::vector<worl
 }
 
 template <class Rule, class Exchange = acco::full>
-acco::local_updates<acco::synchronous<>, Rule, Exchange> level_of(story const& what, Rule rule, Exchange = {}) {
-  acco::local_updates<acco::synchronous<>, Rule, Exchange> level{
-      .ranks_a_group = what.ranks_a_group, .steps = what.s.steps, .rule = rule};
-  level.delay = what.s.delay;
-  level.work = what.s.work == rc::form::eager     ? acco::meanwhile::eager
-               : what.s.work == rc::form::restart ? acco::meanwhile::restart
-               : what.s.work == rc::form::pull    ? acco::meanwhile::pull
-                                                  : acco::meanwhile::keep;
-  level.keep_local = what.s.keep_local;
-  level.weights = what.s.by_samples ? acco::worker_weights::samples : acco::worker_weights::equal;
-  level.fragments = what.fragments;
-  return level;
+acco::local_updates<any_recurrence<Rule>, acco::synchronous<>, Exchange> level_of(story const& what, Rule rule, Exchange = {}) {
+  return {.method = {.rule = rule,
+                     .delay = what.s.delay,
+                     .work = what.s.work == rc::form::eager     ? acco::work_meanwhile::eager
+                             : what.s.work == rc::form::restart ? acco::work_meanwhile::restart
+                             : what.s.work == rc::form::pull    ? acco::work_meanwhile::pull
+                                                                : acco::work_meanwhile::keep,
+                     .keep_local = what.s.keep_local,
+                     .weights = what.s.by_samples ? acco::worker_weights::samples : acco::worker_weights::equal},
+          .ranks_a_group = what.ranks_a_group,
+          .steps = what.s.steps,
+          .fragments = what.fragments};
 }
 optimizer made(story const& what, world_type const& world, acco::parameter_layout const& layout, acco::options options = {}) {
   options.deadline = what.deadline;
@@ -359,8 +360,8 @@ TEST_CASE(
       } else {
         options.learning_rate = [](double samples) { return 1 / (1 + samples); };
       }
-      acco::local_updates<acco::two_phase<>, acco::adamw> level{.steps = 2, .rule = {.learning_rate = 0.1}};
-      level.delay = 1;
+      const acco::local_updates level{
+          .method = acco::keeping{.rule = acco::adamw{.learning_rate = 0.1}, .delay = 1}, .inner = acco::two_phase{}, .steps = 2};
       optimizer training =
           acco::optimizer{level, acco::adamw{.learning_rate = 0.1}, acco::host_storage<double>{}, worlds[person], 90, options};
       training.initialize(std::vector<double>(90, 1.0));

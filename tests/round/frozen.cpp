@@ -202,5 +202,5 @@ TEST_CASE("what is per_rank keeps each rank's values where others get rank 0's, 
   };
   with(acco::two_phase{}, acco::host_storage<float>{});
   with(acco::synchronous{}, acco::host_storage<acco::bfloat16>{});
-  with(acco::local_sgd{.ranks_a_group = 2, .steps = 2}, acco::host_storage<acco::bfloat16>{});
+  with(acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = 2}, acco::host_storage<acco::bfloat16>{});
 }

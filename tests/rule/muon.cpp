@@ -294,7 +294,7 @@ TEST_CASE("workers that exchange train matrices to the bits of single elements; 
     CHECK(got.parameters == expected.parameters);
     CHECK(got.parameters[0] != 0);
   };
-  bits(4, acco::diloco{.ranks_a_group = 2, .steps = 3});
+  bits(4, acco::local_updates{.method = acco::diloco, .ranks_a_group = 2, .steps = 3});
   bits(1, acco::two_phase{.estimate = acco::own_corrected{}, .pace = acco::fixed_pace{2}});
 }
 
@@ -306,7 +306,7 @@ TEST_CASE("a matrix whose gradient is left out, or whose step is skipped, stays 
       layout.add("silent", {9, 9}, layout.add_group({.rule = rule, .leave_without_gradient = true}))
           .add("a", {20, 20}, layout.add_group({.rule = rule}));
       acco::optimizer training{schedule, either, acco::host_storage<float>{},
-                               world,    layout, acco::options{.loss_scale = acco::loss_scaling{.initial = 8}}};
+                               world,    layout, acco::options{.on_non_finite = acco::non_finite::skip}};
       training.initialize(std::vector<float>(481, 1.0F));
       for (int m = 0; m < 9; ++m) {
         training.gradients()[100] += static_cast<float>(m);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON from files that may be anybody's: refused where readers differ in what they make of it.
+// JSON from model files, which may be anybody's: refused where readers differ in what they make of it.
 #pragma once
 
 #include <cstddef>
@@ -143,28 +143,6 @@ class json_reader {
   std::size_t deepest_;
   numbers allowed_;
   std::vector<frame> frames_;
-};
-
-/// A file's worth of values before a tree is made of them: one that is not much larger than the text.
-class json_check final : public json_reader {
- public:
-  /// `least`: bytes of text that a value of such a file takes at the least, on average.
-  static void check(std::string_view text, std::size_t deepest, std::size_t least) {
-    json_check one(deepest);
-    one.left_ = text.size() / least;
-    one.read(text);
-  }
-
- private:
-  explicit json_check(std::size_t deepest) : json_reader(deepest, numbers::any) {}
-  void count() {
-    if (left_-- == 0) throw std::runtime_error("it has more values than a file of its size has");
-  }
-  void opened() override { count(); }
-  void number(std::uint64_t) override { count(); }
-  void word(std::string&) override { count(); }
-  void other(char const*) override { count(); }
-  std::size_t left_ = 0;
 };
 
 }  // namespace ACCO_NAMESPACE::checkpoints

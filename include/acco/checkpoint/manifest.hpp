@@ -40,7 +40,6 @@ struct file_record {
 struct rank_record {
   std::uint64_t micro_batches = 0, bytes_sent = 0;
   bool has_trainer = false;
-  habit_numbers habits;
 };
 
 struct manifest {
@@ -71,45 +70,24 @@ struct manifest {
 }
 [[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
 
-/// As a list of text: empty, or the random number in hexadecimal digits, and the others.
-[[nodiscard]] inline std::vector<std::string> habits_text(habit_numbers const& habits) {
-  std::vector<std::string> list;
-  if (habits.random == 0) return list;
-  list.push_back(hex(habits.random));
-  for (const double each : habits.values) list.push_back(exactly(each));
-  return list;
-}
-/// Throws std::runtime_error where it is none.
-[[nodiscard]] inline habit_numbers read_habits(std::vector<std::string> const& list) {
-  habit_numbers habits;
-  if (list.empty()) return habits;
-  bool right = list.size() == 1 + habit_numbers::count && read_hex(list[0], habits.random) && habits.random != 0;
-  for (std::size_t k = 0; right && k < habit_numbers::count; ++k)
-    right = read_exactly(list[k + 1], habits.values[k]) && std::isfinite(habits.values[k]);
-  if (!right) throw std::runtime_error("the numbers of habits are none");
-  return habits;
-}
-
 namespace json_details {
-using json = nlohmann::ordered_json;
+using json = nlohmann::ordered_json;  // as it is written
+using tree = nlohmann::json;
 
 /// Numbers of a manifest that are larger are none: what is added to them stays a number.
 inline constexpr std::uint64_t largest = std::uint64_t{1} << 62U;
 
-/// A value in a manifest, and where it stands.
+/// A value in a manifest, and where it stands: what the JSON library says of it is said behind that.
 class field {
  public:
-  field(json const& value, std::string where) : value_(&value), where_(std::move(where)) {}
+  field(tree const& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
   [[noreturn]] void refuse(std::string const& what) const { throw std::runtime_error(where_ + " " + what); }
   [[nodiscard]] field operator[](char const* key) const {
-    const std::string where = where_.empty() ? "\"" + std::string(key) + "\"" : where_ + ".\"" + key + "\"";
-    if (!value_->is_object()) refuse("is no object");
-    const auto found = value_->find(key);
-    if (found == value_->end()) throw std::runtime_error(where + " is missing");
-    return {*found, where};
+    const std::string name = "\"" + std::string(key) + "\"", where = where_.empty() ? name : where_ + "." + name;
+    return {library(where, [&]() -> tree const& { return value_->at(key); }), where};
   }
-  [[nodiscard]] bool has(char const* key) const { return value_->is_object() && value_->contains(key); }
+  [[nodiscard]] bool has(char const* key) const { return value_->contains(key); }
   /// Calls visit(field) for each value of an array.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -117,28 +95,23 @@ class field {
     for (std::size_t k = 0; k < value_->size(); ++k) visit(field((*value_)[k], where_ + "[" + std::to_string(k) + "]"));
   }
   [[nodiscard]] std::size_t size() const noexcept { return value_->size(); }
-  [[nodiscard]] std::string const& text() const {
-    if (!value_->is_string()) refuse("is no text");
-    return value_->get_ref<std::string const&>();
+  template <class T>
+  [[nodiscard]] T get() const {
+    return library(where_, [&] { return value_->get<T>(); });
   }
-  [[nodiscard]] bool flag() const {
-    if (!value_->is_boolean()) refuse("is neither true nor false");
-    return value_->get<bool>();
-  }
+  [[nodiscard]] std::string text() const { return get<std::string>(); }
+  [[nodiscard]] bool flag() const { return get<bool>(); }
+  /// Of JSON.
+  [[nodiscard]] double decimal() const { return get<double>(); }
   [[nodiscard]] std::uint64_t whole(std::uint64_t most = largest) const {
-    if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > most)
+    if (!value_->is_number_unsigned() || get<std::uint64_t>() > most)
       refuse("is no whole number of at most " + std::to_string(most));
-    return value_->get<std::uint64_t>();
+    return get<std::uint64_t>();
   }
   [[nodiscard]] double real() const {
     double number = 0;
     if (!read_exactly(text(), number)) refuse("is no number in hexadecimal digits");
     return number;
-  }
-  /// Of JSON.
-  [[nodiscard]] double decimal() const {
-    if (!value_->is_number()) refuse("is no number");
-    return value_->get<double>();
   }
   [[nodiscard]] double finite() const {
     const double number = real();
@@ -156,8 +129,8 @@ class field {
     return number;
   }
   /// The number of a run or a session.
-  [[nodiscard]] std::string const& id() const {
-    std::string const& digits = text();
+  [[nodiscard]] std::string id() const {
+    std::string digits = text();
     if (digits.empty() || digits.size() > 16 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
       refuse("is no number of a run");
     return digits;
@@ -171,7 +144,16 @@ class field {
   }
 
  private:
-  json const* value_;
+  template <class Call>
+  static decltype(auto) library(std::string const& where, Call&& call) {
+    try {
+      return call();
+    } catch (tree::exception const& e) {
+      throw std::runtime_error(where + ": " + e.what());
+    }
+  }
+
+  tree const* value_;
   std::string where_;
 };
 
@@ -193,14 +175,8 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   any("step loss sum", n.run.step_loss_sum);
   whole("skipped in a row", n.run.skipped);
   whole("empty in a row", n.run.empty);
-  whole("silent in a row", n.run.silent);
-  whole("idle in a row", n.run.idle);
-  flag("had gradients", n.run.had_gradients);
   real("estimate seconds", n.run.estimate_seconds);
   real("commit seconds", n.run.commit_seconds);
-  real("loss scale now", n.computing_scale);
-  real("loss scale next", n.next_scale);
-  whole("updates at this loss scale", n.updates_in_a_row);
   whole("rounds", n.rounds);
   whole("rounds skipped", n.rounds_skipped);
   real("weight dropped", n.dropped);
@@ -253,10 +229,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   j["state"] = state;
   j["ranks"] = json::array();
   for (rank_record const& each : m.ranks)
-    j["ranks"].push_back({{"micro_batches", each.micro_batches},
-                          {"bytes_sent", each.bytes_sent},
-                          {"trainer", each.has_trainer},
-                          {"habits", habits_text(each.habits)}});
+    j["ranks"].push_back({{"micro_batches", each.micro_batches}, {"bytes_sent", each.bytes_sent}, {"trainer", each.has_trainer}});
   j["construction"] = m.construction;
   j["files"] = json::array();
   for (file_record const& each : m.files) {
@@ -281,14 +254,13 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
     throw std::runtime_error("it does not end as a manifest ends: it is damaged, or cut short");
   const std::string_view summed = text.substr(0, text.size() - end);
   if (sum_of(std::as_bytes(std::span(summed))) != told) throw std::runtime_error("its own sum is wrong: it is damaged");
-  json_check::check(text, 4, 8);
-  json tree;
+  tree all;
   try {
-    tree = json::parse(text);
-  } catch (json::exception const& e) {
+    all = tree::parse(text);
+  } catch (tree::exception const& e) {
     throw std::runtime_error(e.what());
   }
-  const field j(tree, "");
+  const field j(all, "");
   if (j["format"].text() != manifest::format)
     throw std::runtime_error("its format is " + in_quotes(j["format"].text()) + ", and this library reads '" + manifest::format +
                              "'");
@@ -308,7 +280,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
       [&](char const* key, double& number) { number = state[key].finite(); },
       [&](char const* key, double& number) { number = state[key].real(); },
       [&](char const* key, bool& number) { number = state[key].flag(); });
-  for (char const* const key : {"loss scale now", "loss scale next", "round loss scale"}) (void)state[key].positive();
+  (void)state["round loss scale"].positive();
   const auto fill = [&](char const* key, auto& numbers) {
     std::size_t k = 0;
     if (state[key].size() != numbers.size()) state[key].refuse("does not have " + std::to_string(numbers.size()) + " numbers");
@@ -324,18 +296,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");
   if (j["samples"].decimal() != m.numbers.samples()) j["samples"].refuse("is not what \"state\" comes to");
   j["ranks"].for_each([&](field const& each) {
-    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag(), {}});
-    field const habits = each["habits"];
-    habit_numbers& found = m.ranks.back().habits;
-    std::size_t k = 0;
-    habits.for_each([&](field const& number) {
-      if (k == 0) found.random = number.sum();
-      if (k == 0 && found.random == 0) number.refuse("is 0");
-      if (k > 0 && k <= habit_numbers::count) found.values[k - 1] = number.finite();
-      ++k;
-    });
-    if (k != 0 && k != 1 + habit_numbers::count)
-      habits.refuse("is no list of " + std::to_string(1 + habit_numbers::count) + " numbers, nor empty");
+    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag()});
   });
   if (m.ranks.empty()) j["ranks"].refuse("is empty");
   j["construction"].for_each([&](field const& each) { m.construction.push_back(each.text()); });

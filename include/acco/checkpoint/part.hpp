@@ -34,13 +34,9 @@ struct part {
   [[nodiscard]] std::string text() const {
     if (!problem.empty())
       return nlohmann::json{{"problem", problem}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    nlohmann::json j{{"digest", hex(digest)},
-                     {"trainer_bytes", trainer_bytes},
-                     {"trainer", own.has_trainer},
-                     {"micro_batches", own.micro_batches},
-                     {"bytes_sent", own.bytes_sent},
-                     {"habits", habits_text(own.habits)},
-                     {"sums", nlohmann::json::object()},
+    nlohmann::json j{{"digest", hex(digest)},           {"trainer_bytes", trainer_bytes},
+                     {"trainer", own.has_trainer},      {"micro_batches", own.micro_batches},
+                     {"bytes_sent", own.bytes_sent},    {"sums", nlohmann::json::object()},
                      {"edges", nlohmann::json::array()}};
     for (auto const& [file, chunks] : sums) {
       for (auto const& [chunk, sum] : chunks) j["sums"][file].push_back({chunk, hex(sum)});
@@ -66,7 +62,7 @@ struct part {
     };
     p.digest = sum(j.at("digest"));
     p.trainer_bytes = j.at("trainer_bytes");
-    p.own = {j.at("micro_batches"), j.at("bytes_sent"), j.at("trainer"), read_habits(j.at("habits"))};
+    p.own = {j.at("micro_batches"), j.at("bytes_sent"), j.at("trainer")};
     for (auto const& [file, chunks] : j.at("sums").items()) {
       for (auto const& each : chunks) p.sums[file][each.at(0)] = sum(each.at(1));
     }

@@ -75,7 +75,7 @@ class part_writer {
     }
     part mine;
     mine.digest = digest_of(job_.copy);
-    mine.own = {job_.copy.numbers->micro_batches, job_.copy.numbers->bytes_sent, job_.has_trainer, job_.copy.numbers->habits};
+    mine.own = {job_.copy.numbers->micro_batches, job_.copy.numbers->bytes_sent, job_.has_trainer};
 
     std::vector<tensor_file> const all = job_.files(mine_);
     const auto stretches = [&](std::size_t array, auto&& visit) {

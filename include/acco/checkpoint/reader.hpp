@@ -151,17 +151,12 @@ class reader final : public state_source {
     if (own < m.ranks.size()) {
       numbers_.micro_batches = m.ranks[own].micro_batches;
       numbers_.bytes_sent = m.ranks[own].bytes_sent;
-      numbers_.habits = m.ranks[own].habits;
     }
     rule_ = value_of(m.construction, "rule");
-    if (value_of(m.construction, "options.loss_scale.initial").empty()) numbers_.computing_scale = numbers_.next_scale = 0;
     arrays_.resize(m.shape.arrays());
   }
   /// This rank's numbers of its own count only where the ranks are as many as then.
-  void forget_rank() noexcept {
-    numbers_.micro_batches = numbers_.bytes_sent = 0;
-    numbers_.habits = {};
-  }
+  void forget_rank() noexcept { numbers_.micro_batches = numbers_.bytes_sent = 0; }
 
   /// What the ranks read are not their shares: each checks by itself what it reads.
   void check_alone() noexcept { alone_ = true; }

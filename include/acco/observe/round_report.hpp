@@ -68,7 +68,6 @@ struct round_report {
   double step_loss = 0;              ///< and their mean loss: the one to print, in every schedule
   double gradient_norm = 0;          ///< global norm of the mean gradient that the update used, before clipping
   double clip_scale = 1;             ///< factor that clipping applied to it, but to groups with a clip_norm of their own
-  double loss_scale = 1;             ///< by which the trainer multiplied the losses of these gradients; the norm is without it
   double learning_rate_scale = 1;    ///< value of `options::learning_rate`
   std::size_t micro_batches = 0;     ///< that this rank added to the round's gradients
   unsigned first = 0, second = 0;    ///< micro-batches of the parts of the coming step, at least, by the pace

@@ -71,13 +71,13 @@ class anchor_exchange {
       return mix(w);
     }
     switch (settings_.work) {
-      case meanwhile::keep: {
+      case work_meanwhile::keep: {
         const bool changed = arrive(w);
         keep(w);
         send(w, weight, samples);
         return changed;
       }
-      case meanwhile::eager: {
+      case work_meanwhile::eager: {
         auto const gradients = engine_.gradients();
         Master* const own = copy().data();
         for (std::size_t i = 0; i < slice_; ++i) {
@@ -90,15 +90,15 @@ class anchor_exchange {
         for (std::size_t i = 0; i < slice_; ++i) own[i] = w[i] = x[i] - share * own[i];
         return true;
       }
-      case meanwhile::restart:
-      case meanwhile::pull: break;
+      case work_meanwhile::restart:
+      case work_meanwhile::pull: break;
     }
     if (!settings_.takes_whole_round()) {
       send(w, weight, samples);
       return false;
     }
-    if (settings_.work == meanwhile::pull) land_now();  // the mean will be that of w, whichever anchor changes are against
-    add(w, weight);                                     // restart: against the anchor of their start, before the next one lands
+    if (settings_.work == work_meanwhile::pull) land_now();  // the mean will be that of w, whichever anchor changes are against
+    add(w, weight);  // restart: against the anchor of their start, before the next one lands
     turn(weight, samples);
     return mix(w);
   }
@@ -107,7 +107,7 @@ class anchor_exchange {
     if (!in_flight_) return false;
     land_now();
     in_flight_ = false;
-    if (settings_.work != meanwhile::keep) return mix(w);
+    if (settings_.work != work_meanwhile::keep) return mix(w);
     auto const x = anchor();
     Master const* const own = copy().data();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i] + (w[i] - own[i]);
@@ -119,7 +119,7 @@ class anchor_exchange {
   // other, as the workers do that train on, until all have come to this; `end_finish`. Collective; blocks.
 
   void bring(std::span<Master> w, double samples) {
-    if (settings_.work == meanwhile::keep || !settings_.takes_whole_round()) arrive(w);
+    if (settings_.work == work_meanwhile::keep || !settings_.takes_whole_round()) arrive(w);
     exchange(w, samples);
   }
   /// What is under way lands.

@@ -15,15 +15,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// What becomes of the steps that a worker makes while its exchange is under way. x is the anchor that the exchange brings, w the
-/// worker's masters, a `local_updates::keep_local`.
-enum class meanwhile {
-  keep,     ///< w <- x + (w - w at the exchange's start): kept on top, and part of the next exchange
-  restart,  ///< w <- a w + (1 - a) x. Of a whole round (`delay` = `steps`) nothing is lost: its change is what the exchange that
-            ///< starts then carries. Of a shorter one with a = 0, what was done meanwhile is (Streaming DiLoCo's)
-  eager,    ///< w <- x - (rate / workers) change: `restart`, ahead by this worker's share of what it has just sent
-  pull      ///< `restart`, and x is made of the means of w themselves, not of changes against the anchor of their start
-};
+/// What becomes of the steps that a worker makes while its exchange is under way (outer/local_updates.hpp).
+enum class work_meanwhile { keep, restart, eager, pull };
 
 /// What a worker's change counts in the mean.
 enum class worker_weights {
@@ -50,20 +43,19 @@ template <wire Exchange>
   }
 }
 
-/// As `local_updates::delay`: an exchange is under way during a whole round of local steps.
+/// As a `delay`: an exchange is under way during a whole round of local steps.
 inline constexpr unsigned whole_round = std::numeric_limits<unsigned>::max();
 
 struct exchange_settings {
   int workers = 1, ranks_a_worker = 1;
   unsigned steps = 1, delay = 0, fragments = 1;
-  meanwhile work = meanwhile::keep;
+  work_meanwhile work = work_meanwhile::keep;
   double keep_local = 0;
   worker_weights weights = worker_weights::equal;
   bool by_gap = false;
   bool averages = false;  ///< the rule is `averaging`
   bool encoded = false;   ///< changes or the anchor do not travel in full
-  bool rated = false;     ///< the rule has a `learning_rate`: `rate`
-  double rate = 1;
+  double rate = 1;        ///< the rule's `learning_rate`, if it has one
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
@@ -74,11 +66,12 @@ struct exchange_settings {
   /// owner's, what the code has lost of it.
   [[nodiscard]] constexpr bool sends_parameters() const noexcept {
     return averages && !encoded &&
-           (blocks() || work == meanwhile::keep || work == meanwhile::pull || (work == meanwhile::restart && delay < steps));
+           (blocks() || work == work_meanwhile::keep || work == work_meanwhile::pull ||
+            (work == work_meanwhile::restart && delay < steps));
   }
   /// Whether a copy of the slice is kept from one exchange to the next.
   [[nodiscard]] constexpr bool keeps_copy() const noexcept {
-    return !blocks() && (work == meanwhile::keep || work == meanwhile::eager || by_gap);
+    return !blocks() && (work == work_meanwhile::keep || work == work_meanwhile::eager || by_gap);
   }
 
   /// Throws `usage_error` on what means nothing, or would be something else than it says.
@@ -90,27 +83,14 @@ struct exchange_settings {
                "Give a number that divides the steps, so that every steps / fragments steps one fragment is exchanged");
     }
     if (delay > steps) {
-      fail_use(text("local_updates::delay is ", delay, ", more than the ", steps, " steps from one exchange to the next"),
+      fail_use(text("the delay of local updates is ", delay, ", more than the ", steps, " steps from one exchange to the next"),
                "One exchange is under way at a time: whole_round is the most");
     }
     if (!(keep_local >= 0 && keep_local <= 1))
-      fail_use(text("local_updates::keep_local is ", keep_local), "It is a share: 0 for the anchor, 1 for the worker's own");
-    if (keep_local != 0 && !blocks() && (work == meanwhile::keep || work == meanwhile::eager))
-      fail_use(text("local_updates::keep_local mixes with the anchor, and its `work` is kept, or eager"),
-               "Use meanwhile::restart or pull with it, or no delay");
-    if (!blocks() && (work == meanwhile::eager || work == meanwhile::pull) && !takes_whole_round())
-      fail_use(text("meanwhile::eager and pull are for exchanges that take a whole round, and delay is ", delay),
-               "Use whole_round");
-    if (!blocks() && work == meanwhile::pull && !averages)
-      fail_use(text("meanwhile::pull is for means of parameters"), "Let local_updates::rule be averaging");
-    if (!blocks() && work == meanwhile::eager && (weights != worker_weights::equal || !(rated || averages)))
-      fail_use(text("meanwhile::eager knows its share of the mean beforehand, and the rate at which it will count"),
-               "Use worker_weights::equal, and a rule with a learning_rate");
-    if (by_gap &&
-        (fragments != 1 || blocks() || work != meanwhile::restart || !takes_whole_round() || ranks_a_worker != 1 || averages))
-      fail_use(text("local_updates::by_gap measures how far the anchor has come during a whole round, over all parameters"),
-               "Use it with delay = whole_round, meanwhile::restart, one rank a group, one fragment, and a rule that is not "
-               "averaging");
+      fail_use(text("keep_local of local updates is ", keep_local), "It is a share: 0 for the anchor, 1 for the worker's own");
+    if (by_gap && (fragments != 1 || !takes_whole_round() || ranks_a_worker != 1 || averages))
+      fail_use(text("restarting::by_gap measures how far the anchor has come during a whole round, over all parameters"),
+               "Use it with delay = whole_round, one rank a group, one fragment, and a rule that is not averaging");
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {

@@ -40,8 +40,8 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place in the other
 /// workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class OuterRule, class Rule, class Storage, class Backend>
-class outer_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
-                           public changing_workers {
+class outer_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
+                     public changing_workers {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
   static_assert(traits_of<Backend>.splits && traits_of<Backend>.duplicates,
                 "acco: local updates need a backend that `splits` and `duplicates`");
@@ -72,7 +72,7 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
   }
   outer_engine(outer_engine const&) = delete;
   outer_engine& operator=(outer_engine const&) = delete;
-  ~outer_engine() override { (void)in_->member.end(false); }  // before its engines leave
+  ~outer_engine() override { in_->member.end(false); }  // before its engines leave
 
   void initialize(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
@@ -166,7 +166,6 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     in_->names.of_worker([&] { inner_.sum_over_ranks(numbers); });
     in_->names.of_exchange([&] { first().sum_over_ranks(numbers); });
   }
-  [[nodiscard]] double loss_scale() const noexcept override { return inner_.loss_scale(); }
   [[nodiscard]] std::span<double const> norms() const noexcept override { return inner_.norms(); }
   /// What all fragments hold.
   [[nodiscard]] double samples() const noexcept override {
@@ -325,7 +324,6 @@ class outer_engine final : public training_engine<typename Storage::parameter_ty
     mine.average_decay = chosen.average_decay;
     mine.compare_every = chosen.compare_every;
     mine.empty_limit = chosen.empty_limit;
-    mine.check_habits = habit_checks::off;  // no trainer is there to have any
     return mine;
   }
   static OuterRule told(OuterRule rule, [[maybe_unused]] exchange_settings const& settings) {

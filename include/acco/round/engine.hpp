@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -22,7 +21,6 @@
 #include "acco/round/agreement.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/habits.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/restoring.hpp"
 #include "acco/round/run_record.hpp"
@@ -46,7 +44,7 @@ struct made_here {};
 
 /// All members are called by the trainer's thread.
 template <class Rule, class Storage, class Backend>
-class round_engine final : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
+class round_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
  public:
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
@@ -65,10 +63,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
         placement_(placed(backend.size())),
         shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
                                    : placement_.shares(backend.size())),
-        checks_habits_(checks_habits(options_.check_habits) && Storage::host_memory),
-        accumulator_(layout_, shares_, waits_, options_.stable_addresses, checks_habits_,
-                     schedule_->keeps() && !options_.in_place),
-        habits_(layout_, accumulator_, checks_habits_, keeps_in_place()),
+        accumulator_(layout_, shares_, waits_, options_.stable_addresses, schedule_->keeps() && !options_.in_place),
         record_(options_),
         works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
@@ -78,11 +73,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
   ~round_engine() override {
-    if (membership_.end(loop_.in_flight()) && checks_habits_ && (loop_.in_flight() || loop_.has_begun())) {
-      std::fprintf(stderr,
-                   "acco: rank %d: an optimizer was destroyed without finish(): its last micro-batches are not in the weights.\n",
-                   backend().rank());
-    }
+    membership_.end(loop_.in_flight());
     queue().stop();
   }
 
@@ -109,7 +100,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     works_.state().begin_averages(queue());
     queue().wait();
     loop_.shows_masters();
-    habits_.shown();
     queue().clock().begin();
   }
   /// Compares the ranks' construction, and allocates. Collective; blocks.
@@ -117,9 +107,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().place.phase = "initialize";
     membership_.join();
     works_.joined(schedule_->same_everywhere());
-    description lines = construction_lines();
-    lines.add("checks habits", checks_habits_);
-    membership_.together([&] { agree(queue(), backend(), lines.lines(), queue().place); });
+    membership_.together([&] { agree(queue(), backend(), construction_lines().lines(), queue().place); });
     try {
       works_.allocate();  // first: it makes room in the queue
       accumulator_.allocate(works_.storage(), queue());
@@ -158,7 +146,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
-  [[nodiscard]] double loss_scale() const noexcept override { return record_.scaler.computing(); }
   [[nodiscard]] std::span<double const> norms() const noexcept override { return loop_.norms(); }
   [[nodiscard]] tensor_spans<parameter_type, gradient_type> tensor(std::size_t index) const noexcept override {
     auto const found = layout_[index];
@@ -294,7 +281,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   void take_from_rank_0(std::span<parameter_type const> values) {
     transfer_.take_from(values, true);
     ++frozen_values_;
-    habits_.shown();
     queue().clock().begin();
   }
   /// What options ask for, and the storage lacks.
@@ -306,8 +292,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
       }
     }
   }
-  /// Whether gradients that some round keeps stay in the trainer's accumulator.
-  [[nodiscard]] bool keeps_in_place() const { return options_.in_place && schedule_->keeps(); }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static options checked(options chosen, schedule_in_use<works_type> const& schedule, Rule const& rule,
                          parameter_layout const& layout, int rank) {
@@ -350,20 +334,16 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
   placement placement_;
   partition shares_;
   adopted_memory adopted_;  // the trainer's arrays that the accumulator works in
-  bool checks_habits_;
   gradient_accumulator<Storage> accumulator_;
-  habit_watch<Storage> habits_;
-
   run_record record_;
   std::uint64_t frozen_values_ = 0;  // how often they were set
 
   works_type works_;  // its queue's threads use what is above
-  saving<Rule, Storage, Backend> saves_{works_, *schedule_, accumulator_, habits_, layout_, options_, record_, shares_, waits_};
+  saving<Rule, Storage, Backend> saves_{works_, *schedule_, accumulator_, layout_, options_, record_, shares_, waits_};
   membership<Backend> membership_{works_.backend()};
-  loop_type loop_{works_,  *schedule_, accumulator_, habits_, membership_, adopted_,
-                  layout_, options_,   record_,      saves_,  waits_,      checks_habits_};
+  loop_type loop_{works_, *schedule_, accumulator_, membership_, adopted_, layout_, options_, record_, saves_, waits_};
   state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, adopted_, layout_, shares_};
-  restoring<Rule, Storage, Backend> restores_{works_, *schedule_, accumulator_, habits_, transfer_, loop_, record_, waits_};
+  restoring<Rule, Storage, Backend> restores_{works_, *schedule_, accumulator_, transfer_, loop_, record_, waits_};
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE

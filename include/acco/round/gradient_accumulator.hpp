@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -77,10 +76,9 @@ class gradient_accumulator {
   using queue = typename Storage::queue;
   using flight = round_buffers<parameter_type, gradient_type>;
 
-  /// `retires`: parameters that go out of use show NaN for a round, in a buffer more, so that reading them is found.
   /// `keeps_aside`: some round keeps what it carries, and not in place.
   gradient_accumulator(parameter_layout const& layout, partition shares, bool computation_waits, bool stable_addresses,
-                       bool retires = false, bool keeps_aside = false)
+                       bool keeps_aside = false)
       : shares_(shares), whole_(layout.size()), gaps_(shares.size() != layout.trainable_size()), keeps_aside_(keeps_aside) {
     take_runs(trainable_runs(layout));
     const bool gaps = layout.trainable_size() != layout.size() || shares.placed().count != 0;
@@ -92,18 +90,12 @@ class gradient_accumulator {
     } else {
       mode_ = stable_addresses ? mode::copying : mode::rotating;
     }
-    retires_ = retires && (mode_ == mode::exchanging || mode_ == mode::rotating);
-    if (!retires_) return;
-    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
-      if (layout[k].size != 0) begins_.push_back(layout[k].offset);
-    }
   }
 
   /// Works in arrays of the trainer's, in the order of the layout, instead of buffers of its own: they outlive this object, and
   /// never change places. Before `count` and `allocate`.
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) noexcept {
     mode_ = mode::copying;
-    retires_ = false;
     adopted_parameters_ = parameters.data();
     adopted_gradients_ = gradients.data();
   }
@@ -111,7 +103,6 @@ class gradient_accumulator {
   /// The same with tensors that lie apart, one for each of the layout's.
   void adopt(parameter_layout const& layout, std::span<tensor_memory<parameter_type, gradient_type> const> tensors) {
     mode_ = mode::copying;
-    retires_ = false;
     std::vector<tensor_memory<parameter_type, gradient_type>> trained;
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
       const bool trains = !layout.groups()[layout[k].group].frozen && layout[k].size != 0;
@@ -143,7 +134,6 @@ class gradient_accumulator {
     gradients_ = adopted() ? adopted_gradients_ : buffers_[1].template as<gradient_type>();
     arriving_ = buffers_[2].template as<parameter_type>();
     spare_ = buffers_[pairs() ? 3 : 2].template as<gradient_type>();
-    retired_ = buffers_[4].template as<parameter_type>();
     clear(q, gradients_);
     if (lies_apart()) {
       places_ = {storage, runs_.size()};
@@ -176,11 +166,6 @@ class gradient_accumulator {
     if (!lies_apart()) return gradients_ + offset;
     tensor_apart const* const tensor = apart_at(offset);
     return tensor == nullptr || tensor->gradients == nullptr ? nullptr : tensor->gradients + (offset - tensor->offset);
-  }
-
-  /// Gradients in flight that the trainer may still have a span of, where no later round writes parameters to them.
-  [[nodiscard]] gradient_type const* idle_gradients() const noexcept {
-    return mode_ == mode::rotating && pairs() ? spare_ : nullptr;
   }
 
   /// The parameters in use, by the number of the trainable element, for works of the queue.
@@ -225,7 +210,7 @@ class gradient_accumulator {
     parameter_type* const arrived = done.parameters().whole().data();
     switch (mode_) {
       case mode::exchanging:
-        gradients_ = gradients_in(retire(std::exchange(parameters_, arrived)));
+        gradients_ = gradients_in(std::exchange(parameters_, arrived));
         clear(q, gradients_);
         return;
       case mode::delivering:
@@ -239,7 +224,7 @@ class gradient_accumulator {
         return;
       case mode::rotating: break;
     }
-    arriving_ = retire(std::exchange(parameters_, arrived));
+    arriving_ = std::exchange(parameters_, arrived);
     if (!pairs()) spare_ = gradients_in(arriving_);
   }
 
@@ -319,7 +304,7 @@ class gradient_accumulator {
     gradient_type* gradients;
   };
   static constexpr bool same_size = sizeof(parameter_type) == sizeof(gradient_type);
-  static constexpr std::size_t buffer_count = 5;  // parameters, gradients, in flight (two of `pairs`), retired
+  static constexpr std::size_t buffer_count = 4;  // parameters, gradients, in flight (two of `pairs`)
 
   /// Whether arriving parameters and carried gradients have memory of their own.
   [[nodiscard]] bool pairs() const noexcept { return keeps_aside_ || (mode_ == mode::rotating && !same_size); }
@@ -373,19 +358,9 @@ class gradient_accumulator {
     const std::size_t padded = shares_.padded_size(), own = mode_ == mode::copying ? whole_ : padded;
     if (k == 0) return own * sizeof(parameter_type);
     if (k == 1) return own * sizeof(gradient_type);
-    if (k == 4) return retires_ ? padded * sizeof(parameter_type) : 0;
     if (mode_ == mode::exchanging || mode_ == mode::delivering) return 0;
     if (!pairs()) return k == 2 ? padded * std::max(sizeof(parameter_type), sizeof(gradient_type)) : 0;
     return padded * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
-  }
-  /// Parameters that went out of use; returns the buffer that takes their place, if they are to be of use no more.
-  parameter_type* retire(parameter_type* old) {
-    if (!retires_) return old;
-    const auto spoil = [old](std::size_t i) { std::memset(static_cast<void*>(old + i), 0xff, sizeof(parameter_type)); };  // NaN
-    constexpr std::size_t stride = 61;
-    for (std::size_t i = 0; i < whole_; i += stride) spoil(i);
-    for (const std::size_t begin : begins_) spoil(begin);
-    return std::exchange(retired_, old);
   }
   void clear(queue& q, gradient_type* gradients) const {
     if (adopted()) {  // what is frozen there is none of ours
@@ -400,8 +375,6 @@ class gradient_accumulator {
   std::size_t whole_;
   bool gaps_;  // among the positions
   bool keeps_aside_;
-  bool retires_ = false;
-  std::vector<std::size_t> begins_;  // of tensors, where parameters are retired
   std::vector<trainable_run> runs_;
   typename Storage::template numbers<trainable_run> table_;  // the same, where works of the queue find them
   mode mode_;
@@ -416,7 +389,6 @@ class gradient_accumulator {
   parameter_type* arriving_ = nullptr;    // where the next round's parameters arrive
   bool full_ = false;                     // has been launched, and holds what is not to be added to
   bool kept_ = false;                     // `spare_` holds gradients that the next launch adds to
-  parameter_type* retired_ = nullptr;     // was in use before
   gradient_type* spare_ = nullptr;        // the gradients that are not being filled: carried by a round in flight, or kept
 };
 

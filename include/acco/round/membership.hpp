@@ -45,8 +45,8 @@ class membership {
     }
     state_ = state::gone;
   }
-  /// The optimizer is destroyed: after `finish` the rank leaves in peace, else for that reason. Whether `finish` was forgotten.
-  bool end(bool in_flight) noexcept {
+  /// The optimizer is destroyed: after `finish` the rank leaves in peace, else for that reason.
+  void end(bool in_flight) noexcept {
     const bool unwinding = std::uncaught_exceptions() > uncaught_;
     if (state_ == state::at_peace) {
       if constexpr (traits_of<Backend>.tells_departures) backend_.retire();
@@ -56,9 +56,7 @@ class membership {
                unwinding ? "because an exception left its training loop" : "without finish(), which every rank calls at the end",
                in_flight ? ", with a round in flight" : "")
               .view());
-      return !unwinding;
     }
-    return false;
   }
 
   /// What `action` throws that no other rank, and no device, is to blame for, every rank throws alike.

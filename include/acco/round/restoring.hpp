@@ -8,7 +8,6 @@
 
 #include "acco/error.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/habits.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_keeper.hpp"
@@ -29,12 +28,10 @@ class restoring {
   using loop_type = step_loop<Rule, Storage, Backend>;
 
   restoring(works_type& works, schedule_in_use<works_type>& schedule, gradient_accumulator<Storage>& accumulator,
-            habit_watch<Storage>& habits, state_transfer<Rule, Storage, Backend>& transfer, loop_type& loop, run_record& record,
-            bool waits)
+            state_transfer<Rule, Storage, Backend>& transfer, loop_type& loop, run_record& record, bool waits)
       : works_(works),
         schedule_(schedule),
         accumulator_(accumulator),
-        habits_(habits),
         transfer_(transfer),
         loop_(loop),
         record_(record),
@@ -62,13 +59,9 @@ class restoring {
       run.samples = numbers.samples();
       run.step_weight = run.step_loss_sum = 0;
       while (!begins_step(schedule_, run.round)) ++run.round;
-      if (numbers.completed) record_.scaler.begin_step();
       transfer_.show_masters();
       loop_.shows_masters();
     }
-    habits_.shown();
-    habits_.restore(numbers.habits);
-    habits_.rest(false);
     bytes_sent_ = numbers.bytes_sent;
   }
   /// After whatever the restore itself has sent: the uninterrupted round did not send that.
@@ -103,7 +96,6 @@ class restoring {
   works_type& works_;
   schedule_in_use<works_type>& schedule_;
   gradient_accumulator<Storage>& accumulator_;
-  habit_watch<Storage>& habits_;
   state_transfer<Rule, Storage, Backend>& transfer_;
   loop_type& loop_;
   run_record& record_;

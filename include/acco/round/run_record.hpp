@@ -8,7 +8,6 @@
 
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
-#include "acco/round/loss_scaler.hpp"
 #include "acco/round/spike_watch.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/stage/decision.hpp"
@@ -32,17 +31,15 @@ struct flight_facts {
 
 /// What has come to a run on this rank: kept in checkpoints, but for the flight.
 struct run_record {
-  explicit run_record(options const& chosen) : scaler(chosen.loss_scale), spikes(chosen.norm_limit) {}
+  explicit run_record(options const& chosen) : spikes(chosen.norm_limit) {}
 
   run_counters run;
   round_totals totals;
-  loss_scaler scaler;
   spike_watch spikes;
   flight_facts flight;
 
   void keep(run_numbers& in) const {
     in.run = run;
-    scaler.keep(in);
     spikes.keep(in.norms);
     in.rounds = totals.rounds;
     in.rounds_skipped = totals.skipped;
@@ -53,7 +50,6 @@ struct run_record {
     totals.rounds = from.rounds;
     totals.skipped = from.rounds_skipped;
     totals.dropped = from.dropped;
-    scaler.restore(from);
     spikes.restore(from.norms);
   }
 };
@@ -110,7 +106,6 @@ constexpr void close(run_counters& run, round_numbers const& n) noexcept {
           .step_loss = run.step_weight > 0 ? run.step_loss_sum / run.step_weight : 0,
           .gradient_norm = n.norm,
           .clip_scale = n.clip,
-          .loss_scale = n.loss_scale,
           .learning_rate_scale = flight.rate,
           .micro_batches = flight.micro_batches,
           .first = of.first,

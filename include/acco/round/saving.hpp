@@ -12,7 +12,6 @@
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/habits.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_copies.hpp"
@@ -33,12 +32,10 @@ class saving {
   using staging = state_staging<Storage>;
 
   saving(works_type& works, schedule_type const& schedule, gradient_accumulator<Storage> const& accumulator,
-         habit_watch<Storage> const& habits, parameter_layout const& layout, options const& chosen, run_record const& record,
-         partition shares, bool waits)
+         parameter_layout const& layout, options const& chosen, run_record const& record, partition shares, bool waits)
       : works_(works),
         schedule_(schedule),
         accumulator_(accumulator),
-        habits_(habits),
         layout_(layout),
         options_(chosen),
         record_(record),
@@ -93,7 +90,6 @@ class saving {
     flight_facts const& flight = record_.flight;
     copies_.enqueue(wanted, [&](staging& to) {
       to.clear();
-      habits_.keep(to.numbers.habits);  // now: when the round is done the trainer will have gone on
       works_.add_to(to, shape(), !waits_, flight.differences || !shows_committed(flight.plan));
     });
   }
@@ -115,7 +111,6 @@ class saving {
           to.enqueue(works_.queue());
           works_.queue().wait();
           keep(to.numbers);
-          habits_.keep(to.numbers.habits);
         });
   }
   /// The numbers of the state, between rounds.
@@ -161,7 +156,6 @@ class saving {
   works_type& works_;
   schedule_type const& schedule_;
   gradient_accumulator<Storage> const& accumulator_;
-  habit_watch<Storage> const& habits_;
   parameter_layout const& layout_;
   options const& options_;
   run_record const& record_;

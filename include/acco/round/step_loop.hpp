@@ -15,7 +15,6 @@
 #include "acco/options.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/habits.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/saving.hpp"
@@ -49,13 +48,12 @@ class step_loop {
   using schedule_type = schedule_in_use<works_type>;
   using master_type = typename Storage::master_type;
 
-  step_loop(works_type& works, schedule_type& schedule, gradient_accumulator<Storage>& accumulator, habit_watch<Storage>& habits,
-            membership<Backend>& ranks, adopted_memory& adopted, parameter_layout const& layout, options const& chosen,
-            run_record& record, saving<Rule, Storage, Backend>& saves, bool waits, bool checks)
+  step_loop(works_type& works, schedule_type& schedule, gradient_accumulator<Storage>& accumulator, membership<Backend>& ranks,
+            adopted_memory& adopted, parameter_layout const& layout, options const& chosen, run_record& record,
+            saving<Rule, Storage, Backend>& saves, bool waits)
       : works_(works),
         schedule_(schedule),
         accumulator_(accumulator),
-        habits_(habits),
         membership_(ranks),
         adopted_(adopted),
         layout_(layout),
@@ -63,16 +61,13 @@ class step_loop {
         record_(record),
         saves_(saves),
         waits_(waits),
-        checks_habits_(checks),
-        verdicts_(works, chosen, habits, ranks) {
+        verdicts_(works, chosen, ranks) {
     if (chosen.norms != norm_detail::total)
       norms_.resize(chosen.norms == norm_detail::groups ? layout.groups().size() : layout.tensor_count(), 0.0);
   }
 
   [[nodiscard]] bool at_rest() const noexcept { return phase_ == phase::at_rest && micro_batches_ == 0; }
   [[nodiscard]] bool in_flight() const noexcept { return phase_ == phase::in_flight; }
-  /// Whether this rank has added something that no round has carried.
-  [[nodiscard]] bool has_begun() const noexcept { return micro_batches_ != 0; }
   /// Of the round that landed last, where norms of groups or tensors are wanted.
   [[nodiscard]] std::span<double const> norms() const noexcept { return norms_; }
   /// Its rounds are those of one worker among others.
@@ -84,22 +79,15 @@ class step_loop {
   std::optional<round_report> accumulated(double weight, double loss_sum, Between&& between) {
     begin_call();
     queue().poll();
-    habits_.micro_batch(weight, place());
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
     const step_part part = schedule_.plan(record_.run.round + (in_flight() ? 1 : 0)).part;  // of the round that will carry it
     const unsigned least = schedule_.minimum(part), most = schedule_.maximum(part);
     if (least != most) queue().pass();
-    if (micro_batches_ < least || (micro_batches_ < most && in_flight() && !queue().over())) {
-      habits_.rest(true);
-      return std::nullopt;
-    }
-    habits_.part(mine_.weight);
+    if (micro_batches_ < least || (micro_batches_ < most && in_flight() && !queue().over())) return std::nullopt;
     auto report = boundary(between);
     if (report && commits(report->plan)) report->saved = saves_.news();  // once, to who sees it: step() sees no other reports
-    const bool kept = works_.plan().keeps && options_.in_place;
-    habits_.rest(kept, kept);
     return report;
   }
 
@@ -109,7 +97,6 @@ class step_loop {
   void begin_finish(unfinished rest, Between&& between) {
     begin_call();  // other ranks may still train, and then this one's arrays change
     queue().clock().arrive(micro_batches_);
-    if (!at_rest()) habits_.settle(place_in("finish"));
     if (in_flight()) tell(land(), between);
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
   }
@@ -121,7 +108,6 @@ class step_loop {
     mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
     launch();
     auto landed = land();
-    if (waits_) record_.scaler.begin_step();
     if (landed) between(*landed);
     if (!landed) return true;  // nobody had anything left
     return commits(plan) && works_.numbers().all.finishing == static_cast<double>(works_.backend().size());
@@ -129,13 +115,10 @@ class step_loop {
   void end_finish() {
     mine_ = {};
     while (!begins_step(schedule_, record_.run.round)) ++record_.run.round;
-    record_.scaler.begin_step();
     if (visible_ != visible::masters) show_masters();
     phase_ = phase::at_rest;
     compared_ = false;
     saves_.rest();
-    habits_.shown();
-    habits_.rest(false);
     membership_.finish();
     adopted_.rest();
     queue().clock().begin();
@@ -150,7 +133,6 @@ class step_loop {
   void masters_changed() {
     show_masters();
     replaced_ = true;
-    habits_.shown();
   }
   /// Lands the round in flight, if one is, before the next boundary does. Collective; blocks.
   template <class Between>
@@ -206,7 +188,6 @@ class step_loop {
   void land_if_waiting() {
     if (!waits_ || !in_flight()) return;
     (void)land();
-    record_.scaler.begin_step();
   }
 
   [[nodiscard]] error_place place() const noexcept { return place_in(""); }
@@ -250,7 +231,6 @@ class step_loop {
     }
     if (waits_) {
       report = land();
-      record_.scaler.begin_step();  // knows what landed
       if (report) between(*report);
     }
     queue().clock().resume();
@@ -303,15 +283,13 @@ class step_loop {
     const std::size_t summed = count(carried, rate, plan);
     phase_ = phase::in_flight;
     queue().clock().start();
-    works_.begin(
-        carried, summed,
-        {run.steps, run.samples, rate, record_.scaler.computing(), commits(plan) ? record_.spikes.most() : 0, late, moved_});
+    works_.begin(carried, summed,
+                 {run.steps, run.samples, rate, options_.loss_scale, commits(plan) ? record_.spikes.most() : 0, late, moved_});
     accumulator_.empty(queue());
     record_.flight.differences = schedule_.enqueue(works_, plan, run.steps + 1);
     round_end<Storage> wanted{.shown = record_.flight.digests_in_use, .state = record_.flight.digests_state};
     saves_.enqueue(wanted);
     works_.end(wanted);
-    if (commits(plan)) record_.scaler.begin_step();  // what is accumulated from now on
   }
   /// Completes what this rank tells the others at a round's start. How many of the numbers travel.
   [[nodiscard]] std::size_t count(round_counts& carried, double rate, round_plan const& plan) {
@@ -319,16 +297,12 @@ class step_loop {
     const bool comparing = std::exchange(compared_, false), measures = schedule_.measures();
     if (comparing) carried.shown = digest_words::of(works_.shown());
     carried.saving = saves_.launch(commits(plan));
-    carried.unseen = habits_.first_unseen();
     if (measures && record_.flight.micro_batches != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
       carried.estimate_seconds = record_.run.estimate_seconds;
       carried.commit_seconds = record_.run.commit_seconds;
     }
-    return comparing        ? round_counts::all_numbers
-           : measures       ? round_counts::measured_numbers
-           : checks_habits_ ? round_counts::checked_numbers
-                            : round_counts::usual_numbers;
+    return comparing ? round_counts::all_numbers : measures ? round_counts::measured_numbers : round_counts::usual_numbers;
   }
 
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
@@ -349,7 +323,6 @@ class step_loop {
     raise();
     phase_ = phase::computing;
     accumulator_.land(queue(), works_.take_flight());
-    habits_.shown();
     flight_facts const& flight = record_.flight;
     visible_ = !shows_committed(flight.plan) ? visible::prediction
                : flight.differences          ? visible::decoded_commit
@@ -365,10 +338,8 @@ class step_loop {
     const bool commit = commits(flight.plan);
     if (n.apply && commit) {
       if (!flight.counted) works_.count_updates();
-      record_.scaler.updated();
       record_.spikes.updated(n.norm);
     }
-    if (n.skip && !n.spike) record_.scaler.overflowed(n.loss_scale);
     if (!norms_.empty()) works_.norms().tell(layout_, options_.norms, n.step_weight * n.loss_scale, norms_);
     advance(run, n, flight.plan, works_.times().seconds());
     if (schedule_.measures() && !commit && n.all.finishing == 0) {
@@ -386,7 +357,6 @@ class step_loop {
     record_.totals.add(report);
     close(run, n);
     verdicts_.look_for_skips(run);
-    if (checks_habits_) verdicts_.look_for_gradients(run, flight.rate);
     verdicts_.look_for_weight(run, of_worker_);
     return report;
   }
@@ -420,7 +390,6 @@ class step_loop {
   works_type& works_;
   schedule_type& schedule_;
   gradient_accumulator<Storage>& accumulator_;
-  habit_watch<Storage>& habits_;
   membership<Backend>& membership_;
   adopted_memory& adopted_;
   parameter_layout const& layout_;
@@ -428,7 +397,6 @@ class step_loop {
   run_record& record_;
   saving<Rule, Storage, Backend>& saves_;
   bool waits_;  // the computation waits for rounds
-  bool checks_habits_;
   round_verdicts<Rule, Storage, Backend> verdicts_;
 
   phase phase_ = phase::at_rest;

@@ -123,7 +123,6 @@ class training_engine {
   virtual void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) = 0;
   virtual void sum_over_ranks(std::span<double> numbers) = 0;
   virtual void poll() = 0;
-  [[nodiscard]] virtual double loss_scale() const noexcept = 0;
   [[nodiscard]] virtual std::span<double const> norms() const noexcept = 0;
   [[nodiscard]] virtual double samples() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t steps() const noexcept = 0;

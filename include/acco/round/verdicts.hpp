@@ -2,14 +2,11 @@
 // What ends a training because of what its rounds have found: the errors that all ranks throw alike.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 
 #include "acco/error.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
-#include "acco/round/habits.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/works.hpp"
 #include "acco/stage/state_copy.hpp"
@@ -25,9 +22,8 @@ class round_verdicts {
  public:
   using works_type = round_works<Rule, Storage, Backend>;
 
-  round_verdicts(works_type& works, options const& chosen, habit_watch<Storage> const& habits,
-                 membership<Backend>& together) noexcept
-      : works_(works), options_(chosen), habits_(habits), membership_(together) {}
+  round_verdicts(works_type& works, options const& chosen, membership<Backend>& together) noexcept
+      : works_(works), options_(chosen), membership_(together) {}
 
   /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's.
   void raise(double rate) const {
@@ -75,43 +71,12 @@ class round_verdicts {
                         text("Tell accumulated the samples of each micro-batch, or raise options::empty_limit"));
     });
   }
-  /// Gradients are missing on all ranks, or nothing is learned from them, in too many steps in a row; counts them.
-  void look_for_gradients(run_counters& run, double rate) const {
-    round_numbers const& n = works_.numbers();
-    if (commits(works_.plan()) && n.step_weight > 0 && !n.skip) {
-      run.silent = n.squares_all == 0 ? run.silent + 1 : 0;
-      run.had_gradients = run.had_gradients || n.squares_all != 0;
-      run.idle = rate == 0 ? run.idle + 1 : 0;
-    }
-    if (run.idle > std::max(options_.empty_limit, habit_watch<Storage>::silent_parts)) {
-      membership_.together([&] {
-        throw usage_error(place(), text("the learning rate has been 0 in ", run.idle, " steps in a row"),
-                          text("Shapes count samples: where warm-up and total are meant in steps, write acco::in_steps{...}. "
-                               "Where this is meant, raise options::empty_limit, or set check_habits = habit_checks::off"));
-      });
-    }
-    const double unseen = n.all.unseen, ranks = works_.backend().size();
-    const bool same = unseen > 0 && ranks * n.all.unseen_squared == unseen * unseen;
-    if ((run.silent == 0 || run.silent < (run.had_gradients ? options_.empty_limit : habit_watch<Storage>::silent_parts)) &&
-        !(same && run.had_gradients))
-      return;
-    membership_.together([&] {
-      if (same && run.had_gradients) habits_.raise_unseen(place());
-      throw usage_error(
-          place(),
-          text("gradients() stayed zero on all ranks, in ", run.silent,
-               " steps in a row, though the micro-batches have a weight"),
-          text("Add to the span that gradients() returns now: not to one of before the last report, nor to tensors that a "
-               "zero_grad has detached from it. Where this is meant, options::check_habits = habit_checks::off"));
-    });
-  }
 
  private:
   [[nodiscard]] error_place const& place() const noexcept { return works_.queue().place; }
 
   works_type& works_;
   options const& options_;
-  habit_watch<Storage> const& habits_;
   membership<Backend>& membership_;
 };
 

@@ -24,7 +24,6 @@ struct round_counts {
   double finishing = 0;     ///< ranks that are in `finish` and bring nothing that must be committed
   double commits_rest = 0;  ///< of those, ranks that want a step committed though it lacks micro-batches
   double rate = 0;          ///< the learning rate's factor, which is to be the same on every rank; its square is summed, too
-  double unseen = 0;        ///< a tensor that a rank has long added nothing to (round/habits.hpp); its square is summed, too
   save_signals saving;
   // summed for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
@@ -33,7 +32,7 @@ struct round_counts {
   digest_words shown{};
 
   /// That travel: the first ones, or all.
-  static constexpr std::size_t usual_numbers = 13, checked_numbers = 15, measured_numbers = 18, all_numbers = 26;
+  static constexpr std::size_t usual_numbers = 13, measured_numbers = 18, all_numbers = 26;
   constexpr void write(double* to) const noexcept {
     to[0] = weight;
     to[1] = loss_sum;
@@ -48,8 +47,7 @@ struct round_counts {
     to[10] = saving.complete;
     to[11] = saving.keepers;
     to[12] = saving.session;
-    to[13] = unseen;
-    to[14] = unseen * unseen;
+    to[13] = to[14] = 0;  // a check of usage, in older checkpoints
     to[15] = micro_batch_seconds;
     to[16] = estimate_seconds;
     to[17] = commit_seconds;
@@ -62,16 +60,13 @@ struct round_counts {
 static_assert(round_counts::all_numbers == completed_round::count_numbers);
 /// Their sums over the ranks.
 struct summed_counts : round_counts {
-  double rate_squared = 0, unseen_squared = 0;
+  double rate_squared = 0;
   digest_words shown_squared;
 
   [[nodiscard]] static constexpr summed_counts read(double const* from) noexcept {
     const save_signals saving{from[6], from[7], from[8], from[9], from[10], from[11], from[12]};
     const digest_words shown{{from[18], from[19], from[20], from[21]}}, squared{{from[22], from[23], from[24], from[25]}};
-    return {{from[0], from[1], from[2], from[3], from[4], from[13], saving, from[15], from[16], from[17], shown},
-            from[5],
-            from[14],
-            squared};
+    return {{from[0], from[1], from[2], from[3], from[4], saving, from[15], from[16], from[17], shown}, from[5], squared};
   }
 };
 

@@ -11,7 +11,7 @@
 
 namespace ACCO_SIMD_NAMESPACE::stagger {
 
-inline constexpr std::size_t accumulator = 0;  // five, full-size; the fifth, for retired parameters, is walked alone
+inline constexpr std::size_t accumulator = 0;  // four, full-size
 inline constexpr std::size_t reduced = 4;      // two
 inline constexpr std::size_t encoded = 6;      // two
 inline constexpr std::size_t masters = 8;

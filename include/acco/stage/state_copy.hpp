@@ -33,9 +33,6 @@ struct run_counters {
   double step_loss_sum = 0;                         ///< over the same
   std::uint64_t skipped = 0;                        ///< updates in a row that were skipped
   std::uint64_t empty = 0;                          ///< steps in a row that weighed nothing
-  std::uint64_t silent = 0;                         ///< steps in a row without a gradient
-  std::uint64_t idle = 0;                           ///< steps in a row with a learning rate of 0
-  bool had_gradients = false;                       ///< in some step
   double estimate_seconds = 0, commit_seconds = 0;  ///< of the last ones
 };
 
@@ -58,29 +55,18 @@ struct recent_norms {
   std::size_t count = 0;
 };
 
-/// What the look at a trainer's habits (round/habits.hpp) has come to on a rank. Under `options::in_place` it decides which
-/// gradients are marked next, and so may lose their last digits. Without it `random` is 0.
-struct habit_numbers {
-  static constexpr std::size_t count = 8;
-  std::uint64_t random = 0;
-  std::array<double, count> values{};
-};
-
 /// The numbers of a state. The same on every rank, but for those of this rank.
 struct run_numbers {
   run_counters run;
-  double computing_scale = 1, next_scale = 1;  ///< of the loss; 0: it had none
-  std::uint64_t updates_in_a_row = 0;          ///< since the scale changed
-  std::array<double, 5> pace{};                ///< what a pace that measures has found
-  recent_norms norms;                          ///< of the gradients of the last updates
-  std::vector<std::uint64_t> updates;          ///< of each tensor, that round included; nothing where none may lack a gradient
+  std::array<double, 5> pace{};        ///< what a pace that measures has found
+  recent_norms norms;                  ///< of the gradients of the last updates
+  std::vector<std::uint64_t> updates;  ///< of each tensor, that round included; nothing where none may lack a gradient
   std::uint64_t rounds = 0, rounds_skipped = 0;
   double dropped = 0;               ///< of the totals
   bool completed = false;           ///< whether round `run.round` is done and has not landed; else nothing is in flight
   completed_round last;             ///< that one
   std::uint64_t micro_batches = 0;  ///< that this rank put into it
   std::uint64_t bytes_sent = 0;     ///< by this rank, for it
-  habit_numbers habits;             ///< of this rank
 
   /// Updates and weight committed, that round included.
   [[nodiscard]] std::uint64_t steps() const noexcept { return run.steps + (completed && last.apply ? 1 : 0); }

@@ -163,10 +163,10 @@ def verify(folder):
 
 
 STATE = {
-    int: "round; updates before; skipped in a row; empty in a row; silent in a row; idle in a row; updates at this loss scale; rounds; "
+    int: "round; updates before; skipped in a row; empty in a row; rounds; "
          "rounds skipped",
-    bool: "had gradients; completed; round applied; round skipped; round spike; round differences; round digested",
-    str: "samples before; step weight; step loss sum; estimate seconds; commit seconds; loss scale now; loss scale next; weight dropped; "
+    bool: "completed; round applied; round skipped; round spike; round differences; round digested",
+    str: "samples before; step weight; step loss sum; estimate seconds; commit seconds; weight dropped; "
          "round squares; round weight; round loss scale; round norm; round clip; round rate; round seconds; "
          "round digest",
     list: "norms; pace; round counts; round regions",
@@ -187,7 +187,7 @@ def check_state(manifest):
     samples = float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0)
     demand(manifest["samples"] == samples, "state: the samples do not add up")
     for each in manifest["ranks"]:
-        demand(list(each) == ["micro_batches", "bytes_sent", "trainer", "habits"], f"a rank has the keys {list(each)}")
+        demand(list(each) == ["micro_batches", "bytes_sent", "trainer"], f"a rank has the keys {list(each)}")
 
 
 def refuses(folder, what):

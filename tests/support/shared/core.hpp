@@ -77,9 +77,9 @@ inline void core() {
   engine<adamw, host_storage<float, float, double>, threads_backend>::with<two_phase<>>();
   engine<lion, host_storage<double>, threads_backend>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>,
                                                             two_phase<pace, bfloat16_wire>, two_phase<pace, own_slice>>();
-  engine<sgd, host_storage<float>, threads_backend>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>, local_sgd<>,
-                                                          diloco<>, streaming_diloco<>, delayed_diloco<>, eager_diloco<>,
-                                                          local_updates<>, local_updates<synchronous<>, sgd>>();
+  engine<sgd, host_storage<float>, threads_backend>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>,
+                                                          local_updates<>, local_updates<waiting<sgd>>,
+                                                          local_updates<restarting<sgd>>, local_updates<eager<sgd>>>();
   engine<sgd, host_storage<double>, threads_backend>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>,
                                                            two_phase<pace, own_slice>, two_phase<pace, own_corrected>,
                                                            two_phase<pace, bfloat16_wire>>();
@@ -99,7 +99,7 @@ inline void core() {
       delayed<pace, full, extrapolation>, delayed<pace, full, no_prediction, delay_compensation>>();
   engine<sgd, host_storage<float>, mock_backend>::with<two_phase<>>();
   engine<sgd, host_storage<double>, mock_backend>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>,
-                                                        delayed<pace, full, extrapolation>, local_updates<synchronous<>, sgd>>();
+                                                        delayed<pace, full, extrapolation>, local_updates<waiting<sgd>>>();
 
   engine<adamw, host_storage<float>, slow>::with<synchronous<>>();
   engine<adamw, host_storage<float>, checked>::with<two_phase<>, synchronous<>, delayed<>, weight_prediction<>>();
