@@ -12,7 +12,7 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// A feedback policy has
 ///  - `sent(g, s, rate)`: what the encoding gets of a gradient g and its state s; `rate` is the learning rate's factor;
@@ -87,6 +87,6 @@ concept feeds_back =
 template <class Wire>
 concept sums_states = feeds_back<Wire> && requires { requires decltype(Wire::policy)::sums_states; };
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"
