@@ -343,7 +343,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   membership<Backend> membership_{works_.backend()};
   loop_type loop_{works_, *schedule_, accumulator_, membership_, adopted_, layout_, options_, record_, saves_, waits_};
   state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, adopted_, layout_, shares_};
-  restoring<Rule, Storage, Backend> restores_{works_, *schedule_, accumulator_, transfer_, loop_, record_, waits_};
+  restoring<Rule, Storage, Backend> restores_{works_, *schedule_, accumulator_, transfer_, loop_, layout_, record_, waits_};
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -125,6 +126,39 @@ class round_norms {
 
   /// After a download, where regions are measured: the squares of the summed gradients of one of them, over all ranks.
   [[nodiscard]] double squares(std::size_t region) const noexcept { return sums_[regions_.size() + region]; }
+
+  /// A commit was applied: each region that it has changed has one update more.
+  template <class Rule>
+  void count_updates(sharded_state<Storage, Rule>& state) const noexcept {
+    for (std::size_t r = 0; r < regions_.size(); ++r) {
+      if (state.leaves(r) && squares(r) != 0) ++state.updates(r);
+    }
+  }
+  /// How many updates each tensor has had, `steps` where it is never left out; with the commit that has not landed, if it is
+  /// `applied`. Nothing where no tensor may be left out.
+  template <class Rule>
+  void keep_updates(sharded_state<Storage, Rule> const& state, parameter_layout const& layout, std::vector<std::uint64_t>& to,
+                    std::uint64_t steps, bool applied) const {
+    to.clear();
+    bool any = false;
+    for (std::size_t r = 0; r < regions_.size(); ++r) any = any || state.leaves(r);
+    for (std::size_t k = 0; any && k < layout.tensor_count(); ++k) {
+      const std::size_t region = regions_.of_tensor(k);
+      const bool leaves = region != update_regions::none && state.leaves(region);
+      const bool one_more = applied && (!leaves || squares(region) != 0);
+      to.push_back((leaves ? state.updates(region) : steps) + (one_more ? 1 : 0));
+    }
+  }
+  /// The reverse; where there are no such numbers each tensor has had `steps`.
+  template <class Rule>
+  void restore_updates(sharded_state<Storage, Rule>& state, parameter_layout const& layout, std::span<std::uint64_t const> from,
+                       std::uint64_t steps) const {
+    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+      const std::size_t region = regions_.of_tensor(k);
+      if (region == update_regions::none || !state.leaves(region)) continue;
+      state.updates(region) = from.size() == layout.tensor_count() ? from[k] : steps;
+    }
+  }
 
  private:
   update_regions regions_;

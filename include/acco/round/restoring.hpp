@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/schedule_in_use.hpp"
@@ -28,12 +29,14 @@ class restoring {
   using loop_type = step_loop<Rule, Storage, Backend>;
 
   restoring(works_type& works, schedule_in_use<works_type>& schedule, gradient_accumulator<Storage>& accumulator,
-            state_transfer<Rule, Storage, Backend>& transfer, loop_type& loop, run_record& record, bool waits)
+            state_transfer<Rule, Storage, Backend>& transfer, loop_type& loop, parameter_layout const& layout, run_record& record,
+            bool waits)
       : works_(works),
         schedule_(schedule),
         accumulator_(accumulator),
         transfer_(transfer),
         loop_(loop),
+        layout_(layout),
         record_(record),
         waits_(waits) {}
 
@@ -49,7 +52,7 @@ class restoring {
     record_.restore(numbers);
     loop_.rests();
     if (how == resumption::exact) schedule_.remind(numbers.pace);
-    works_.restore_updates(numbers.updates, numbers.steps());
+    works_.norms().restore_updates(works_.state(), layout_, numbers.updates, numbers.steps());
     if (how == resumption::exact && numbers.completed) {
       go_on(*from);
       loop_.land_if_waiting();
@@ -98,6 +101,7 @@ class restoring {
   gradient_accumulator<Storage>& accumulator_;
   state_transfer<Rule, Storage, Backend>& transfer_;
   loop_type& loop_;
+  parameter_layout const& layout_;
   run_record& record_;
   bool waits_;
   std::unique_ptr<loaded_state<Storage>> loaded_;

@@ -116,7 +116,7 @@ class saving {
   /// The numbers of the state, between rounds.
   void keep(run_numbers& numbers) const {
     record_.keep(numbers);
-    works_.keep_updates(numbers.updates, record_.run.steps, false);
+    works_.norms().keep_updates(works_.state(), layout_, numbers.updates, record_.run.steps, false);
     numbers.pace = schedule_.remember();
   }
 
@@ -138,7 +138,8 @@ class saving {
     keep(numbers);
     numbers.completed = true;
     works_.keep(numbers.last);
-    works_.keep_updates(numbers.updates, record_.run.steps, numbers.last.apply && !flight.counted);
+    works_.norms().keep_updates(works_.state(), layout_, numbers.updates, record_.run.steps,
+                                numbers.last.apply && !flight.counted);
     numbers.last.rate = flight.rate;
     numbers.last.differences = flight.differences;
     numbers.last.digested = flight.digests_state;

@@ -61,7 +61,7 @@ class step_loop {
         record_(record),
         saves_(saves),
         waits_(waits),
-        verdicts_(works, chosen, ranks) {
+        verdicts_(works, accumulator, layout, chosen, ranks) {
     if (chosen.norms != norm_detail::total)
       norms_.resize(chosen.norms == norm_detail::groups ? layout.groups().size() : layout.tensor_count(), 0.0);
   }
@@ -337,7 +337,7 @@ class step_loop {
     run_counters& run = record_.run;
     const bool commit = commits(flight.plan);
     if (n.apply && commit) {
-      if (!flight.counted) works_.count_updates();
+      if (!flight.counted) works_.norms().count_updates(works_.state());
       record_.spikes.updated(n.norm);
     }
     if (!norms_.empty()) works_.norms().tell(layout_, options_.norms, n.step_weight * n.loss_scale, norms_);

@@ -3,11 +3,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
+#include "acco/collective/blocking.hpp"
 #include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/round/digests.hpp"
+#include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/membership.hpp"
+#include "acco/round/non_finite.hpp"
 #include "acco/round/works.hpp"
 #include "acco/stage/state_copy.hpp"
 
@@ -22,23 +30,24 @@ class round_verdicts {
  public:
   using works_type = round_works<Rule, Storage, Backend>;
 
-  round_verdicts(works_type& works, options const& chosen, membership<Backend>& together) noexcept
-      : works_(works), options_(chosen), membership_(together) {}
+  round_verdicts(works_type& works, gradient_accumulator<Storage> const& accumulator, parameter_layout const& layout,
+                 options const& chosen, membership<Backend>& together) noexcept
+      : works_(works), accumulator_(accumulator), layout_(layout), options_(chosen), membership_(together) {}
 
   /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's.
   void raise(double rate) const {
     round_numbers const& n = works_.numbers();
     if (n.outside) raise_different_sums(n.counts_all[0], works_.backend().size(), place());
     membership_.together([&] {
-      if (n.rates_differ) works_.raise_rates(rate);
-      if (n.shown_differ) works_.raise_shown();
+      if (n.rates_differ) raise_rates(rate);
+      if (n.shown_differ) raise_in_use();
       if (n.spike) {
         throw spike_error(place(),
                           text("the norm of this step's gradient is ", n.norm, ", more than ", options_.norm_limit,
                                " times the median of those of the last updates"),
                           text("Restore the last checkpoint, and leave these data out; or set options::on_norm_spike"));
       }
-      works_.raise_non_finite();
+      raise_non_finite();
     });
   }
   /// Too many updates in a row were skipped.
@@ -75,7 +84,40 @@ class round_verdicts {
  private:
   [[nodiscard]] error_place const& place() const noexcept { return works_.queue().place; }
 
+  /// Names ranks of different learning rates; `mine` is this rank's.
+  [[noreturn]] void raise_rates(double mine) const {
+    std::vector<double> all(static_cast<std::size_t>(ranks()), 0.0);
+    all[static_cast<std::size_t>(works_.backend().rank())] = mine;
+    works_.sum_over_ranks(all);
+    raise_different_rates(all, works_.samples_before(), place());
+  }
+  /// Names who has other parameters in use than the others.
+  void raise_in_use() const {
+    if constexpr (digests<Storage>) {
+      std::vector<std::uint64_t> mine(layout_.tensor_count());
+      for (std::size_t k = 0; k < mine.size(); ++k) mine[k] = works_.shown(k);
+      raise_different_parameters(mine, layout_, ranks(), place(), [this](std::span<std::uint64_t> all, int root) {
+        broadcast_and_wait(works_.queue(), works_.backend(),
+                           std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
+      });
+    }
+  }
+  /// Names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such parameters, if its
+  /// encoding refused them.
+  void raise_non_finite() const {
+    round_numbers const& n = works_.numbers();
+    const auto find = [this](unsigned long long count, unsigned long long first) {
+      return find_first(works_.backend().rank(), ranks(), count, count != 0 ? accumulator_.offset_of(first) : 0,
+                        [this](std::span<double> sums) { works_.sum_over_ranks(sums); });
+    };
+    if (n.not_finite) raise_non_finite_gradients(find(n.found, works_.first_not_finite()), layout_, place());
+    if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, place());
+  }
+  [[nodiscard]] int ranks() const noexcept { return works_.backend().size(); }
+
   works_type& works_;
+  gradient_accumulator<Storage> const& accumulator_;
+  parameter_layout const& layout_;
   options const& options_;
   membership<Backend>& membership_;
 };

@@ -201,6 +201,12 @@ class round_works {
   [[nodiscard]] round_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] round_numbers const& numbers() const noexcept { return numbers_[0]; }
   [[nodiscard]] round_norms<Storage> const& norms() const noexcept { return norms_; }
+  [[nodiscard]] double samples_before() const noexcept { return position_.samples; }
+  /// The wire index of this rank's first gradient that is not finite.
+  [[nodiscard]] std::size_t first_not_finite() const noexcept {
+    round_numbers const& n = numbers_[0];
+    return found_in_shard_ && n.found != 0 ? shares_.position(backend_.rank(), n.first) : n.first;
+  }
   [[nodiscard]] time_interval times() const noexcept { return times_; }
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
@@ -271,33 +277,6 @@ class round_works {
     last.seconds = times_.seconds();
     norms_.keep(last.measured);
   }
-  /// The commit that has landed was applied: each region that it has changed has one update more.
-  void count_updates() noexcept {
-    for (std::size_t r = 0; r < norms_.regions().size(); ++r) {
-      if (state_.leaves(r) && norms_.squares(r) != 0) ++state_.updates(r);
-    }
-  }
-  /// How many updates each tensor has had, `steps` where it is never left out; with the commit that was worked off and has not
-  /// landed, if it is `applied`. Nothing where no tensor may be left out.
-  void keep_updates(std::vector<std::uint64_t>& to, std::uint64_t steps, bool applied) const {
-    to.clear();
-    bool any = false;
-    for (std::size_t r = 0; r < norms_.regions().size(); ++r) any = any || state_.leaves(r);
-    for (std::size_t k = 0; any && k < layout_.tensor_count(); ++k) {
-      const std::size_t region = norms_.regions().of_tensor(k);
-      const bool leaves = region != update_regions::none && state_.leaves(region);
-      const bool one_more = applied && (!leaves || norms_.squares(region) != 0);
-      to.push_back((leaves ? state_.updates(region) : steps) + (one_more ? 1 : 0));
-    }
-  }
-  /// The reverse; where there are no such numbers each tensor has had `steps`.
-  void restore_updates(std::span<std::uint64_t const> from, std::uint64_t steps) {
-    for (std::size_t k = 0; k < layout_.tensor_count(); ++k) {
-      const std::size_t region = norms_.regions().of_tensor(k);
-      if (region == update_regions::none || !state_.leaves(region)) continue;
-      state_.updates(region) = from.size() == layout_.tensor_count() ? from[k] : steps;
-    }
-  }
   /// Digests the parameters in use now; blocks.
   void digest_shown() {
     if constexpr (digests<Storage>) {
@@ -306,7 +285,12 @@ class round_works {
       queue_.wait();
     }
   }
-  /// What was found by a round that has been worked off, and was to digest them.
+  /// What was found of them by a round whose tasks are done, and that was to digest them; of a tensor.
+  [[nodiscard]] std::uint64_t shown(std::size_t tensor) const noexcept
+    requires digests<Storage>
+  {
+    return digests_.shown(tensor);
+  }
   [[nodiscard]] std::uint64_t shown() const noexcept {
     if constexpr (digests<Storage>) return digests_.shown(layout_);
     return 0;
@@ -353,39 +337,6 @@ class round_works {
     all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), std::span<double>(all));
     if (all[0] != backend_.size() * kind) raise_different_sums(all[0], backend_.size(), queue_.place);
     std::copy(all.begin() + 1, all.end(), numbers.begin());
-  }
-
-  /// Throws an error that names ranks of different learning rates; `mine` is this rank's. Collective: every rank throws alike.
-  [[noreturn]] void raise_rates(double mine) {
-    std::vector<double> all(ranks(), 0.0);
-    all[static_cast<std::size_t>(backend_.rank())] = mine;
-    sum_over_ranks(all);
-    raise_different_rates(all, position_.samples, queue_.place);
-  }
-  /// Throws an error that names who has other parameters in use than the others. Collective: every rank throws alike.
-  void raise_shown() {
-    if constexpr (digests<Storage>) {
-      std::vector<std::uint64_t> mine(layout_.tensor_count());
-      for (std::size_t k = 0; k < mine.size(); ++k) mine[k] = digests_.shown(k);
-      raise_different_parameters(mine, layout_, backend_.size(), queue_.place, [this](std::span<std::uint64_t> all, int root) {
-        broadcast_and_wait(queue_, backend_, std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
-      });
-    }
-  }
-  /// Throws an error that names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such
-  /// parameters, if its encoding refused them. Collective then: every rank has come here, and throws alike.
-  void raise_non_finite() {
-    round_numbers const& n = numbers_[0];
-    const auto find = [this](unsigned long long count, unsigned long long first) {
-      return find_first(backend_.rank(), backend_.size(), count, count != 0 ? accumulator_.offset_of(first) : 0,
-                        [this](std::span<double> sums) { sum_over_ranks(sums); });
-    };
-    if (n.not_finite) {
-      const bool in_slice = found_in_shard_ && n.found != 0;
-      raise_non_finite_gradients(find(n.found, in_slice ? shares_.position(backend_.rank(), n.first) : n.first), layout_,
-                                 queue_.place);
-    }
-    if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, queue_.place);
   }
 
  private:
