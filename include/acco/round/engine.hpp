@@ -696,11 +696,10 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     if (plan.keeps) {
       if (options_.in_place) schedule_->encode_kept(works_);
     } else {
-      mine_ = {.commits_rest = mine_.commits_rest, .saving = {}};
+      mine_ = {.commits_rest = mine_.commits_rest};
     }
     carried.rate = rate_;
-    const bool comparing = std::exchange(compared_, false);
-    if (comparing) carried.shown = digest_words::of(works_.shown());
+    if (std::exchange(compared_, false)) carried.shown = digest_words::of(works_.shown());
     flight_ = {};  // and not by names of members: nvcc 13.0 takes them for others in a class template's own struct
     flight_.digests_state = options_.digest_every != 0 && commits(plan) && (run_.steps + 1) % options_.digest_every == 0;
     flight_.digests_shown = compares(run_.round);
@@ -708,8 +707,7 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     copies_.start(commits(plan));
     carried.saving = copies_.tell();
     carried.unseen = habits_.first_unseen();
-    const bool measures = schedule_->measures();
-    if (measures && flight_.micro_batches != 0) {
+    if (schedule_->measures() && flight_.micro_batches != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
       carried.estimate_seconds = run_.estimate_seconds;
       carried.commit_seconds = run_.commit_seconds;
@@ -718,10 +716,6 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
     queue().clock().start();
 
     works_.begin(carried,
-                 comparing        ? round_counts::all_numbers
-                 : measures       ? round_counts::measured_numbers
-                 : checks_habits_ ? round_counts::checked_numbers
-                                  : round_counts::usual_numbers,
                  {run_.steps, run_.samples, rate_, scaler_.computing(), commits(plan) ? spikes_.most() : 0, late, moved_});
     accumulator_.empty(queue());
     flight_.sends_differences = schedule_->enqueue(works_, plan, run_.steps + 1);

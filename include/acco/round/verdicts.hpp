@@ -91,7 +91,7 @@ class round_verdicts {
       });
     }
     const double unseen = n.all.unseen, ranks = works_.backend().size();
-    const bool same = unseen > 0 && ranks * n.all.unseen_squared == unseen * unseen;
+    const bool same = unseen > 0 && ranks * n.all.squares.unseen == unseen * unseen;
     if ((run.silent == 0 || run.silent < (run.had_gradients ? options_.empty_limit : habit_watch<Storage>::silent_parts)) &&
         !(same && run.had_gradients))
       return;
