@@ -428,7 +428,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       for (std::string const& line : lines) {
         for (char const* const what :
              {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ", "layout: extent = "}) {
-          if (line.starts_with(what)) found.push_back(line);
+          if (line.starts_with(what)) found.push_back(checkpoints::without_version(line));
         }
       }
       return found;
@@ -440,7 +440,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
                                        "options.compare_frozen = ", "options.digest_every = "})
           looks_on = looks_on || line.starts_with(what);
-        if (!looks_on) found.push_back(line);
+        if (!looks_on) found.push_back(checkpoints::without_version(line));
       }
       return found;
     };
