@@ -445,8 +445,8 @@ class round_engine final : public training_engine<typename Storage::parameter_ty
 
   void leave(std::string_view reason) noexcept override {
     membership_.leave(reason);
-    if constexpr (requires { queue().run_out(); }) queue().run_out();  // before the caller's arrays go
-    adopted_.rest();                                                   // nothing is written there any more
+    if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();  // before the caller's arrays go
+    adopted_.rest();  // nothing is written there any more
   }
   [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }
 

@@ -402,7 +402,7 @@ class round_works {
   static constexpr bool sums_elsewhere = !std::is_same_v<reduced_by<Backend, gradient_type, sum_type>, sum_type>;
 
   static queue_type queue_for(Storage const& storage, Backend& backend) {
-    if constexpr (requires { storage.make_queue(backend); }) {
+    if constexpr (storage_traits_of<Storage>.makes_queue) {
       return storage.make_queue(backend);
     } else {
       return make_queue<queue_type>(backend);
