@@ -34,7 +34,7 @@ REFERENCE = [
       "learning_rate_function"]),
     ("layout", "Layouts", "Tensors, groups and shares.", ["parameter_layout", "tensor_memory", "partition", "bucket"]),
     ("storage", "Storages and numbers", "What parameters, gradients and masters are made of.",
-     ["host_storage", "cuda_storage", "storage", "storage_queue", "bfloat16", "half", "is_finite"]),
+     ["host_storage", "cuda_storage", "storage", "storage_traits", "storage_queue", "queue_traits", "bfloat16", "half", "is_finite"]),
     ("backends", "Backends", "How ranks meet.",
      ["solo_backend", "threads_backend", "gloo_backend", "gloo_options", "mpi_backend", "mpi_options", "mpi_progress", "nccl_backend", "nccl_options", "nccl_from_mpi", "shared_secret",
       "collective_backend", "backend_traits", "collective"]),

@@ -428,7 +428,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       for (std::string const& line : lines) {
         for (char const* const what :
              {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ", "layout: extent = "}) {
-          if (line.starts_with(what)) found.push_back(line);
+          if (line.starts_with(what)) found.push_back(checkpoints::without_version(line));
         }
       }
       return found;
@@ -440,7 +440,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
                                        "options.compare_frozen = ", "options.digest_every = "})
           looks_on = looks_on || line.starts_with(what);
-        if (!looks_on) found.push_back(line);
+        if (!looks_on) found.push_back(checkpoints::without_version(line));
       }
       return found;
     };
@@ -543,8 +543,8 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.exact = unchanged && m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
     if (m.numbers.completed && same_schedule) {
       const bool landed = on.steps() != m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
-      found.last_weight = landed ? m.numbers.last.counts[0] : m.numbers.run.step_weight;
-      const double sum = landed ? m.numbers.last.counts[1] : m.numbers.run.step_loss_sum;
+      found.last_weight = landed ? m.numbers.last.counts.weight : m.numbers.run.step_weight;
+      const double sum = landed ? m.numbers.last.counts.loss_sum : m.numbers.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
     found.thawed.clear();

@@ -20,6 +20,7 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
+#include "acco/storage/storage_traits.hpp"
 #include "acco/usage/checked_engine.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {
@@ -37,14 +38,16 @@ struct plain_types<Storage> {
   using engine = training_engine<typename Storage::parameter_type, typename Storage::gradient_type>;
 };
 
-/// Whether the storage has what the rule and the schedule's rounds ask of it.
-template <class Schedule, class Rule, class Storage>
+/// Whether the storage has what the rule and the schedule's rounds ask of it, and what its traits declare.
+template <class Schedule, class Rule, class Storage, class Backend>
 consteval bool check_wires() {
-  return by_wires<Schedule>([]<class... Wires>() {
+  constexpr bool is_one = by_wires<Schedule>([]<class... Wires>() {
     return (check_storage<Storage, decorated_rule<Schedule, Rule>, typename Wires::gradient_encoding,
                           typename Wires::parameter_encoding>() &&
             ...);
   });
+  if constexpr (is_one) return check_storage_traits<Storage, Backend>();
+  return false;
 }
 
 /// A sharded optimizer on one rank. Every rank constructs one with the same arguments and makes the same calls.
@@ -65,7 +68,7 @@ class optimizer : public plain_types<Storage>::optimizer {
   using inner_schedule = typename level::inner;  // the schedule itself, where there is no level around it
   static_assert(check_schedule<inner_schedule>());
   static_assert(check_update_rule<Rule>());
-  static constexpr bool storage_is_one = check_wires<inner_schedule, Rule, Storage>();
+  static constexpr bool storage_is_one = check_wires<inner_schedule, Rule, Storage, Backend>();
   static_assert(
       !measuring_pace<decltype(inner_schedule::pace)> || requires { inner_schedule::splits_steps; },
       "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
@@ -74,11 +77,10 @@ class optimizer : public plain_types<Storage>::optimizer {
                 "span<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
-      static_assert(
-          !traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
-              requires(Storage const& storage, Backend& backend) { storage.make_queue(backend); },
-          "acco: the backend makes progress in the thread that waits, and the storage's queue cannot be made from its "
-          "`driver()`");
+      static_assert(!traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
+                        storage_traits_of<Storage>.makes_queue,
+                    "acco: the backend makes progress in the thread that waits, and the storage's queue cannot be made from its "
+                    "`driver()`");
       return check_collective_backend<Backend, typename Storage::queue, typename Storage::gradient_type,
                                       reduced_by<Backend, typename Storage::gradient_type, typename Storage::sum_type>,
                                       typename Storage::parameter_type>();

@@ -215,7 +215,9 @@ namespace {
 /// A storage that cannot be copied from, as somebody's own may be.
 struct plain_storage : acco::host_storage<float> {
   using host_storage::host_storage;
+  static constexpr acco::storage_traits traits{.digests = true};
   static void stage() = delete;
+  void allocate_staging() const = delete;
 };
 }  // namespace
 

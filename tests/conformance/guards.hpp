@@ -54,7 +54,7 @@ void sums_and_counts() {
       t.gradients()[m] = 1;
       t.accumulated(1);
     }
-    std::vector<double> sums(acco::round_counts::usual_numbers, 1.0);
+    std::vector<double> sums(acco::count_numbers, 1.0);
     std::string words = "no error";
     try {
       world.rank() == 1 ? t.sum_over_ranks(sums) : t.finish();

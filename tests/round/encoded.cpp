@@ -183,7 +183,7 @@ TEST_CASE("bytes are those of the theory") {
       constexpr std::uint64_t int8 = count / 256 * 260, int4 = count / 256 * 132;
       const auto n = static_cast<std::uint64_t>(ranks);
       const std::uint64_t numbers =
-          (1 + 13 + 1 + 1) * sizeof(double) * (n - 1);  // that they are counts, counts, squares, what diverged
+          (1 + acco::count_numbers + 1 + 1) * sizeof(double) * (n - 1);  // that they are counts, counts, squares, what diverged
       for (int m = 0; m < 24; ++m) {
         if (const auto report = training.accumulated(1))
           CHECK(report->bytes_sent == (report->committed ? int8 + int4 : 2 * int4) * (n - 1) / n + numbers);

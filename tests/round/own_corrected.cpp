@@ -210,7 +210,7 @@ TEST_CASE("a loss's scale changes no bit, a step that is skipped leaves the othe
 TEST_CASE("the others' mean is taken where they have a 64th of the samples") {
   const auto weighed = [](double mine, double all, bool apply, double scale = 1) {
     acco::round_numbers n;
-    n.counts_mine[1] = mine;
+    n.mine.weight = mine;
     n.all.weight = all;
     n.apply = apply;
     n.loss_scale = scale;

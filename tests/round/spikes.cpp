@@ -114,6 +114,7 @@ namespace {
 /// A storage that can neither be copied from nor digested, as somebody's own may be.
 struct plain_storage : acco::host_storage<float> {
   using host_storage::host_storage;
+  static constexpr acco::storage_traits traits{};
   static void stage() = delete;
   void allocate_staging() const = delete;
   static void digest() = delete;

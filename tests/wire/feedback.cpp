@@ -62,8 +62,8 @@ std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& st
   std::mutex one_at_a_time;
   acco::threads_backend::run(ranks, [&](acco::threads_backend world) {
     using works = engine::works_type;
-    engine training(std::make_unique<acco::schedule_of<Schedule, works>>(schedule), acco::sgd{.learning_rate = 1, .momentum = 0}, storage{},
-                    world, acco::parameter_layout(parameters),
+    engine training(std::make_unique<acco::schedule_of<Schedule, works>>(schedule), acco::sgd{.learning_rate = 1, .momentum = 0},
+                    storage{}, world, acco::parameter_layout(parameters),
                     {.on_non_finite = acco::non_finite::skip, .check_habits = acco::habit_checks::off, .bucket_elements = 300});
     training.initialize(std::vector<float>(parameters, 0.0F));
     const int rank = world.rank();

@@ -19,6 +19,7 @@
 
 #include "acco/checkpoint/exact_text.hpp"
 #include "acco/checkpoint/json.hpp"
+#include "acco/checkpoint/named_counts.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/stage/state_copy.hpp"
@@ -83,11 +84,12 @@ class field {
   field(tree const& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
   [[noreturn]] void refuse(std::string const& what) const { throw std::runtime_error(where_ + " " + what); }
-  [[nodiscard]] field operator[](char const* key) const {
-    const std::string name = "\"" + std::string(key) + "\"", where = where_.empty() ? name : where_ + "." + name;
+  [[nodiscard]] field operator[](std::string const& key) const {
+    const std::string name = "\"" + key + "\"", where = where_.empty() ? name : where_ + "." + name;
     return {library(where, [&]() -> tree const& { return value_->at(key); }), where};
   }
-  [[nodiscard]] bool has(char const* key) const { return value_->contains(key); }
+  [[nodiscard]] bool has(std::string const& key) const { return value_->contains(key); }
+  [[nodiscard]] bool is_list() const noexcept { return value_->is_array(); }
   /// Calls visit(field) for each value of an array.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -223,7 +225,8 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   state["pace"] = all_exactly(m.numbers.pace);
   state["round digest"] = hex(m.numbers.last.digest);
   state["norms"] = all_exactly(std::span(m.numbers.norms.values.data(), m.numbers.norms.count));
-  state["round counts"] = all_exactly(m.numbers.last.counts);
+  for_named_sums(m.numbers.last.counts,
+                 [&counts = state["round counts"]](std::string const& name, double number) { counts[name] = exactly(number); });
   state["round regions"] = all_exactly(m.numbers.last.measured);
   if (!m.numbers.updates.empty()) state["updates"] = m.numbers.updates;
   j["state"] = state;
@@ -290,7 +293,7 @@ void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag)
   m.numbers.last.digest = state["round digest"].sum();
   if (state["norms"].size() > recent_norms::most) state["norms"].refuse("has more than there can be");
   state["norms"].for_each([&](field const& each) { m.numbers.norms.values[m.numbers.norms.count++] = each.finite(); });
-  fill("round counts", m.numbers.last.counts);
+  read_counts(state["round counts"], m.numbers.last.counts);
   state["round regions"].for_each([&](field const& each) { m.numbers.last.measured.push_back(each.real()); });
   if (state.has("updates")) state["updates"].for_each([&](field const& each) { m.numbers.updates.push_back(each.whole()); });
   if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");

@@ -75,6 +75,16 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
+/// A line with names of types as every compiler and version writes them: some write this library's inline namespace, `v0_1::`,
+/// too.
+[[nodiscard]] inline std::string without_version(std::string line) {
+  constexpr std::string_view before = "acco::v";
+  for (std::size_t at = line.find(before); at != std::string::npos; at = line.find(before, at + 1)) {
+    const std::size_t begin = at + before.size() - 1, end = line.find_first_not_of("0123456789_", begin + 1);
+    if (end != std::string::npos && end != begin + 1 && line.compare(end, 2, "::") == 0) line.erase(begin, end + 2 - begin);
+  }
+  return line;
+}
 
 }  // namespace ACCO_NAMESPACE::checkpoints
 

@@ -25,6 +25,7 @@
 #include "acco/error.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/lane.hpp"
+#include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
@@ -58,6 +59,8 @@ enum class cuda_issue {
 /// has.
 class cuda_queue {
  public:
+  static constexpr queue_traits traits{.works_elsewhere = true};
+
   /// `computation` is the trainer's stream; `priority` that of the queue's own.
   explicit cuda_queue(cudaStream_t computation, cuda_watch watch = {}, int priority = highest_priority,
                       cuda_issue issue = cuda_issue::at_once, unsigned ctas = 0)

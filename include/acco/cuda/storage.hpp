@@ -27,6 +27,7 @@
 #include "acco/storage/scoped_buffer.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
+#include "acco/storage/storage_traits.hpp"
 #include "acco/storage/update_table.hpp"
 #if defined(__CUDACC__)
 #include "acco/cuda/coding.cuh"
@@ -64,6 +65,7 @@ struct cuda_storage {
   static constexpr bool host_memory = false;
   /// Elements of a rank's share of a bucket, if options::bucket_elements does not say otherwise.
   static constexpr std::size_t usual_share = std::size_t{1} << 24U;
+  static constexpr storage_traits traits{.takes_sums = true, .digests = true, .stages = true, .makes_queue = true};
 
   /// The trainer's stream: gradients are ready, and parameters in use, in its order. Must outlive the optimizer.
   cudaStream_t computation = nullptr;

@@ -13,18 +13,14 @@
 #include "acco/round/sharded_state.hpp"
 #include "acco/stage/world_digest.hpp"
 #include "acco/storage/state_piece.hpp"
-#include "acco/storage/storage.hpp"
+#include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A storage whose works can digest arrays. With others, parameters are not compared between ranks, and `options::digest_every`
 /// is refused.
 template <class Storage>
-concept digests = requires(typename Storage::queue& q, std::span<digest_piece<typename Storage::parameter_type> const> parameters,
-                           std::span<digest_piece<typename Storage::master_type> const> masters, unsigned long long* sums) {
-  Storage::digest(q, parameters, sums, std::size_t{});
-  Storage::digest(q, masters, sums, std::size_t{});
-};
+concept digests = storage_traits_of<Storage>.digests;
 
 /// Owns the sums. The trainer's thread calls all members; what they enqueue has been read when the queue is idle.
 template <class Storage>

@@ -15,18 +15,12 @@
 #include "acco/round/sharded_state.hpp"
 #include "acco/stage/decision.hpp"
 #include "acco/stage/gradient_norm.hpp"
+#include "acco/storage/storage_traits.hpp"
 #include "acco/storage/update_table.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
-
-/// A storage may convert and measure in one pass.
-template <class Storage, class Gradient>
-concept takes_sums = requires(typename Storage::queue& q, Gradient const* from, typename Storage::sum_type* to, double* result) {
-  Storage::take_sums(q, from, to, std::size_t{}, true, result);
-  Storage::take_blocks(q, from, to, true, static_cast<update_block const*>(nullptr), std::size_t{}, std::size_t{}, result);
-};
 
 /// Owns the few numbers of it. Where regions are measured, one number travels for each; otherwise one in all.
 template <class Storage>
@@ -62,7 +56,7 @@ class round_norms {
   /// The same where the sums lie elsewhere, in the gradient's type: they come into the slice, or are added to it, on the way.
   template <class Rule, class Gradient>
   void take(queue& q, sharded_state<Storage, Rule>& state, bucket const& b, Gradient const* sums, sum_type* slice, bool adds) {
-    if constexpr (takes_sums<Storage, Gradient>) {
+    if constexpr (storage_traits_of<Storage>.takes_sums) {
       if (regions_.measured()) {
         state.take_blocks(q, b.index, sums, slice, adds, squares_.there());
       } else {

@@ -11,16 +11,13 @@
 #include "acco/layout/partition.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/storage/state_piece.hpp"
-#include "acco/storage/storage.hpp"
+#include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A storage whose works can copy to host memory; others cannot be saved.
 template <class Storage>
-concept stages = requires(typename Storage::queue& q, Storage const& storage, std::span<state_piece const> pieces) {
-  Storage::stage(q, pieces);
-  storage.allocate_staging(std::size_t{});
-};
+concept stages = storage_traits_of<Storage>.stages;
 
 /// Owns the room, of which the arrays are slices. Filled by works of a round; the trainer's thread calls all members.
 template <class Storage>

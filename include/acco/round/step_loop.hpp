@@ -22,6 +22,7 @@
 #include "acco/round/verdicts.hpp"
 #include "acco/round/works.hpp"
 #include "acco/schedule/schedule.hpp"
+#include "acco/storage/storage_traits.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -254,8 +255,8 @@ class step_loop {
  public:
   void leave(std::string_view reason) noexcept {
     membership_.leave(reason);
-    if constexpr (requires { queue().run_out(); }) queue().run_out();  // before the caller's arrays go
-    adopted_.rest();                                                   // nothing is written there any more
+    if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();  // before the caller's arrays go
+    adopted_.rest();  // nothing is written there any more
   }
 
  private:
@@ -278,12 +279,19 @@ class step_loop {
     if (plan.keeps) {
       if (options_.in_place) schedule_.encode_kept(works_, plan);
     } else {
-      mine_ = {.commits_rest = mine_.commits_rest, .saving = {}};
+      mine_ = {.commits_rest = mine_.commits_rest};
     }
-    const std::size_t summed = count(carried, rate, plan);
+    carried.rate = rate;
+    carried.saving = saves_.launch(commits(plan));
+    if (std::exchange(compared_, false)) carried.shown = digest_words::of(works_.shown());
+    if (schedule_.measures() && record_.flight.micro_batches != 0) {
+      carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
+      carried.estimate_seconds = run.estimate_seconds;
+      carried.commit_seconds = run.commit_seconds;
+    }
     phase_ = phase::in_flight;
     queue().clock().start();
-    works_.begin(carried, summed,
+    works_.begin(carried,
                  {run.steps, run.samples, rate, options_.loss_scale, commits(plan) ? record_.spikes.most() : 0, late, moved_});
     accumulator_.empty(queue());
     record_.flight.differences = schedule_.enqueue(works_, plan, run.steps + 1);
@@ -291,20 +299,6 @@ class step_loop {
     saves_.enqueue(wanted);
     works_.end(wanted);
   }
-  /// Completes what this rank tells the others at a round's start. How many of the numbers travel.
-  [[nodiscard]] std::size_t count(round_counts& carried, double rate, round_plan const& plan) {
-    carried.rate = rate;
-    const bool comparing = std::exchange(compared_, false), measures = schedule_.measures();
-    if (comparing) carried.shown = digest_words::of(works_.shown());
-    carried.saving = saves_.launch(commits(plan));
-    if (measures && record_.flight.micro_batches != 0) {
-      carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
-      carried.estimate_seconds = record_.run.estimate_seconds;
-      carried.commit_seconds = record_.run.commit_seconds;
-    }
-    return comparing ? round_counts::all_numbers : measures ? round_counts::measured_numbers : round_counts::usual_numbers;
-  }
-
   /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
   /// rank.
   std::optional<round_report> land() {

@@ -157,8 +157,8 @@ class round_works {
   }
   /// Whether that is done in this round.
   [[nodiscard]] bool encodes_early() const noexcept { return plan_.keeps && options_.in_place; }
-  /// Stamps the beginning, sums the first `summed` numbers of the counts over all ranks, prepares the update.
-  void begin(round_counts const& mine, std::size_t summed, round_position const& position) {
+  /// Stamps the beginning, sums the counts over all ranks, prepares the update.
+  void begin(round_counts const& mine, round_position const& position) {
     position_ = position;
     look_at_carried();
     view_.contributes = mine.weight > 0;
@@ -167,7 +167,7 @@ class round_works {
       queue_.after_computation();
       queue_.stamp([to = &times_.begin](double now) { *to = now; });
       Storage::run(queue_, begin_step{n, mine, encodes_early()});
-      view_.all_reduce(backend_, n->counts_mine, n->counts_all, 1 + summed);
+      view_.all_reduce(backend_, n->counts_mine, n->counts_all, 1 + count_numbers);
       Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
       state_.prepare({position.steps + 1, position.rate, position.late});
       state_.upload(queue_);
@@ -236,8 +236,7 @@ class round_works {
     completed_round const& last = from.last;
     round_numbers& n = numbers_[0];
     n = {};
-    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) n.counts_all[1 + k] = last.counts[k];
-    n.all = summed_counts::read(n.counts_all + 1);
+    n.all = last.counts;
     n.all.saving = {};  // it has been heard
     n.squares_all = last.squares;
     n.step_weight = last.step_weight;
@@ -264,7 +263,7 @@ class round_works {
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
     round_numbers const& n = numbers_[0];
-    for (std::size_t k = 0; k < round_counts::all_numbers; ++k) last.counts[k] = n.counts_all[1 + k];
+    last.counts = n.all;
     last.squares = n.squares_all;
     last.step_weight = n.step_weight;
     last.loss_scale = n.loss_scale;
@@ -347,7 +346,7 @@ class round_works {
     return 31 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
   }
   static queue_type queue_for(Storage const& storage, Backend& backend) {
-    if constexpr (requires { storage.make_queue(backend); }) {
+    if constexpr (storage_traits_of<Storage>.makes_queue) {
       return storage.make_queue(backend);
     } else {
       return make_queue<queue_type>(backend);

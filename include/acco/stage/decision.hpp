@@ -8,7 +8,7 @@
 #include "acco/layout/update_regions.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/stage/gradient_norm.hpp"
-#include "acco/stage/state_copy.hpp"
+#include "acco/stage/round_counts.hpp"
 #include "acco/stage/world_digest.hpp"
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
@@ -17,58 +17,18 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What the ranks sum before anything else.
-struct round_counts {
-  double weight = 0;        ///< of the samples that the round carries
-  double loss_sum = 0;      ///< over the same samples
-  double finishing = 0;     ///< ranks that are in `finish` and bring nothing that must be committed
-  double commits_rest = 0;  ///< of those, ranks that want a step committed though it lacks micro-batches
-  double rate = 0;          ///< the learning rate's factor, which is to be the same on every rank; its square is summed, too
-  save_signals saving;
-  // summed for paces that measure:
-  double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
-
-  /// Of the parameters in use at the end of the round before, by words (stage/world_digest.hpp), and their squares.
-  digest_words shown{};
-
-  /// That travel: the first ones, or all.
-  static constexpr std::size_t usual_numbers = 13, measured_numbers = 18, all_numbers = 26;
-  constexpr void write(double* to) const noexcept {
-    to[0] = weight;
-    to[1] = loss_sum;
-    to[2] = finishing;
-    to[3] = commits_rest;
-    to[4] = rate;
-    to[5] = rate * rate;
-    to[6] = saving.wishes;
-    to[7] = saving.busy;
-    to[8] = saving.failed;
-    to[9] = saving.culprits;
-    to[10] = saving.complete;
-    to[11] = saving.keepers;
-    to[12] = saving.session;
-    to[13] = to[14] = 0;  // a check of usage, in older checkpoints
-    to[15] = micro_batch_seconds;
-    to[16] = estimate_seconds;
-    to[17] = commit_seconds;
-    for (std::size_t k = 0; k < digest_words::count; ++k) {
-      to[18 + k] = shown.word[k];
-      to[22 + k] = shown.word[k] * shown.word[k];
-    }
-  }
-};
-static_assert(round_counts::all_numbers == completed_round::count_numbers);
-/// Their sums over the ranks.
-struct summed_counts : round_counts {
-  double rate_squared = 0;
-  digest_words shown_squared;
-
-  [[nodiscard]] static constexpr summed_counts read(double const* from) noexcept {
-    const save_signals saving{from[6], from[7], from[8], from[9], from[10], from[11], from[12]};
-    const digest_words shown{{from[18], from[19], from[20], from[21]}}, squared{{from[22], from[23], from[24], from[25]}};
-    return {{from[0], from[1], from[2], from[3], from[4], saving, from[15], from[16], from[17], shown}, from[5], squared};
-  }
-};
+/// As a rank's counts travel: each number, and then the squares of those that are compared.
+constexpr void write(round_counts const& mine, double* to) noexcept {
+  const auto number = [&](char const*, double each) { *to++ = each; };
+  for_counts(mine, number, number);
+  for_counts(mine, [](char const*, double) {}, [&](char const*, double each) { *to++ = each * each; });
+}
+[[nodiscard]] constexpr summed_counts read_sums(double const* from) noexcept {
+  summed_counts all;
+  const auto number = [&](char const*, double& each) { each = *from++; };
+  for_sums(all, number, number);
+  return all;
+}
 
 /// What sums begin with as they travel: only where all ranks sum alike is their sum that of as many equal ones.
 struct sum_kind {
@@ -81,8 +41,9 @@ struct sum_kind {
 /// The small numbers of the round in flight; they live where the works of a round can read and write them.
 struct round_numbers {
   /// As they travel, behind a number that says what they are (`sum_kind`): no other sum is taken for them.
-  double counts_mine[1 + round_counts::all_numbers] = {}, counts_all[1 + round_counts::all_numbers] = {};
+  double counts_mine[1 + count_numbers] = {}, counts_all[1 + count_numbers] = {};
   bool outside = false;  ///< some ranks were not in this round, and summed other numbers: an error
+  round_counts mine;
   summed_counts all;
   double squares_mine = 0, squares_all = 0;
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
@@ -120,8 +81,8 @@ struct round_numbers {
 
 /// Whether the digests of which sum and sum of squares are known are not all the same: whole numbers below 2^32 times the ranks'
 /// number, so the sums are exact, and so is the comparison.
-[[nodiscard]] constexpr bool digests_differ(digest_words const& sums, digest_words const& squares, int ranks) {
-  for (std::size_t k = 0; k < digest_words::count; ++k) {
+[[nodiscard]] constexpr bool digests_differ(digest_numbers const& sums, digest_numbers const& squares, int ranks) {
+  for (std::size_t k = 0; k < digest_numbers::count; ++k) {
     if (static_cast<double>(ranks) * squares.word[k] != sums.word[k] * sums.word[k]) return true;
   }
   return false;
@@ -132,8 +93,8 @@ struct round_numbers {
 constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
   n.step_weight = n.all.weight + (fresh ? 0 : n.step_weight);
   n.nothing = n.all.finishing == static_cast<double>(ranks) && (n.all.commits_rest == 0 || n.step_weight == 0);
-  n.rates_differ = !n.nothing && ranks_differ(n.all.rate, n.all.rate_squared, ranks);
-  n.shown_differ = !n.nothing && digests_differ(n.all.shown, n.all.shown_squared, ranks);
+  n.rates_differ = !n.nothing && ranks_differ(n.all.rate, n.all.squares.rate, ranks);
+  n.shown_differ = !n.nothing && digests_differ(n.all.shown, n.all.squares.shown, ranks);
 }
 
 /// Without a norm: updates where there is any weight.
@@ -189,8 +150,8 @@ struct begin_step {
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
     n->counts_mine[0] = sum_kind::of_round;
-    mine.write(n->counts_mine + 1);
-    for (double& each : n->counts_all) each = 0;  // not all of them travel
+    n->mine = mine;
+    write(mine, n->counts_mine + 1);
     n->apply = n->skip = n->spike = n->not_finite = n->nothing = n->rates_differ = n->shown_differ = false;
     if (!searched) {
       n->found = 0;
@@ -205,7 +166,7 @@ struct begin_step {
 /// Of a round in which every owner takes its own gradients: its mean, times the weight of all. Who has none predicts without.
 struct weigh_own {
   round_numbers* n;
-  constexpr void operator()() const { n->own = n->counts_mine[1] > 0 ? n->all.weight / n->counts_mine[1] : 0; }
+  constexpr void operator()() const { n->own = n->mine.weight > 0 ? n->all.weight / n->mine.weight : 0; }
 };
 /// Of a round that takes its own gradients, and for the samples of the other ranks their mean gradient of before, if it
 /// `remembers` any: the sum over all ranks that these stand for.
@@ -214,7 +175,7 @@ struct mix_own {
   bool remembers;
   double loss_scale;
   constexpr void operator()() const {
-    const double mine = n->counts_mine[1], all = n->all.weight;
+    const double mine = n->mine.weight, all = n->all.weight;
     n->mixed = remembers ? combination{1, (all - mine) * loss_scale} : combination{mine > 0 ? all / mine : 0, 0};
   }
 };
@@ -223,7 +184,7 @@ struct mix_own {
 struct weigh_others {
   round_numbers* n;
   constexpr void operator()() const {
-    const double others = n->all.weight - n->counts_mine[1], factor = others > 0 ? 1 / (others * n->loss_scale) : 0;
+    const double others = n->all.weight - n->mine.weight, factor = others > 0 ? 1 / (others * n->loss_scale) : 0;
     n->others = {factor, -factor, n->apply && others > 0 && 64 * others >= n->all.weight};
   }
 };
@@ -252,7 +213,7 @@ struct weigh_step {
   bool fresh;
   constexpr bool operator()() const {
     n->outside = n->counts_all[0] != ranks * sum_kind::of_round;
-    n->all = !n->outside ? summed_counts::read(n->counts_all + 1) : summed_counts{};
+    n->all = !n->outside ? read_sums(n->counts_all + 1) : summed_counts{};
     weigh(*n, ranks, fresh);
     return !n->outside && !n->nothing && !n->rates_differ && !n->shown_differ;
   }

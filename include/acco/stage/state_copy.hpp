@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "acco/layout/partition.hpp"
+#include "acco/stage/round_counts.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -38,8 +39,7 @@ struct run_counters {
 
 /// A round that has been worked off and has not landed.
 struct completed_round {
-  static constexpr std::size_t count_numbers = 26;
-  std::array<double, count_numbers> counts{};  ///< summed over the ranks, as they travel (stage/decision.hpp)
+  summed_counts counts;
   double squares = 0, step_weight = 0, loss_scale = 1, norm = 0, clip = 1, rate = 1, seconds = 0;
   bool apply = false, skip = false, spike = false;
   bool differences = false;      ///< its parameters have arrived as encoded differences
@@ -95,17 +95,6 @@ struct state_view {
   int rank;
   std::span<std::byte const* const> arrays;
   bool shows, arrives;  ///< whether the last two arrays are there, on any rank
-};
-
-/// What ranks tell each other about saving, with the counts of every round.
-struct save_signals {
-  double wishes = 0;    ///< what they are to be kept for, as whoever keeps them counts it; 0: nobody wants a copy of the state
-  double busy = 0;      ///< ranks that cannot take one now
-  double failed = 0;    ///< ranks whose part of the last one is lost; `culprits` sums their numbers, from 1
-  double culprits = 0;  ///< the same
-  double complete = 0;  ///< from rank 0: the last one is complete; the number of its name, from 1
-  double keepers = 0;   ///< ranks that have somebody who keeps copies
-  double session = 0;   ///< from rank 0: a random number of this process
 };
 
 }  // namespace ACCO_NAMESPACE

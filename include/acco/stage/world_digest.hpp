@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "acco/number/digest.hpp"
+#include "acco/stage/round_counts.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
@@ -19,11 +20,8 @@ namespace ACCO_SIMD_NAMESPACE {
 [[nodiscard]] constexpr digest_key key_of(std::size_t first, std::size_t array, std::size_t arrays) noexcept {
   return {first * arrays + array + 1, arrays};
 }
-/// What travels of a digest: four numbers of 16 bits, whose sums over ranks are exact.
-struct digest_words {
-  static constexpr std::size_t count = 4;
-  double word[count] = {};
-
+/// The same with their arithmetic.
+struct digest_words : digest_numbers {
   static constexpr digest_words of(std::uint64_t digest) noexcept {
     digest_words w;
     for (std::size_t k = 0; k < count; ++k) w.word[k] = static_cast<double>(digest >> (16 * k) & 0xffffU);

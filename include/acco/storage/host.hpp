@@ -21,6 +21,7 @@
 #include "acco/storage/matrix_update.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage.hpp"
+#include "acco/storage/storage_traits.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -112,6 +113,8 @@ struct host_storage {
   static constexpr bool host_memory = true;
   /// Elements of a rank's share of a bucket, if options::bucket_elements does not say otherwise.
   static constexpr std::size_t usual_share = std::size_t{1} << 20U;
+
+  static constexpr storage_traits traits{.digests = true, .stages = true};
 
   /// Where the buffers come from; must outlive the optimizer.
   std::pmr::memory_resource* memory = std::pmr::new_delete_resource();

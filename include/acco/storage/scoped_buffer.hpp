@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "acco/storage/storage_traits.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -18,7 +19,7 @@ class scoped_buffer {
   scoped_buffer(scoped_buffer const&) = delete;
   scoped_buffer& operator=(scoped_buffer const&) = delete;
   ~scoped_buffer() {
-    if constexpr (requires { queue_.keep(std::move(buffer_)); }) {
+    if constexpr (queue_traits_of<Queue>.works_elsewhere) {
       if (std::uncaught_exceptions() > uncaught_) queue_.keep(std::move(buffer_));
     }
   }

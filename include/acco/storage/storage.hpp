@@ -217,9 +217,9 @@ concept storage_queue =
 ///  - between the trainer's own computations: `clear`, `copy`, `add_now`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
 ///  `replace_edited`, `add`, `apply`, the update, and `average`.
-/// A storage whose queue needs more than a backend's driver has `make_queue(backend) const`; one whose gradients or parameters
-/// may travel encoded `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference` and `decode_onto`; one for estimates
-/// that are `own_corrected`, `combine`. storage/host.hpp says what each does; cuda/storage.hpp has the same.
+/// One whose gradients or parameters may travel encoded has `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference`
+/// and `decode_onto`; one for estimates that are `own_corrected`, `combine`. What else it can do it declares in its `traits`
+/// (storage/storage_traits.hpp). storage/host.hpp says what each does; cuda/storage.hpp has the same.
 template <class Storage>
 concept storage =
     has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> && has_buffers<Storage> &&

@@ -169,7 +169,8 @@ STATE = {
     str: "samples before; step weight; step loss sum; estimate seconds; commit seconds; weight dropped; "
          "round squares; round weight; round loss scale; round norm; round clip; round rate; round seconds; "
          "round digest",
-    list: "norms; pace; round counts; round regions",
+    list: "norms; pace; round regions",
+    dict: "round counts",
 }
 
 
@@ -179,9 +180,12 @@ def check_state(manifest):
     demand(set(state) == set(expected), f"state has other keys: {sorted(set(state) ^ set(expected))}")
     for key, kind in expected.items():
         demand(type(state[key]) is kind, f"state: {key!r} is {state[key]!r}")
-        for text in [] if key == "round digest" else state[key] if kind is list else [state[key]] if kind is str else []:
+        if kind in (int, bool) or key == "round digest":
+            continue
+        for text in state[key].values() if kind is dict else state[key] if kind is list else [state[key]]:
             float.fromhex(text)
-    demand(len(state["pace"]) == 5 and len(state["round counts"]) == 26 and len(state["norms"]) <= 64, "state: other numbers of numbers")
+    demand(len(state["pace"]) == 5 and len(state["norms"]) <= 64, "state: other numbers of numbers")
+    demand({"weight", "loss"} <= set(state["round counts"]), "round counts: no weight or no loss")
     applied = state["completed"] and state["round applied"]
     demand(manifest["step"] == state["updates before"] + (1 if applied else 0), "state: the steps do not add up")
     samples = float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0)
