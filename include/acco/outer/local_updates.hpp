@@ -17,6 +17,7 @@
 #include "acco/schedule/decorated_rule.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/schedule/synchronous.hpp"
+#include "acco/type_list.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -256,6 +257,12 @@ struct overlap_local_sgd {
                                                      .exchange = exchange};
   }
 };
+
+/// The methods by name, for `with_schedule` (schedule/named.hpp), whose exchanges travel in this way.
+template <wire Exchange = full, class Inner = synchronous<>>
+using local_methods = type_list<local_sgd<Inner, Exchange>, fedavg<Inner, Exchange>, slowmo<Inner, Exchange>,
+                                diloco<Inner, Exchange>, delayed_diloco<Inner, Exchange>, eager_diloco<Inner, Exchange>,
+                                streaming_diloco<Inner, Exchange>, co2<Inner, Exchange>, overlap_local_sgd<Inner, Exchange>>;
 
 /// What is a setting of the recurrence: `recurrence()` gives a `local_updates`.
 template <class Method>
