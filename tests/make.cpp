@@ -93,7 +93,7 @@ TEST_CASE("an unknown name, and a pace that a schedule cannot have, are refused"
                        "acco: no schedule is called 'two_faced'. The schedules are synchronous, delayed, two_phase.",
                        acco::usage_error);
   CHECK_THROWS_WITH_AS(acco::with_rule("adam", [](auto const&) {}),
-                       "acco: no rule is called 'adam'. The rules are adamw, sgd, lion.", acco::usage_error);
+                       doctest::Contains("no rule is called 'adam'. The rules are adamw, sgd, lion"), acco::usage_error);
   CHECK_THROWS_AS(make("synchronous", elastic_pace{}), acco::usage_error);
   CHECK_THROWS_WITH_AS(make("delayed", auto_pace{}), doctest::Contains("the pace splits steps"), acco::usage_error);
   CHECK_THROWS_WITH_AS(make("two_phase", auto_pace{.micro_batches = 1}), doctest::Contains("micro-batches a round"),

@@ -25,9 +25,10 @@ using with_corrections = together<drawn_schedules, only<acco::decorated_schedule
 
 std::string schedule_name(training_setting const& t) {
   char const* const suffixes[] = {"", "+int8", "+int4", "+coded", "+own", "+own_corrected"};  // by wire_kind
-  char const* const base = t.late == lateness::extrapolated  ? "extrapolation"
-                           : t.late == lateness::compensated ? "delay_compensation"
-                                                             : name_of(t.schedule);
+  char const* const base = t.schedule != schedule_kind::delayed ? name_of(t.schedule)
+                           : t.late == lateness::extrapolated   ? "extrapolation"
+                           : t.late == lateness::compensated    ? "delay_compensation"
+                                                                : "delayed";
   return std::string(base) + suffixes[static_cast<std::size_t>(t.wires)];
 }
 any_pace pace_of(training_setting const& t) {
