@@ -2,10 +2,10 @@
 // The functions of acco.h. Each is one guarded call of the C++ interface.
 #include "acco.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <new>
 #include <optional>
@@ -17,15 +17,14 @@
 #include <acco/any_optimizer.hpp>
 #include <acco/error.hpp>
 #include <acco/options.hpp>
-#include <acco/rule/adamw.hpp>
-#include <acco/rule/lion.hpp>
-#include <acco/rule/sgd.hpp>
-#include <acco/schedule/pace.hpp>
+#include <acco/rule/all.hpp>
+#include <acco/schedule/named.hpp>
 #include <acco/version.hpp>
 
 #include "backend.hpp"
 #include "library.hpp"
 #include "structs.hpp"
+#include "types.hpp"
 
 static_assert(ACCO_C_VERSION_MAJOR == ACCO_VERSION_MAJOR && ACCO_C_VERSION_MINOR == ACCO_VERSION_MINOR &&
                   ACCO_C_VERSION_PATCH == ACCO_VERSION_PATCH,
@@ -149,43 +148,46 @@ acco_status init(T* to, std::size_t size, char const* what, Usual&& usual) noexc
 
 // Defaults: those of C++.
 
-/// What a rule of C++ has, as far as C has it.
-template <class Rule>
-acco_rule usual_of() {
-  const Rule its{};
-  acco_rule rule{};
-  rule.learning_rate = its.learning_rate;
-  rule.weight_decay = its.weight_decay;
-  if constexpr (requires { its.beta1; }) rule.beta1 = its.beta1, rule.beta2 = its.beta2;
-  if constexpr (requires { its.epsilon; }) rule.epsilon = its.epsilon;
-  if constexpr (requires { its.momentum; }) rule.momentum = its.momentum, rule.nesterov = its.nesterov ? 1 : 0;
-  return rule;
-}
-struct rule_kind {
-  char const* name;
-  acco_rule (*usual)();
-  decltype(&make_adamw) make;
+/// The name of C's constant: "ACCO_ADAMW" of adamw.
+struct constant {
+  char text[32] = "ACCO_";
+  consteval explicit constant(char const* name) {
+    for (std::size_t k = 0; name[k] != '\0'; ++k)
+      text[5 + k] = name[k] >= 'a' && name[k] <= 'z' ? static_cast<char>(name[k] - 'a' + 'A') : name[k];
+  }
 };
-constexpr char const* rule_constants[] = {"ACCO_ADAMW", "ACCO_SGD", "ACCO_LION"};
-constexpr rule_kind rule_kinds[] = {  // by acco_rule.kind
-    {acco::adamw::name, usual_of<acco::adamw>, make_adamw},
-    {acco::sgd::name, usual_of<acco::sgd>, make_sgd},
-    {acco::lion::name, usual_of<acco::lion>, make_lion}};
-static_assert(std::size(rule_kinds) == std::size(rule_constants));
+template <class Named>
+constexpr constant constant_of{Named::name};
+/// Those of a list of types, by number.
+template <class List>
+struct constants;
+template <class... Types>
+struct constants<acco::type_list<Types...>> {
+  static constexpr char const* names[] = {constant_of<Types>.text...};
+};
+
+struct rule_kind {
+  acco_rule (*usual)();
+  decltype(&make<acco::adamw>) make;
+};
+template <class... Rules>
+constexpr auto kinds_of(acco::type_list<Rules...>) {
+  return std::array{rule_kind{usual_of<Rules>, make<Rules>}...};
+}
+constexpr auto rule_kinds = kinds_of(acco::all_rules{});  // by acco_rule.kind
 
 acco_rule usual_rule(int kind) {
-  demand_one_of("acco_rule.kind", kind, rule_constants);
-  acco_rule rule = rule_kinds[kind].usual();
+  demand_one_of("acco_rule.kind", kind, constants<acco::all_rules>::names);
+  acco_rule rule = rule_kinds[static_cast<std::size_t>(kind)].usual();
   rule.kind = kind;
   return rule;
 }
 
-constexpr char const* schedule_constants[] = {"ACCO_SYNCHRONOUS", "ACCO_DELAYED", "ACCO_WEIGHT_PREDICTION", "ACCO_TWO_PHASE"};
 constexpr char const* pace_constants[] = {"ACCO_FIXED_PACE", "ACCO_ELASTIC_PACE", "ACCO_AUTO_PACE"};
 constexpr char const* encoding_constants[] = {"ACCO_FULL", "ACCO_BFLOAT16", "ACCO_INT8", "ACCO_INT4", "ACCO_INT8_INT4"};
 
 acco_schedule usual_schedule(int kind) {
-  demand_one_of("acco_schedule.kind", kind, schedule_constants);
+  demand_one_of("acco_schedule.kind", kind, constants<acco::all_schedules>::names);
   acco_schedule schedule{};
   schedule.kind = kind;
   const auto pace = kind == ACCO_TWO_PHASE ? acco::usual_split<acco::fixed_pace>() : acco::fixed_pace{};
@@ -195,23 +197,25 @@ acco_schedule usual_schedule(int kind) {
   return schedule;
 }
 
-struct named_schedule {
+struct schedule_numbers {
   char const* name;
   int kind, estimate, commit;
 };
-constexpr named_schedule schedules[] = {
-    {"synchronous", ACCO_SYNCHRONOUS, ACCO_FULL, ACCO_FULL},
-    {"synchronous+coded", ACCO_SYNCHRONOUS, ACCO_FULL, ACCO_INT8_INT4},
-    {"delayed", ACCO_DELAYED, ACCO_FULL, ACCO_FULL},
-    {"delayed+coded", ACCO_DELAYED, ACCO_FULL, ACCO_INT8_INT4},
-    {"weight_prediction", ACCO_WEIGHT_PREDICTION, ACCO_FULL, ACCO_FULL},
-    {"weight_prediction+coded", ACCO_WEIGHT_PREDICTION, ACCO_FULL, ACCO_INT8_INT4},
-    {"two_phase", ACCO_TWO_PHASE, ACCO_FULL, ACCO_FULL},
-    {"two_phase+bfloat16", ACCO_TWO_PHASE, ACCO_BFLOAT16, ACCO_FULL},
-    {"two_phase+int8", ACCO_TWO_PHASE, ACCO_INT8, ACCO_FULL},
-    {"two_phase+int4", ACCO_TWO_PHASE, ACCO_INT4, ACCO_FULL},
-    {"two_phase+coded", ACCO_TWO_PHASE, ACCO_INT4, ACCO_INT8_INT4},
-};
+template <class Wire>
+constexpr int number_of = static_cast<int>(acco::place_of<Wire>(wires{}));
+template <class Schedule>
+constexpr schedule_numbers numbers_of(char const* name) {
+  schedule_numbers numbers{name, static_cast<int>(acco::find_name(acco::all_schedules{}, Schedule::name)), ACCO_FULL,
+                           number_of<decltype(Schedule::commit)>};
+  if constexpr (requires(Schedule const& s) { s.estimate; }) numbers.estimate = number_of<decltype(Schedule::estimate)>;
+  return numbers;
+}
+template <class... Named>
+constexpr auto numbers_of_all(acco::type_list<Named...>) {
+  return std::array{numbers_of<acco::type_of<Named>>(Named::name)...};
+}
+using named_here = acco::without<acco::named_schedules, "two_phase+own">;  // wires have numbers, and that one has none
+constexpr auto schedules = numbers_of_all(named_here{});
 
 constexpr char const* learning_rate_constants[] = {"ACCO_CONSTANT",
                                                    "ACCO_WARMUP_COSINE",
@@ -674,12 +678,7 @@ acco_status acco_init_rule_from_name(acco_rule* rule, size_t size, char const* n
   return guarded([&] {
     demand_room(rule, size, "acco_rule");
     const std::string_view wanted(&demand(name, "acco_rule_from_name: name"));
-    acco::text all;
-    for (std::size_t kind = 0; kind < std::size(rule_kinds); ++kind) {
-      if (wanted == rule_kinds[kind].name) return write(rule, size, usual_rule(static_cast<int>(kind)));
-      all.append(kind == 0 ? "" : ", ").append(std::string_view(rule_kinds[kind].name));
-    }
-    throw acco::usage_error({}, acco::text("no rule is called '", wanted, "'"), acco::text("The rules are ", all.view()));
+    write(rule, size, usual_rule(static_cast<int>(acco::demand_name("rule", acco::all_rules{}, wanted))));
   });
 }
 acco_status acco_init_schedule(acco_schedule* schedule, size_t size, int kind) {
@@ -689,20 +688,14 @@ acco_status acco_init_schedule_from_name(acco_schedule* schedule, size_t size, c
   return guarded([&] {
     demand_room(schedule, size, "acco_schedule");
     const std::string_view wanted(&demand(name, "acco_schedule_from_name: name"));
-    acco::text all;
-    for (named_schedule const& known : schedules) {
-      if (wanted == known.name) {
-        acco_schedule found = usual_schedule(known.kind);
-        found.estimate = known.estimate;
-        found.commit = known.commit;
-        return write(schedule, size, found);
-      }
-      all.append(all.view().empty() ? "" : ", ").append(std::string_view(known.name));
-    }
-    throw acco::usage_error({}, acco::text("no schedule is called '", wanted, "'"), acco::text("The schedules are ", all.view()));
+    schedule_numbers const& known = schedules[acco::demand_name("schedule", named_here{}, wanted)];
+    acco_schedule found = usual_schedule(known.kind);
+    found.estimate = known.estimate;
+    found.commit = known.commit;
+    write(schedule, size, found);
   });
 }
-char const* acco_schedule_name(size_t number) { return number < std::size(schedules) ? schedules[number].name : nullptr; }
+char const* acco_schedule_name(size_t number) { return number < schedules.size() ? schedules[number].name : nullptr; }
 acco_status acco_init_learning_rate(acco_learning_rate* rate, size_t size, int kind) {
   return init(rate, size, "acco_learning_rate", [&] { return usual_learning_rate(kind); });
 }
@@ -721,7 +714,7 @@ acco_status acco_optimizer_create(acco_world const* world, acco_layout const* la
     const acco_rule r = read(rule, usual_rule(kind_of(rule, "acco_rule", "acco_rule_init")), "acco_rule", "acco_rule_init");
     const acco_schedule s = checked_schedule(schedule);
     const acco::options chosen = options_of(options);
-    *optimizer = new acco_optimizer{rule_kinds[r.kind].make(r, s, over, tensors, chosen)};
+    *optimizer = new acco_optimizer{rule_kinds[static_cast<std::size_t>(r.kind)].make(r, s, over, tensors, chosen)};
   });
 }
 void acco_optimizer_destroy(acco_optimizer* optimizer) { delete optimizer; }

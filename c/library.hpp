@@ -19,13 +19,10 @@ namespace acco_c {
 
 class carrier;
 
-// Engines, one rule a file: a schedule that has been checked, over any carrier.
-acco::any_optimizer<float> make_adamw(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
-                                      acco::parameter_layout const& layout, acco::options const& options);
-acco::any_optimizer<float> make_sgd(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
-                                    acco::parameter_layout const& layout, acco::options const& options);
-acco::any_optimizer<float> make_lion(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
-                                     acco::parameter_layout const& layout, acco::options const& options);
+/// The optimizer of a schedule that has been checked, over any carrier. In engine.hpp; compiled one rule a file (engine.cpp.in).
+template <class Rule>
+acco::any_optimizer<float> make(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
+                                acco::parameter_layout const& layout, acco::options const& options);
 
 // Worlds, one backend a file; those of MPI and Gloo only where the library is compiled with ACCO_C_MPI, ACCO_C_GLOO.
 std::shared_ptr<carrier> make_solo();

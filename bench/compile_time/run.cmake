@@ -25,10 +25,14 @@ endfunction()
 
 milliseconds(empty -O0 "")
 message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; targets: 200 for a core header, 800 for the umbrella")
-foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule rule/adamw rule/sgd rule/lion schedule/pace schedule/auto_pace encoding/encoding schedule/schedule
-                        schedule/synchronous schedule/delayed schedule/two_phase schedule/weight_prediction schedule/learning_rate layout/distribution
+foreach(room IN ITEMS rule schedule) # the headers of the lists of all rules and all schedules
+  file(STRINGS ${root}/include/acco/${room}/all.hpp ${room}s REGEX "^#include \"acco/${room}/")
+  list(TRANSFORM ${room}s REPLACE ".*\"acco/(.*)[.]hpp\".*" "\\1")
+endforeach()
+foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule ${rules} rule/all schedule/pace schedule/any_pace encoding/encoding schedule/schedule
+                        ${schedules} schedule/all schedule/named schedule/learning_rate layout/distribution
                         collective/redistribution collective/backend number/pack storage/elementwise storage/host_queue storage/host collective/threads
-                        any_optimizer optimizer acco)
+                        any_optimizer optimizer acco make)
   milliseconds(with -O0 "#include <acco/${header}.hpp>\n")
   math(EXPR added "${with} - ${empty}")
   message("${added}\tacco/${header}.hpp")

@@ -135,9 +135,10 @@ void of_type(bench_of_kernels& all, std::size_t count, std::string const& only) 
       measure<acco::adamw, update::commit_and_predict, Parameter>(all, acco::adamw{}, count, how);
     }
   }
-  if (only.empty() || only == "sgd")
-    measure<acco::sgd, update::commit, Parameter>(all, acco::sgd{.momentum = 0.9}, count, one_group);
-  if (only.empty() || only == "lion") measure<acco::lion, update::commit, Parameter>(all, acco::lion{}, count, one_group);
+  acco::for_each(acco::all_rules{}, [&]<class Rule>(Rule const& rule) {
+    if (std::is_same_v<Rule, acco::adamw> || (!only.empty() && only != Rule::name)) return;
+    measure<Rule, update::commit, Parameter>(all, rule, count, one_group);
+  });
 }
 
 }  // namespace

@@ -137,36 +137,6 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, d
 }
 
 template <class World>
-acco::any_optimizer<float> make_everywhere(settings const& s, World const& world) {
-  const acco::fixed_pace fixed = s.split(), whole = s.every_micro_batch ? acco::fixed_pace{.first = 1} : s.whole();
-  const acco::auto_pace found{.micro_batches = s.micro_batches()};
-  const acco::coded<acco::block_int8<>, acco::block_int4<>> few;
-  const acco::block_int8<> int8;
-  const acco::block_int4<> int4;
-  const acco::elastic_pace elastic{.at_least = s.first, .at_most = 64};
-  const auto with = [&](auto const& schedule) { return optimizer_with(schedule, s, world); };
-  if (s.schedule == "two_phase")
-    return s.elastic     ? with(acco::two_phase{.pace = elastic})
-           : s.auto_pace ? with(acco::two_phase{.pace = found})
-                         : with(acco::two_phase{.pace = fixed});
-  if (s.schedule == "two_phase+int8")
-    return s.auto_pace ? with(acco::two_phase{.estimate = int8, .pace = found})
-                       : with(acco::two_phase{.estimate = int8, .pace = fixed});
-  if (s.schedule == "two_phase+int4")
-    return s.auto_pace ? with(acco::two_phase{.estimate = int4, .pace = found})
-                       : with(acco::two_phase{.estimate = int4, .pace = fixed});
-  if (s.schedule == "two_phase+coded")
-    return s.auto_pace ? with(acco::two_phase{.estimate = int4, .commit = few, .pace = found})
-                       : with(acco::two_phase{.estimate = int4, .commit = few, .pace = fixed});
-  if (s.schedule == "two_phase+own") return with(acco::two_phase{.estimate = acco::own_slice{}, .pace = fixed});
-  if (s.schedule == "delayed+coded") return with(acco::delayed{.commit = few, .pace = whole});
-  if (s.schedule == "synchronous+coded") return with(acco::synchronous{.commit = few, .pace = whole});
-  if (s.schedule == "delayed") return s.elastic ? with(acco::delayed{.pace = elastic}) : with(acco::delayed{.pace = whole});
-  if (s.schedule == "weight_prediction") return with(acco::weight_prediction{.pace = whole});
-  return with(acco::synchronous{.pace = whole});
-}
-
-template <class World>
 acco::any_optimizer<float> make(settings const& s, World const& world) {
 #if defined(SYNTHETIC_FAMILY)
   if constexpr (std::is_same_v<World, acco::gloo_backend> || std::is_same_v<World, acco::solo_backend>) {
@@ -174,7 +144,7 @@ acco::any_optimizer<float> make(settings const& s, World const& world) {
     if (where_made(s.schedule) == made::decorated) return make_decorated(s, world);
   }
 #endif
-  return make_everywhere(s, world);
+  return acco::with_schedule<shared_engine>(s.schedule, [&](auto const& schedule) { return optimizer_with(schedule, s, world); });
 }
 
 /// Why this program does not make what is asked for; empty: it does.
@@ -216,8 +186,7 @@ void run(settings const& s, World const& world) {
 
 int main(int count, char** words) {
   settings s;
-  std::vector<std::string> names;
-  for (auto const& each : family) names.emplace_back(each.name);
+  const std::vector<std::string> names(std::begin(acco::list_names<family>::all), std::end(acco::list_names<family>::all));
   CLI::App app{"A load of exact computation and exact traffic."};
   app.add_option("--backend", s.backend)->check(CLI::IsMember({"mpi", "gloo", "solo"}));
   app.add_option("--schedule", s.schedule)->check(CLI::IsMember(names));

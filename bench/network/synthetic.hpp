@@ -12,6 +12,8 @@
 
 #include <acco/acco.hpp>
 #include <acco/gloo.hpp>
+#include <acco/make.hpp>
+#include <acco/outer.hpp>
 
 namespace synthetic {
 
@@ -32,47 +34,26 @@ struct settings {
   double clip = 0;
 
   [[nodiscard]] unsigned micro_batches() const noexcept { return first + (second != 0 ? second : first); }
-  [[nodiscard]] acco::fixed_pace split() const noexcept { return {.first = first, .second = second}; }
-  /// One kind of round: as many micro-batches a step.
-  [[nodiscard]] acco::fixed_pace whole() const noexcept { return {.first = micro_batches()}; }
+  /// Schedules of one kind of round take all micro-batches of a step in it.
+  [[nodiscard]] acco::any_pace pace() const noexcept {
+    if (elastic) return acco::elastic_pace{.at_least = first, .at_most = 64};
+    if (!schedule.starts_with("two_phase")) return acco::fixed_pace{.first = every_micro_batch ? 1 : micro_batches()};
+    if (auto_pace) return acco::auto_pace{.micro_batches = micro_batches()};
+    return acco::fixed_pace{.first = first, .second = second};
+  }
 };
 
 /// Where a schedule is made: those that need an engine of their own take the compiler long, so they have files of their own, and
 /// are made over Gloo and alone only, untraced.
 enum class made { everywhere, decorated, locally };
 
-struct row {
-  std::string_view name;
-  made where;
-};
-/// The whole family, in the order in which it is shown.
-inline constexpr row family[] = {{"synchronous", made::everywhere},
-                                 {"synchronous+coded", made::everywhere},
-                                 {"delayed", made::everywhere},
-                                 {"delayed+coded", made::everywhere},
-                                 {"weight_prediction", made::everywhere},
-                                 {"extrapolation", made::decorated},
-                                 {"velocity", made::decorated},
-                                 {"delay_compensation", made::decorated},
-                                 {"two_phase", made::everywhere},
-                                 {"two_phase+int8", made::everywhere},
-                                 {"two_phase+int4", made::everywhere},
-                                 {"two_phase+coded", made::everywhere},
-                                 {"two_phase+own", made::everywhere},
-                                 {"two_phase+own_corrected", made::decorated},
-                                 {"local_sgd", made::locally},
-                                 {"slowmo", made::locally},
-                                 {"diloco", made::locally},
-                                 {"delayed_diloco", made::locally},
-                                 {"eager_diloco", made::locally},
-                                 {"streaming_diloco", made::locally},
-                                 {"co2", made::locally},
-                                 {"overlap_local_sgd", made::locally}};
+using shared_engine = acco::without<acco::named_schedules, "two_phase+bfloat16">;
+using family = acco::together<shared_engine, acco::decorated_schedules, acco::local_methods<>>;
 
 [[nodiscard]] inline made where_made(std::string_view schedule) {
-  for (row const& each : family)
-    if (each.name == schedule) return each.where;
-  return made::everywhere;
+  const std::size_t place = acco::find_name(family{}, schedule);
+  const std::size_t decorated = shared_engine::count, local = decorated + acco::decorated_schedules::count;
+  return place < decorated ? made::everywhere : place < local ? made::decorated : made::locally;
 }
 
 /// One nameless tensor, or about as many parameters in the tensors of a GPT, matrices with decay, gains and biases without.
@@ -106,8 +87,9 @@ inline constexpr row family[] = {{"synchronous", made::everywhere},
 
 template <class Schedule, class World>
 [[nodiscard]] acco::any_optimizer<float> optimizer_with(Schedule const& schedule, settings const& s, World const& world) {
-  return acco::any_optimizer<float>(acco::optimizer{schedule, acco::adamw{.learning_rate = 1e-3}, acco::host_storage<float>{},
-                                                    world, layout_of(s), acco::options{.clip_norm = s.clip, .deadline = 60}});
+  return acco::any_optimizer<float>(acco::optimizer{acco::at_pace(schedule, s.pace()), acco::adamw{.learning_rate = 1e-3},
+                                                    acco::host_storage<float>{}, world, layout_of(s),
+                                                    acco::options{.clip_norm = s.clip, .deadline = 60}});
 }
 
 // Of synthetic_decorated.cpp and synthetic_local.cpp: the schedule of that name.

@@ -8,12 +8,8 @@ namespace {
 
 template <class World>
 acco::any_optimizer<float> make(settings const& s, World const& world) {
-  const auto with = [&](auto const& schedule) { return optimizer_with(schedule, s, world); };
-  if (s.schedule == "extrapolation") return with(acco::delayed{.pace = s.whole(), .predictor = acco::extrapolation{}});
-  if (s.schedule == "velocity") return with(acco::delayed{.pace = s.whole(), .predictor = acco::velocity{}});
-  if (s.schedule == "delay_compensation")
-    return with(acco::delayed{.pace = s.whole(), .compensation = acco::delay_compensation{}});
-  return with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = s.split()});
+  return acco::with_schedule<acco::decorated_schedules>(s.schedule,
+                                                        [&](auto const& schedule) { return optimizer_with(schedule, s, world); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -83,19 +84,25 @@ void update(benchmark::State& state) {
   state.counters["of_loop"] = median(of_loop);
 }
 
-using acco::bfloat16;
-#define RULE(rule, kind, P) \
-  BENCHMARK(update<acco::rule, acco::update::kind, P>)->Name(#rule "/" #kind "/" #P)->UseManualTime()->MinTime(1.0)
-RULE(adamw, commit, float);
-RULE(adamw, predict, float);
-RULE(adamw, commit_and_predict, float);
-RULE(adamw, commit, bfloat16);
-RULE(adamw, predict, bfloat16);
-RULE(sgd, commit, float);
-RULE(sgd, predict, float);
-RULE(lion, commit, float);
-RULE(lion, predict, float);
+template <class Rule, acco::update kind, class P>
+void add(std::string const& kind_and_type) {
+  benchmark::RegisterBenchmark((Rule::name + ("/" + kind_and_type)).c_str(), update<Rule, kind, P>)
+      ->UseManualTime()
+      ->MinTime(1.0);
+}
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int count, char** words) {
+  using acco::bfloat16;
+  using kind = acco::update;
+  acco::for_each(acco::all_rules{}, []<class Rule>(Rule const&) {
+    add<Rule, kind::commit, float>("commit/float");
+    add<Rule, kind::predict, float>("predict/float");
+  });
+  add<acco::adamw, kind::commit_and_predict, float>("commit_and_predict/float");
+  add<acco::adamw, kind::commit, bfloat16>("commit/bfloat16");
+  add<acco::adamw, kind::predict, bfloat16>("predict/bfloat16");
+  benchmark::Initialize(&count, words);
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -17,18 +17,25 @@ NAVIGATION = [
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
 ]
 
+def listed(room):  # the types of the library's list of all rules, or of all schedules
+    header = (Path(__file__).parents[2] / f"include/acco/{room}/all.hpp").read_text(encoding="utf-8")
+    return re.findall(r"[a-z_]+", re.search(rf"using all_{room}s = type_list<(.*)>;", header, re.S).group(1).replace("<>", ""))
+
+
 # The reference: page, title, what it is about, public names. A name that does not exist ends the build; what stands nowhere here is not public.
 REFERENCE = [
     ("optimizer", "Optimizers", "What a trainer holds.",
      ["any_optimizer", "optimizer", "micro_batch_sums", "unfinished", "options", "non_finite", "habit_checks", "norm_detail", "tensor_spans"]),
     ("schedules", "Schedules and paces", "When a round travels, what it carries, and what its update does.",
-     ["synchronous", "delayed", "two_phase", "weight_prediction", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
+     [*listed("schedule"), "any_pace", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
       "delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
      ["local_updates", "waiting", "keeping", "restarting", "eager", "pulling", "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "worker_weights", "averaging", "clipped_momentum", "outer_report"]),
+    ("make", "Chosen by name", "Schedules and rules that a flag or a configuration names: `#include <acco/make.hpp>`.",
+     ["make", "with_schedule", "with_rule", "at_pace", "named_schedules", "decorated_schedules", "all_schedules", "all_rules", "type_list", "named", "only", "without"]),
     ("rules", "Update rules", "Pure functions of one element, or of a matrix.",
-     ["adamw", "sgd", "decay", "lion", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
+     [*listed("rule"), "decay", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
     ("learning_rates", "Learning rates", "Factors of the rule's own learning rate, as functions of what has been committed.",
      ["constant", "warmup_cosine", "warmup_linear", "warmup_stable_decay", "cooldown", "warmup_cosine_restarts", "in_steps", "in_samples", "in_tokens", "training_position",
       "learning_rate_function"]),

@@ -70,7 +70,8 @@ class optimizer : public plain_types<Storage>::optimizer {
   static_assert(check_update_rule<Rule>());
   static constexpr bool storage_is_one = check_wires<inner_schedule, Rule, Storage, Backend>();
   static_assert(
-      !measuring_pace<decltype(inner_schedule::pace)> || requires { inner_schedule::splits_steps; },
+      !measuring_pace<decltype(inner_schedule::pace)> || requires { inner_schedule::splits_steps; } ||
+          requires(decltype(inner_schedule::pace) const& chosen) { chosen.measures(); },  // then the engine asks
       "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
   static_assert(!sends_encoded_gradients<inner_schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "

@@ -12,26 +12,7 @@
 #include "conformance/trainer.hpp"
 #include "support/float_wire.hpp"
 
-TEST_CASE("synchronous") {
-  conformance::schedule_suite<this_world>(reference::algorithm::synchronous, [](unsigned first, unsigned second) {
-    return acco::synchronous{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("delayed") {
-  conformance::schedule_suite<this_world>(reference::algorithm::delayed, [](unsigned first, unsigned second) {
-    return acco::delayed{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("two_phase") {
-  conformance::schedule_suite<this_world>(reference::algorithm::two_phase, [](unsigned first, unsigned second) {
-    return acco::two_phase{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
-TEST_CASE("weight_prediction") {
-  conformance::schedule_suite<this_world>(reference::algorithm::weight_prediction, [](unsigned first, unsigned second) {
-    return acco::weight_prediction{.pace = acco::fixed_pace{.first = first, .second = second}};
-  });
-}
+TEST_CASE("every schedule") { conformance::every_schedule_suite<this_world>(); }
 TEST_CASE("predictors, compensations, estimates from own gradients") {
   const int ranks = std::min(thorough() ? 3 : 2, this_world::most_ranks);
   const auto check = [&](reference::algorithm kind, auto schedule, reference::setting s) -> void {

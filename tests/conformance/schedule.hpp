@@ -257,4 +257,18 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
     }
 }
 
+/// The same for every schedule of acco::all_schedules.
+template <class World = worlds::threads>
+void every_schedule_suite() {
+  acco::for_each(acco::all_schedules{}, [](auto schedule) {
+    SUBCASE(schedule.name) {
+      schedule_suite<World>(reference::algorithm_called(schedule.name), [schedule](unsigned first, unsigned second) {
+        auto made = schedule;
+        made.pace = acco::fixed_pace{.first = first, .second = second};
+        return made;
+      });
+    }
+  });
+}
+
 }  // namespace conformance

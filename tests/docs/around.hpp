@@ -12,6 +12,8 @@
 #include <vector>
 
 #include <acco/acco.hpp>
+#include <acco/make.hpp>
+#include <acco/outer.hpp>
 
 template <class T>
 T given();

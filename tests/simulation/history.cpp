@@ -23,7 +23,7 @@ class replayer {
     }
     theta_.resize(group_.size());
     for (std::size_t i = 0; i < theta_.size(); ++i) theta_[i] = derivative(t_.data, i, 0);
-    state_.assign(2 * theta_.size(), 0);
+    state_.assign(most_slots * theta_.size(), 0);
     others_.assign(theta_.size(), 0);
     const acco::partition shares(t_.layout.trainable_size(), s.ranks, t_.bucket_elements);
     std::size_t trainable = 0;
@@ -201,20 +201,16 @@ class replayer {
     for (double& g : whole.sum) g *= now.clip;
   }
   vector update(vector p, vector& slots, vector const& mean, double rate, std::uint64_t t) const {
-    const auto with = [&](auto const& rule) {
+    acco::visit_at(acco::all_rules{}, t_.rule, [&](auto const& untuned) {
+      auto const rule = tuned(untuned);
       for (std::size_t i = 0; i < p.size(); ++i) {
         if (frozen(i)) continue;
         acco::update_group const& group = t_.layout.groups()[group_[i]];
         const reference::hyper hyper{rule.learning_rate * group.learning_rate_scale * rate,
                                      group.weight_decay.value_or(rule.weight_decay), false};
-        reference::update(rule, p[i], mean[i], &slots[2 * i], static_cast<double>(t), hyper);
+        reference::update(rule, p[i], mean[i], &slots[most_slots * i], static_cast<double>(t), hyper);
       }
-    };
-    switch (t_.rule) {
-      case rule_kind::adamw: with(adamw); break;
-      case rule_kind::sgd: with(sgd); break;
-      case rule_kind::lion: with(lion); break;
-    }
+    });
     return p;
   }
   /// What a rank saw after an encoded estimate.

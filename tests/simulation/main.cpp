@@ -41,7 +41,7 @@ void count_features(setting const& s, outcome const& o, tally& counts) {
   counts["split off a larger world"] += s.bystanders != 0;
   for (training_setting const& t : s.trainings) {
     ++counts[std::string("schedule: ") + name_of(t.schedule) + name_of(t.late) + ", " + name_of(t.wires)];
-    ++counts[std::string("rule: ") + name_of(t.rule)];
+    ++counts[std::string("rule: ") + t.rule_name()];
     counts["elastic pace"] += t.elastic;
     counts["the split found by the clock"] += t.found;
     counts["clipping"] += t.clip_norm > 0;

@@ -1,72 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/make.hpp"
 
+#include <string>
 #include <type_traits>
 #include <utility>
 
-#include <acco/acco.hpp>
+#include <acco/collective/mock/backend.hpp>
+#include <acco/make.hpp>
+#include <acco/storage/host.hpp>
 
 namespace simulation {
 namespace {
 
-using training = acco::any_optimizer<double>;
-using acco::auto_pace, acco::block_int4, acco::block_int8, acco::elastic_pace, acco::fixed_pace;
+using acco::any_pace, acco::coded_commit, acco::delayed, acco::named, acco::only, acco::together;
 
-/// with(schedule) for the schedule that was drawn.
-template <bool corrects, class With>
-training with_schedule(training_setting const& t, With with) {
-  const fixed_pace fixed{.first = t.first, .second = t.second};
-  const elastic_pace elastic{.at_least = t.first, .at_most = t.at_most};
-  const acco::coded<block_int8<>, block_int4<>> coarse{.exact_every = t.exact_every};
-  const bool full = t.wires != wire_kind::coded;
-  const auto in_two_rounds = [&](auto pace) -> training {
-    switch (t.wires) {
-      case wire_kind::full: return with(acco::two_phase{.pace = pace});
-      case wire_kind::estimate_int8: return with(acco::two_phase{.estimate = block_int8{}, .pace = pace});
-      case wire_kind::estimate_int4: return with(acco::two_phase{.estimate = block_int4{}, .pace = pace});
-      case wire_kind::estimate_own: return with(acco::two_phase{.estimate = acco::own_slice{}, .pace = pace});
-      case wire_kind::estimate_corrected:
-        if constexpr (corrects) return with(acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace});
-        break;
-      case wire_kind::coded: break;
-    }
-    return with(acco::two_phase{.estimate = block_int4{}, .commit = coarse, .pace = pace});
-  };
-  const auto paced = [&](auto pace) -> training {
-    if (t.schedule == schedule_kind::delayed) {
-      const auto late = [&](auto wire) -> training {
-        if (t.late == lateness::extrapolated)
-          return with(acco::delayed{.commit = wire, .pace = pace, .predictor = acco::extrapolation{.ahead = ahead}});
-        if (t.late == lateness::compensated)
-          return with(
-              acco::delayed{.commit = wire, .pace = pace, .compensation = acco::delay_compensation{.strength = strength}});
-        return with(acco::delayed{.commit = wire, .pace = pace});
-      };
-      return full ? late(acco::full{}) : late(coarse);
-    }
-    if (t.schedule == schedule_kind::weight_prediction) {
-      if (full) return with(acco::weight_prediction{.pace = pace});
-      return with(acco::weight_prediction{.commit = coarse, .pace = pace});
-    }
-    return in_two_rounds(pace);
-  };
-  if (t.waits()) {
-    if (full) return with(acco::synchronous{.pace = fixed});
-    return with(acco::synchronous{.commit = coarse, .pace = fixed});
-  }
-  if (t.found) return in_two_rounds(auto_pace{.micro_batches = t.step()});
-  return t.elastic ? paced(elastic) : paced(fixed);
+/// What is drawn; the last one is an engine of its own, of one rule.
+using drawn_schedules =
+    together<acco::without<acco::named_schedules, "two_phase+bfloat16">,
+             only<acco::decorated_schedules, "extrapolation", "delay_compensation">,
+             acco::type_list<named<"extrapolation+coded", delayed<any_pace, coded_commit, acco::extrapolation>>,
+                             named<"delay_compensation+coded",
+                                   delayed<any_pace, coded_commit, acco::no_prediction, acco::delay_compensation>>>>;
+using with_corrections = together<drawn_schedules, only<acco::decorated_schedules, "two_phase+own_corrected">>;
+
+std::string schedule_name(training_setting const& t) {
+  char const* const suffixes[] = {"", "+int8", "+int4", "+coded", "+own", "+own_corrected"};  // by wire_kind
+  char const* const base = t.schedule != schedule_kind::delayed ? name_of(t.schedule)
+                           : t.late == lateness::extrapolated   ? "extrapolation"
+                           : t.late == lateness::compensated    ? "delay_compensation"
+                                                                : "delayed";
+  return std::string(base) + suffixes[static_cast<std::size_t>(t.wires)];
+}
+any_pace pace_of(training_setting const& t) {
+  if (t.found) return acco::auto_pace{.micro_batches = t.step()};
+  if (t.elastic) return acco::elastic_pace{.at_least = t.first, .at_most = t.at_most};
+  return acco::fixed_pace{.first = t.first, .second = t.second};
 }
 
 }  // namespace
 
 acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend const& world, std::pmr::memory_resource& memory,
                                  acco::learning_rate_function learning_rate, bool skips) {
-  const auto with = [&](auto rule) {
-    constexpr bool corrects = std::is_same_v<decltype(rule), acco::adamw>;
-    return with_schedule<corrects>(t, [&](auto schedule) -> training {
-      return acco::optimizer{schedule,
-                             rule,
+  return acco::visit_at(acco::all_rules{}, t.rule, [&]<class Rule>(Rule const& rule) -> acco::any_optimizer<double> {
+    constexpr bool corrects = std::is_same_v<Rule, acco::adamw>;
+    using schedules = std::conditional_t<corrects, with_corrections, drawn_schedules>;
+    return acco::with_schedule<schedules>(schedule_name(t), [&](auto schedule) -> acco::any_optimizer<double> {
+      if constexpr (requires { schedule.commit.exact_every; }) schedule.commit.exact_every = t.exact_every;
+      if constexpr (requires { schedule.predictor.ahead; }) schedule.predictor.ahead = ahead;
+      if constexpr (requires { schedule.compensation.strength; }) schedule.compensation.strength = strength;
+      return acco::optimizer{acco::at_pace(schedule, pace_of(t)),
+                             tuned(rule),
                              acco::host_storage<double>{&memory},
                              world,
                              t.layout,
@@ -79,13 +62,7 @@ acco::any_optimizer<double> make(training_setting const& t, acco::mock_backend c
                                            .digest_every = t.digests(),
                                            .bucket_elements = t.bucket_elements}};
     });
-  };
-  switch (t.rule) {
-    case rule_kind::adamw: return with(adamw);
-    case rule_kind::sgd: return with(sgd);
-    case rule_kind::lion: break;
-  }
-  return with(lion);
+  });
 }
 
 }  // namespace simulation

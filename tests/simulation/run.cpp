@@ -38,7 +38,7 @@ training_setting differing(training_setting t, std::size_t difference) {
   switch (difference) {
     case 0: t.clip_norm += 1; break;
     case 1: t.first += 1; break;
-    case 2: t.rule = t.rule == rule_kind::lion ? rule_kind::sgd : rule_kind::lion; break;
+    case 2: t.rule = (t.rule + 1) % acco::all_rules::count; break;
     case 3: t.layout.add("one more", {3}); break;
     case 4: t.bucket_elements += 1; break;
     default:

@@ -21,7 +21,6 @@ char const* name_of(wire_kind kind) {
                     "estimate corrected by own gradients"}[static_cast<std::size_t>(kind)];
 }
 char const* name_of(lateness kind) { return std::array{"", ", extrapolated", ", compensated"}[static_cast<std::size_t>(kind)]; }
-char const* name_of(rule_kind kind) { return std::array{"adamw", "sgd", "lion"}[static_cast<std::size_t>(kind)]; }
 char const* name_of(disaster kind) {
   return std::array{"none",
                     "death",
@@ -74,7 +73,7 @@ training_setting draw_training(stream& from, int ranks, bool alone) {
   training_setting t;
   t.schedule = static_cast<schedule_kind>(from.below(4));
   if (from.chance(0.4)) t.wires = static_cast<wire_kind>(t.two_rounds() ? from.between(1, 3) : 3);
-  t.rule = static_cast<rule_kind>(from.below(3));
+  t.rule = from.below(acco::all_rules::count);
   t.exact_every = static_cast<unsigned>(from.below(3));
   t.elastic = alone && !t.waits() && from.chance(0.3);
   t.first = static_cast<unsigned>(from.between(1, 3));
@@ -197,7 +196,8 @@ setting draw(std::uint64_t seed) {
   }
   stream corrections(seed ^ 0xc03eU);
   for (training_setting& t : s.trainings) {  // one rule: an engine of its own
-    if (t.two_rounds() && t.wires != wire_kind::coded && t.rule == rule_kind::adamw && !s.poisons() && corrections.chance(0.4))
+    if (t.two_rounds() && t.wires != wire_kind::coded && t.rule == acco::place_of<acco::adamw>(acco::all_rules{}) &&
+        !s.poisons() && corrections.chance(0.4))
       t.wires = wire_kind::estimate_corrected;
   }
   return s;
@@ -217,7 +217,7 @@ std::string describe(setting const& s) {
   for (training_setting const& t : s.trainings) {
     out << "  " << name_of(t.schedule) << name_of(t.late) << " (" << name_of(t.wires);
     if (t.wires == wire_kind::coded) out << ", exact every " << t.exact_every;
-    out << "), " << name_of(t.rule) << ", pace ";
+    out << "), " << t.rule_name() << ", pace ";
     if (t.found) {
       out << "found, of " << t.step();
     } else if (t.elastic) {

@@ -2,15 +2,15 @@
 // What is drawn from a seed: the ranks, their trainings, and at most one disaster.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <acco/layout/parameter_layout.hpp>
-#include <acco/rule/adamw.hpp>
-#include <acco/rule/lion.hpp>
-#include <acco/rule/sgd.hpp>
+#include <acco/rule/all.hpp>
 #include <acco/schedule/learning_rate_function.hpp>
 
 #include "simulation/random.hpp"
@@ -20,7 +20,6 @@ namespace simulation {
 enum class schedule_kind { synchronous, delayed, two_phase, weight_prediction };
 enum class wire_kind { full, estimate_int8, estimate_int4, coded, estimate_own, estimate_corrected };
 enum class lateness { plain, extrapolated, compensated };  ///< of the delayed update
-enum class rule_kind { adamw, sgd, lion };
 enum class disaster {
   none,
   death,        ///< a rank vanishes at a collective
@@ -37,15 +36,24 @@ enum class disaster {
 };
 inline constexpr std::size_t disasters = 12;
 inline constexpr double ahead = 0.7, strength = 0.3;  // of an extrapolation, and of a compensation
-inline constexpr acco::adamw adamw{.learning_rate = 0.02, .weight_decay = 0.1};
-inline constexpr acco::sgd sgd{.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.05, .nesterov = true};
-inline constexpr acco::lion lion{.learning_rate = 0.01, .weight_decay = 0.1};
+/// A rule, at settings that take some steps to train.
+template <class Rule>
+constexpr Rule tuned(Rule rule) {
+  rule.learning_rate = std::is_same_v<Rule, acco::sgd> ? 0.05 : std::is_same_v<Rule, acco::lion> ? 0.01 : 0.02;
+  rule.weight_decay = 0.1;
+  if constexpr (requires { rule.nesterov; }) rule.momentum = 0.8, rule.weight_decay = 0.05, rule.nesterov = true;
+  return rule;
+}
+inline constexpr std::size_t most_slots = [] {
+  std::size_t most = 0;
+  acco::for_each(acco::all_rules{}, [&](auto const& rule) { most = std::max(most, rule.slot_count); });
+  return most;
+}();
 enum class question { gather_committed, state_digest, sum_over_ranks };
 
 char const* name_of(schedule_kind kind);
 char const* name_of(wire_kind kind);
 char const* name_of(lateness kind);
-char const* name_of(rule_kind kind);
 char const* name_of(disaster kind);
 
 /// Asked on every rank behind the boundary with this number.
@@ -58,7 +66,7 @@ struct planned_question {
 struct training_setting {
   schedule_kind schedule = schedule_kind::synchronous;
   wire_kind wires = wire_kind::full;
-  rule_kind rule = rule_kind::adamw;
+  std::size_t rule = 0;  // which of acco::all_rules
   lateness late = lateness::plain;
   unsigned exact_every = 0;
   bool elastic = false;
@@ -73,6 +81,9 @@ struct training_setting {
   std::vector<std::vector<planned_question>> questions;  // by segment, in order
   std::uint64_t data = 0;                                // seed of the samples
 
+  [[nodiscard]] char const* rule_name() const {
+    return acco::visit_at(acco::all_rules{}, rule, [](auto const& each) { return each.name; });
+  }
   // What looks at the run, and must change nothing.
   [[nodiscard]] std::uint64_t compares() const { return data % 4; }
   [[nodiscard]] std::uint64_t digests() const { return (data >> 8U) % 3; }

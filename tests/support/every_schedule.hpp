@@ -17,11 +17,11 @@ void every_schedule(Visitor&& visit) {
     visit(schedule);
   };
   using acco::fixed_pace;
-  with("synchronous", acco::synchronous{.pace = fixed_pace{2}});
-  with("delayed", acco::delayed{.pace = fixed_pace{3}});
-  with("weight_prediction", acco::weight_prediction{.pace = fixed_pace{2}});
+  acco::for_each(acco::all_schedules{}, [&](auto schedule) {
+    schedule.pace = fixed_pace{2};
+    with(schedule.name, schedule);
+  });
+  with("two_phase, 1 micro-batch", acco::two_phase{.pace = fixed_pace{1}});
   with("two_phase, from own gradients", acco::two_phase{.estimate = acco::own_slice{}, .pace = fixed_pace{2}});
-  with("two_phase", acco::two_phase{.pace = acco::fixed_pace{1}});
-  with("two_phase, 2 micro-batches", acco::two_phase{.pace = fixed_pace{2}});
   with("two_phase, coarse", acco::two_phase{.estimate = acco::bfloat16_wire{}, .pace = fixed_pace{2}});
 }

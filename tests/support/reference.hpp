@@ -7,13 +7,15 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <acco/layout/parameter_layout.hpp>
 #include <acco/layout/partition.hpp>
-#include <acco/rule/adamw.hpp>
-#include <acco/rule/lion.hpp>
-#include <acco/rule/sgd.hpp>
+#include <acco/rule/all.hpp>
 
 #include "support/problem.hpp"
 
@@ -63,6 +65,17 @@ enum class algorithm {
   own_slice,
   own_corrected
 };
+
+/// Those of acco::all_schedules, by name.
+inline algorithm algorithm_called(std::string_view name) {
+  for (auto const& [called, kind] : {std::pair<std::string_view, algorithm>{"synchronous", algorithm::synchronous},
+                                     {"delayed", algorithm::delayed},
+                                     {"two_phase", algorithm::two_phase},
+                                     {"weight_prediction", algorithm::weight_prediction}}) {
+    if (called == name) return kind;
+  }
+  throw std::logic_error("tests/support/reference.hpp does not train as " + std::string(name));
+}
 
 struct setting {
   int ranks = 1;

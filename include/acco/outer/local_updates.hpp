@@ -17,6 +17,7 @@
 #include "acco/schedule/decorated_rule.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/schedule/synchronous.hpp"
+#include "acco/type_list.hpp"
 #include "acco/usage/checked_engine.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -158,6 +159,24 @@ struct local_updates {
 
   static constexpr char const* name = "local_updates";
 };
+
+/// A method in a list, by its name.
+template <label Name, auto const& Method, class Inner, wire Exchange>
+struct named_method {
+  static constexpr char const* name = Name.text;
+  [[nodiscard]] static constexpr auto value() {
+    return local_updates<std::remove_cvref_t<decltype(Method)>, Inner, Exchange>{.method = Method};
+  }
+};
+/// The published methods by name, for `with_schedule` (schedule/named.hpp), whose exchanges travel in this way.
+template <wire Exchange = full, class Inner = synchronous<>>
+using local_methods =
+    type_list<named_method<"local_sgd", local_sgd, Inner, Exchange>, named_method<"fedavg", fedavg, Inner, Exchange>,
+              named_method<"slowmo", slowmo, Inner, Exchange>, named_method<"diloco", diloco, Inner, Exchange>,
+              named_method<"delayed_diloco", delayed_diloco, Inner, Exchange>,
+              named_method<"eager_diloco", eager_diloco, Inner, Exchange>,
+              named_method<"streaming_diloco", streaming_diloco, Inner, Exchange>, named_method<"co2", co2, Inner, Exchange>,
+              named_method<"overlap_local_sgd", overlap_local_sgd, Inner, Exchange>>;
 
 template <class Method, class Inner, class Exchange>
 struct level_around<local_updates<Method, Inner, Exchange>> {

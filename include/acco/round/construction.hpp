@@ -48,7 +48,11 @@ void describe_schedule(description& d, Schedule const& schedule) {
                       .view());
     if constexpr (chooses_wires<Schedule>) d.add("wire", static_cast<int>(plan.wire));
   }
-  d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule.pace)>>());
+  if constexpr (requires { schedule.pace.name_of_kind(); }) {
+    d.add("pace", schedule.pace.name_of_kind());
+  } else {
+    d.add("pace", name_of_type<std::remove_cvref_t<decltype(schedule.pace)>>());
+  }
   for (const step_part part : {step_part::first, step_part::second}) {
     d.add(part == step_part::first ? "pace.first" : "pace.second",
           text(schedule.pace.minimum(part), " to ", schedule.pace.maximum(part)).view());

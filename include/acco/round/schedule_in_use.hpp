@@ -69,6 +69,11 @@ class schedule_in_use {
     if (flaw != schedule_flaw::none)
       throw usage_error(where, text("the schedule cannot be run: ", words_of(flaw)),
                         text("docs/extending.md says what a table may hold"));
+    bool splits = false;
+    for (std::size_t round = 0; round < period().rounds(); ++round) splits = splits || plan(round).part == step_part::second;
+    if (measures() && !splits)
+      throw usage_error(where, text("the pace splits steps, and the schedule has steps of one part"),
+                        text("Use auto_pace with two_phase"));
     for (int number = 0; number < parts(); ++number) {
       const auto part = static_cast<step_part>(number);
       const unsigned least = minimum(part), most = maximum(part);
@@ -123,7 +128,10 @@ class schedule_of final : public schedule_in_use<Works> {
   [[nodiscard]] int parts() const override { return parts_of(schedule_); }
   [[nodiscard]] unsigned minimum(step_part part) const override { return schedule_.pace.minimum(part); }
   [[nodiscard]] unsigned maximum(step_part part) const override { return schedule_.pace.maximum(part); }
-  [[nodiscard]] bool measures() const override { return measuring_pace<decltype(Schedule::pace)>; }
+  [[nodiscard]] bool measures() const override {
+    if constexpr (requires { schedule_.pace.measures(); }) return schedule_.pace.measures();
+    return measuring_pace<decltype(Schedule::pace)>;
+  }
   void measured([[maybe_unused]] pace_seconds const& seconds) override {
     if constexpr (measuring_pace<decltype(Schedule::pace)>) schedule_.pace.measured(seconds);
   }

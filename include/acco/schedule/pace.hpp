@@ -50,8 +50,8 @@ static_assert(pace<fixed_pace> && pace<elastic_pace>);
 /// How a schedule of two rounds splits its steps where nothing is said.
 template <pace Pace>
 [[nodiscard]] constexpr Pace usual_split() {
-  if constexpr (std::same_as<Pace, fixed_pace>) {
-    return {.first = 3, .second = 1};
+  if constexpr (std::constructible_from<Pace, fixed_pace>) {
+    return Pace(fixed_pace{.first = 3, .second = 1});
   } else {
     return {};
   }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules by name: every schedule with what it travels in, and the one that a flag or a configuration names.
+#pragma once
+
+#include <string_view>
+#include <type_traits>
+
+#include "acco/encoding/bfloat16_wire.hpp"
+#include "acco/encoding/block_integer.hpp"
+#include "acco/encoding/encoding.hpp"
+#include "acco/schedule/all.hpp"
+#include "acco/schedule/any_pace.hpp"
+#include "acco/schedule/compensation.hpp"
+#include "acco/schedule/predictor.hpp"
+#include "acco/schedule/schedule.hpp"
+#include "acco/type_list.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// What "+coded" stands for: gradients in eight bits, parameters as differences in four.
+using coded_commit = coded<block_int8<>, block_int4<>>;
+
+/// The schedules that share their rule's engine. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8" or
+/// "int4", or from each owner's "own" gradients; "coded" commits, with estimates in four bits.
+using named_schedules = type_list<named<"synchronous", synchronous<>>,                                          //
+                                  named<"synchronous+coded", synchronous<coded_commit>>,                        //
+                                  named<"delayed", delayed<any_pace>>,                                          //
+                                  named<"delayed+coded", delayed<any_pace, coded_commit>>,                      //
+                                  named<"weight_prediction", weight_prediction<any_pace>>,                      //
+                                  named<"weight_prediction+coded", weight_prediction<any_pace, coded_commit>>,  //
+                                  named<"two_phase", two_phase<any_pace>>,                                      //
+                                  named<"two_phase+bfloat16", two_phase<any_pace, bfloat16_wire>>,              //
+                                  named<"two_phase+int8", two_phase<any_pace, block_int8<>>>,                   //
+                                  named<"two_phase+int4", two_phase<any_pace, block_int4<>>>,                   //
+                                  named<"two_phase+own", two_phase<any_pace, own_slice>>,                       //
+                                  named<"two_phase+coded", two_phase<any_pace, block_int4<>, coded_commit>>>;
+
+/// Those of which a part belongs to the rule: each makes an engine of its own.
+using decorated_schedules = type_list<named<"extrapolation", delayed<any_pace, full, extrapolation>>,
+                                      named<"velocity", delayed<any_pace, full, velocity>>,
+                                      named<"delay_compensation", delayed<any_pace, full, no_prediction, delay_compensation>>,
+                                      named<"two_phase+own_corrected", two_phase<any_pace, own_corrected>>>;
+
+/// The schedule, or that inside a level of local updates, at this pace. Throws `usage_error` where it takes a fixed one only.
+template <class Schedule>
+[[nodiscard]] Schedule at_pace(Schedule schedule, any_pace const& pace) {
+  if constexpr (level_around<Schedule>::is_one) {
+    schedule.inner = at_pace(schedule.inner, pace);
+  } else if constexpr (std::is_same_v<decltype(schedule.pace), fixed_pace>) {
+    schedule.pace = pace.only_fixed();
+  } else {
+    schedule.pace = pace;
+  }
+  return schedule;
+}
+
+/// Calls visit(schedule) with the schedule of that name and returns its result. What `visit` does is compiled for every schedule
+/// of `Schedules`, and for no other: `only<named_schedules, "two_phase", "two_phase+int4">` are two. Throws `usage_error`, which
+/// has all names, where there is none.
+template <class Schedules = named_schedules, class Visit>
+decltype(auto) with_schedule(std::string_view name, Visit&& visit) {
+  return visit_at(Schedules{}, demand_name("schedule", Schedules{}, name), visit);
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
