@@ -22,6 +22,7 @@
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/membership.hpp"
+#include "acco/round/outside_rounds.hpp"
 #include "acco/round/restoring.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/saving.hpp"
@@ -190,7 +191,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) override {
-    loop_.outside_rounds([&] { works_.sum_over_ranks(numbers, sum_kind::by_trainer); });
+    loop_.outside_rounds([&] { acco::sum_over_ranks(works_, numbers, sum_kind::by_trainer); });
   }
 
   [[nodiscard]] std::uint64_t state_digest() override {
@@ -202,7 +203,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     std::uint64_t digest = 0;
     loop_.outside_rounds([&] {
       digest_words words = digest_words::of(works_.state().part_of_digest(queue()));
-      works_.sum_over_ranks(words.word);
+      acco::sum_over_ranks(works_, words.word);
       digest = words.sum() + digest_of(loop_.committed().steps, loop_.committed().samples);
     });
     return digest;
@@ -250,7 +251,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     std::vector<std::vector<typename Storage::master_type>> arrays;
     loop_.outside_rounds([&] {
       works_.state().for_arrays([&](std::size_t, typename Storage::master_type const* slice) {
-        works_.gather_slices(slice, std::span(arrays.emplace_back(shares_.padded_size())));
+        gather_shards(works_, slice, std::span(arrays.emplace_back(shares_.padded_size())));
         arrays.back().resize(shares_.size());
       });
     });

@@ -19,6 +19,19 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
+/// What the loop is doing.
+enum class phase {
+  at_rest,    ///< nothing is in flight, and the next launch must not move the trainer's spans
+  computing,  ///< nothing is in flight
+  in_flight   ///< a round is
+};
+/// What `parameters()` shows.
+enum class visible {
+  masters,         ///< the committed parameters exactly
+  decoded_commit,  ///< the committed parameters as they arrived, encoded
+  prediction
+};
+
 /// What the trainer's thread knows of the round in flight.
 struct flight_facts {
   round_plan plan;

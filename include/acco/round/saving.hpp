@@ -12,6 +12,7 @@
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/outside_rounds.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_copies.hpp"
@@ -104,7 +105,7 @@ class saving {
   void rest() {
     copies_.rest(
         works_.numbers().all.saving.keepers, works_.backend().size(),
-        [this](std::span<double> numbers) { works_.sum_over_ranks(numbers); },
+        [this](std::span<double> numbers) { sum_over_ranks(works_, numbers); },
         [this](staging& to) {
           works_.add_to(to, shape(), false, false);
           works_.queue().after_computation();

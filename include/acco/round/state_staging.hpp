@@ -114,4 +114,12 @@ class state_staging<Storage> {
   int rank_;
 };
 
+/// What is wanted of a round once it has been worked off.
+template <class Storage>
+struct round_end {
+  state_staging<Storage>* copy = nullptr;  ///< to which the state is copied
+  bool shown = false;                      ///< digests the parameters in use
+  bool state = false;                      ///< digests the state
+};
+
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -18,6 +18,7 @@
 #include "acco/number/convert.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/gradient_accumulator.hpp"
+#include "acco/round/outside_rounds.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/works.hpp"
 #include "acco/stage/state_copy.hpp"
@@ -91,7 +92,7 @@ class state_transfer {
     const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
-    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
+    gather_masters(works_, replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
     queue().before_computation();
     accumulator_.copy_parameters(queue(), out);  // the frozen elements
     accumulator_.scatter(queue(), gathered, out);
@@ -103,13 +104,13 @@ class state_transfer {
     const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
-    works_.gather_masters(replicated<parameter_type>({gathered, shares_.padded_size()}));
+    gather_masters(works_, replicated<parameter_type>({gathered, shares_.padded_size()}));
     show(gathered);
   }
   /// Every rank's parameters in use, of which `shares` has this rank's. Collective.
   void show_shares(parameter_type* shares) {
     queue().after_computation();
-    works_.gather_shares(replicated<parameter_type>({shares, shares_.padded_size()}));
+    gather_shares(works_, replicated<parameter_type>({shares, shares_.padded_size()}));
     if (shares == accumulator_.gathered()) return queue().before_computation();  // they are there already
     show(shares);
   }
@@ -208,9 +209,9 @@ class state_transfer {
         Storage::copy(queue(), kept + position, arriving.whole().data() + position, count);
       });
       queue().after_computation();
-      works_.gather_shares(arriving);
+      gather_shares(works_, arriving);
     } else {
-      works_.gather_masters(arriving);
+      gather_masters(works_, arriving);
     }
   }
 

@@ -16,6 +16,7 @@
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/membership.hpp"
+#include "acco/round/outside_rounds.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/saving.hpp"
 #include "acco/round/schedule_in_use.hpp"
@@ -27,19 +28,6 @@
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
-
-/// What the loop is doing.
-enum class phase {
-  at_rest,    ///< nothing is in flight, and the next launch must not move the trainer's spans
-  computing,  ///< nothing is in flight
-  in_flight   ///< a round is
-};
-/// What `parameters()` shows.
-enum class visible {
-  masters,         ///< the committed parameters exactly
-  decoded_commit,  ///< the committed parameters as they arrived, encoded
-  prediction
-};
 
 /// Refers to what an engine owns. At most one round is in flight. All members are called by the trainer's thread.
 template <class Rule, class Storage, class Backend>
@@ -375,7 +363,7 @@ class step_loop {
   void show_masters() {
     auto arriving = accumulator_.arrive();
     queue().after_computation();
-    works_.gather_masters(arriving.parameters());
+    gather_masters(works_, arriving.parameters());
     queue().before_computation();
     accumulator_.land(queue(), std::move(arriving));
     visible_ = visible::masters;

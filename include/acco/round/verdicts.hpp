@@ -16,6 +16,7 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/membership.hpp"
 #include "acco/round/non_finite.hpp"
+#include "acco/round/outside_rounds.hpp"
 #include "acco/round/works.hpp"
 #include "acco/stage/state_copy.hpp"
 
@@ -88,7 +89,7 @@ class round_verdicts {
   [[noreturn]] void raise_rates(double mine) const {
     std::vector<double> all(static_cast<std::size_t>(ranks()), 0.0);
     all[static_cast<std::size_t>(works_.backend().rank())] = mine;
-    works_.sum_over_ranks(all);
+    sum_over_ranks(works_, all);
     raise_different_rates(all, works_.samples_before(), place());
   }
   /// Names who has other parameters in use than the others.
@@ -108,7 +109,7 @@ class round_verdicts {
     round_numbers const& n = works_.numbers();
     const auto find = [this](unsigned long long count, unsigned long long first) {
       return find_first(works_.backend().rank(), ranks(), count, count != 0 ? accumulator_.offset_of(first) : 0,
-                        [this](std::span<double> sums) { works_.sum_over_ranks(sums); });
+                        [this](std::span<double> sums) { sum_over_ranks(works_, sums); });
     };
     if (n.not_finite) raise_non_finite_gradients(find(n.found, works_.first_not_finite()), layout_, place());
     if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, place());

@@ -17,14 +17,11 @@
 #include <vector>
 
 #include "acco/collective/backend.hpp"
-#include "acco/collective/blocking.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
-#include "acco/round/agreement.hpp"
 #include "acco/round/digests.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/non_finite.hpp"
 #include "acco/round/norms.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/round/state_staging.hpp"
@@ -41,25 +38,6 @@
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
-
-/// Where a run stands when a round starts.
-struct round_position {
-  std::uint64_t steps = 0;  ///< updates committed
-  double samples = 0;       ///< weight committed
-  double rate = 1;          ///< the learning rate's scale
-  double loss_scale = 1;    ///< of the gradients that the round carries
-  double most_norm = 0;     ///< a norm beyond it is a spike; 0: none is
-  bool late = false;        ///< the carried gradients were computed before the last commit was shown
-  double moved = 0;         ///< how far the parameters have come since the gradients were measured (`norm_limits::moved`)
-};
-
-/// What is wanted of a round once it has been worked off.
-template <class Storage>
-struct round_end {
-  state_staging<Storage>* copy = nullptr;  ///< to which the state is copied
-  bool shown = false;                      ///< digests the parameters in use
-  bool state = false;                      ///< digests the state
-};
 
 /// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the slices they
 /// become, the numbers that decide. Between `begin` and the end of the queue's last task it belongs to the queue.
@@ -107,6 +85,7 @@ class round_works {
     if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
   }
   [[nodiscard]] state_type& state() noexcept { return state_; }
+  [[nodiscard]] partition const& shares() const noexcept { return shares_; }
   /// Who moves messages, in words; empty where the backend does not tell.
   [[nodiscard]] char const* progress_policy() const noexcept {
     if constexpr (traits_of<Backend>.names_progress) {
@@ -234,19 +213,7 @@ class round_works {
   void go_on(flight_type flight, round_plan const& plan, run_numbers const& from) {
     carry(std::move(flight), plan);
     completed_round const& last = from.last;
-    round_numbers& n = numbers_[0];
-    n = {};
-    n.all = last.counts;
-    n.all.saving = {};  // it has been heard
-    n.squares_all = last.squares;
-    n.step_weight = last.step_weight;
-    n.loss_scale = last.loss_scale;
-    n.norm = last.norm;
-    n.clip = last.clip;
-    n.apply = last.apply;
-    n.skip = last.skip;
-    n.spike = last.spike;
-    n.state_all = digest_words::of(last.digest);
+    numbers_[0] = numbers_of(last);
     queue_.after_computation();
     numbers_.upload(queue_);
     norms_.restore(queue_, last.measured);
@@ -262,17 +229,7 @@ class round_works {
   }
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
-    round_numbers const& n = numbers_[0];
-    last.counts = n.all;
-    last.squares = n.squares_all;
-    last.step_weight = n.step_weight;
-    last.loss_scale = n.loss_scale;
-    last.norm = n.norm;
-    last.clip = n.clip;
-    last.apply = n.apply;
-    last.skip = n.skip;
-    last.spike = n.spike;
-    last.digest = n.state_all.sum();
+    keep_numbers(numbers_[0], last);
     last.seconds = times_.seconds();
     norms_.keep(last.measured);
   }
@@ -294,33 +251,6 @@ class round_works {
     if constexpr (digests<Storage>) return digests_.shown(layout_);
     return 0;
   }
-  /// Every rank's shares of `whole`, in which this rank's own lie already. Collective; blocks.
-  void gather_shares(replicated<parameter_type> whole) {
-    queue_.on(lane::network);
-    for_buckets([&](std::size_t, bucket const& b) { view_.all_gather(backend_, b, whole); });
-    queue_.wait();
-  }
-
-  /// Brings the masters of all ranks, or their averages, into `whole`. Collective; blocks.
-  void gather_masters(replicated<parameter_type> whole, bool averaged = false) {
-    queue_.on(lane::network);
-    for_buckets([&](std::size_t k, bucket const& b) {
-      state_.show(queue_, k, whole, averaged);
-      view_.all_gather(backend_, b, whole);
-    });
-    queue_.wait();
-  }
-  /// All ranks' slices of an array of the state, this rank's of which is `slice`, by position. In host memory. Collective;
-  /// blocks.
-  template <class T>
-  void gather_slices(T const* slice, std::span<T> whole) {
-    queue_.on(lane::network);
-    for_buckets([&](std::size_t, bucket const& b) {
-      backend_.all_gather(queue_, sharded<T const>(std::span(slice + b.offset, b.share)),
-                          replicated<T>(whole.subspan(b.begin, b.share * ranks())));
-    });
-    queue_.wait();
-  }
   /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does.
   [[nodiscard]] std::span<gradient_type> feedback() noexcept {
     std::span<gradient_type> found;
@@ -328,14 +258,6 @@ class round_works {
       if (found.empty()) found = {reinterpret_cast<gradient_type*>(values), shares_.size()};
     });
     return found;
-  }
-  /// Replaces the numbers by their sums over all ranks. Collective; blocks. Throws where another rank sums something else.
-  void sum_over_ranks(std::span<double> numbers, double kind = sum_kind::by_library) {
-    std::vector<double> mine(1 + numbers.size(), kind), all(mine.size());
-    std::copy(numbers.begin(), numbers.end(), mine.begin() + 1);
-    all_reduce_and_wait(queue_, backend_, std::span<double const>(mine), std::span<double>(all));
-    if (all[0] != backend_.size() * kind) raise_different_sums(all[0], backend_.size(), queue_.place);
-    std::copy(all.begin() + 1, all.end(), numbers.begin());
   }
 
  private:

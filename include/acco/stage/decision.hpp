@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "acco/layout/update_regions.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/stage/gradient_norm.hpp"
 #include "acco/stage/round_counts.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/stage/world_digest.hpp"
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
@@ -16,6 +18,17 @@
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
+
+/// Where a run stands when a round starts.
+struct round_position {
+  std::uint64_t steps = 0;  ///< updates committed
+  double samples = 0;       ///< weight committed
+  double rate = 1;          ///< the learning rate's scale
+  double loss_scale = 1;    ///< of the gradients that the round carries
+  double most_norm = 0;     ///< a norm beyond it is a spike; 0: none is
+  bool late = false;        ///< the carried gradients were computed before the last commit was shown
+  double moved = 0;         ///< how far the parameters have come since the gradients were measured (`norm_limits::moved`)
+};
 
 /// As a rank's counts travel: each number, and then the squares of those that are compared.
 constexpr void write(round_counts const& mine, double* to) noexcept {
@@ -139,6 +152,35 @@ constexpr void refuse_overflow(round_numbers& n, norm_limits const& limits) {
   n.skip = !limits.raises;
   n.not_finite = limits.raises;
   n.step_weight = 0;
+}
+
+/// What a round that is done has come to, as a copy of the state keeps it, and the reverse.
+inline void keep_numbers(round_numbers const& n, completed_round& to) {
+  to.counts = n.all;
+  to.squares = n.squares_all;
+  to.step_weight = n.step_weight;
+  to.loss_scale = n.loss_scale;
+  to.norm = n.norm;
+  to.clip = n.clip;
+  to.apply = n.apply;
+  to.skip = n.skip;
+  to.spike = n.spike;
+  to.digest = n.state_all.sum();
+}
+[[nodiscard]] inline round_numbers numbers_of(completed_round const& from) {
+  round_numbers n;
+  n.all = from.counts;
+  n.all.saving = {};  // it has been heard
+  n.squares_all = from.squares;
+  n.step_weight = from.step_weight;
+  n.loss_scale = from.loss_scale;
+  n.norm = from.norm;
+  n.clip = from.clip;
+  n.apply = from.apply;
+  n.skip = from.skip;
+  n.spike = from.spike;
+  n.state_all = digest_words::of(from.digest);
+  return n;
 }
 
 // The same as steps of a round: whoever runs them, a task or a kernel, calls them once. One that returns false ends the round,
