@@ -16,6 +16,7 @@
 
 #include "acco/bfloat16.hpp"
 #include "acco/collective/backend.hpp"
+#include "acco/cuda/blocking.hpp"
 #include "acco/cuda/memory.hpp"
 #include "acco/cuda/numbers.hpp"
 #include "acco/cuda/queue.hpp"
@@ -386,37 +387,6 @@ void enqueue_add(cuda_queue& queue, From const* from, To* to, std::size_t count)
   cuda_storage<float>::add(queue, from, to, count);
 }
 #endif
-
-/// Collectives of a few numbers in host memory that return when they are done: they pass through the device.
-template <class Backend, class T>
-void broadcast_and_wait(cuda_queue& queue, Backend& backend, std::span<T> whole, int root) {
-  if (whole.empty()) return;
-  const cuda_drained copied(queue.computation());
-  const scoped_buffer<cuda_queue, cuda_buffer> there(queue,
-                                                     cuda_buffer(default_cuda_memory(), queue.computation(), whole.size_bytes()));
-  cuda_storage<float>::copy(queue, whole.data(), there.as<T>(), whole.size());
-  queue.after_computation();
-  backend.broadcast(queue, replicated<T>({there.as<T>(), whole.size()}), root);
-  queue.wait();
-  queue.before_computation();
-  cuda_storage<float>::copy(queue, there.as<T>(), whole.data(), whole.size());
-  check_cuda(cudaStreamSynchronize(queue.computation()), "cudaStreamSynchronize", queue.place);
-}
-template <class Backend>
-void all_reduce_and_wait(cuda_queue& queue, Backend& backend, std::span<double const> in, std::span<double> out) {
-  if (in.empty()) return;
-  const cuda_drained copied(queue.computation());
-  const scoped_buffer<cuda_queue, cuda_buffer> there(
-      queue, cuda_buffer(default_cuda_memory(), queue.computation(), 2 * in.size_bytes()));
-  double* const sums = there.as<double>() + in.size();
-  cuda_storage<float>::copy(queue, in.data(), there.as<double>(), in.size());
-  queue.after_computation();
-  backend.all_reduce(queue, partial<double const>({there.as<double>(), in.size()}), replicated<double>({sums, in.size()}));
-  queue.wait();
-  queue.before_computation();
-  cuda_storage<float>::copy(queue, static_cast<double const*>(sums), out.data(), out.size());
-  check_cuda(cudaStreamSynchronize(queue.computation()), "cudaStreamSynchronize", queue.place);
-}
 
 }  // namespace ACCO_SIMD_NAMESPACE
 
