@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <memory_resource>
 #include <new>
 #include <optional>
 #include <span>
@@ -49,6 +48,7 @@ class checked_engine final : public Engine {
  public:
   using parameter_type = typename Engine::parameter_type;
   using gradient_type = typename Engine::gradient_type;
+  using storage_type = typename Engine::storage_type;
 
   static constexpr std::uint64_t silent_steps = 10;  ///< in a row, from the beginning, that may have no gradient on any rank
 
@@ -62,8 +62,8 @@ class checked_engine final : public Engine {
 
   [[nodiscard]] memory_table memory() const noexcept override {
     memory_table table = Engine::memory();
-    table.parameters += copies() * Engine::layout().size() * sizeof(parameter_type);
-    table.gradients += copies() * Engine::layout().size() * sizeof(gradient_type);
+    table.parameters += copies() * storage_type::allocation_size(Engine::layout().size() * sizeof(parameter_type), 0);
+    table.gradients += copies() * storage_type::allocation_size(Engine::layout().size() * sizeof(gradient_type), 0);
     return table;
   }
   void initialize(std::span<parameter_type const> values) override {
@@ -137,7 +137,7 @@ class checked_engine final : public Engine {
  private:
   /// One array of each, in the order of the layout.
   struct arrays {
-    host_buffer parameters, gradients;
+    typename storage_type::buffer parameters, gradients;
     [[nodiscard]] parameter_type* of_parameters() const noexcept { return parameters.template as<parameter_type>(); }
     [[nodiscard]] gradient_type* of_gradients() const noexcept { return gradients.template as<gradient_type>(); }
   };
@@ -175,8 +175,8 @@ class checked_engine final : public Engine {
   void allocate() {
     const std::size_t elements = Engine::layout().size();
     const auto made = [&]() -> arrays {
-      auto* const memory = std::pmr::new_delete_resource();
-      return {{memory, elements * sizeof(parameter_type), 0}, {memory, elements * sizeof(gradient_type), 0}};
+      return {Engine::storage().allocate(elements * sizeof(parameter_type), 0),
+              Engine::storage().allocate(elements * sizeof(gradient_type), 0)};
     };
     try {
       now_ = made();
