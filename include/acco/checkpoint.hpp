@@ -27,6 +27,8 @@
 #include <nlohmann/json.hpp>
 
 #include "acco/any_optimizer.hpp"
+#include "acco/checkpoint/candidates.hpp"
+#include "acco/checkpoint/difference.hpp"
 #include "acco/checkpoint/disk.hpp"
 #include "acco/checkpoint/folder.hpp"
 #include "acco/checkpoint/manifest.hpp"
@@ -35,6 +37,7 @@
 #include "acco/checkpoint/plan.hpp"
 #include "acco/checkpoint/reader.hpp"
 #include "acco/checkpoint/regrouped.hpp"
+#include "acco/checkpoint/restored.hpp"  // IWYU pragma: export
 #include "acco/checkpoint/writer.hpp"
 #include "acco/error.hpp"
 #include "acco/options.hpp"
@@ -45,66 +48,6 @@
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE {
-
-/// What a trainer goes on with.
-struct restored {
-  std::string path;                              ///< of the checkpoint
-  std::string run;                               ///< number of the training that saved it, in hexadecimal digits: this one's now,
-                                                 ///< too, unless it was changed (`changes::allowed`); then it has its own
-  std::uint64_t step = 0;                        ///< updates committed in it, the one that has not been reported yet included
-  double samples = 0;                            ///< weight committed in it, likewise
-  std::uint64_t digest = 0;                      ///< `world_digest()` of it, and of this training now
-  int ranks = 0;                                 ///< that there were
-  bool exact = false;                            ///< whether the training goes on as if it had never stopped: as many ranks, and
-                                                 ///< nothing changed (of a learning rate its first value is compared)
-  std::vector<std::string> thawed;               ///< tensors that were frozen in it, and are trained now: the rule's slots begin
-                                                 ///< empty for them (`changes::allowed`)
-  int per_rank_of = -1;                          ///< the rank of then whose tensors that are `per_rank` this one has now: itself,
-                                                 ///< or, among other ranks, the one of its number modulo theirs. -1: there were
-                                                 ///< none
-  std::vector<std::byte> trainer;                ///< this rank's own, where the ranks are as many as then
-  std::vector<std::vector<std::byte>> trainers;  ///< every rank's of then
-  double last_weight = 0, last_loss = 0;         ///< what the report told that the call returned which was cut, after `position`
-                                                 ///< had been asked: weight and mean loss of its round. Weight 0: none
-  std::vector<std::string> skipped;              ///< newer checkpoints that could not be read, and why; known to rank 0
-
-  /// The trainer's own as what it was, where it was a trivially copyable value. Throws `usage_error` where it was none of that
-  /// size: there was no `position`, or it was another rank count's.
-  template <class T>
-    requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] T position() const {
-    return value_of<T>(trainer, "this rank's");
-  }
-  /// The same of a rank of then, 0 to `ranks` - 1: where the ranks were others.
-  template <class T>
-    requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] T position(std::size_t rank) const {
-    return value_of<T>(rank < trainers.size() ? std::span<std::byte const>(trainers[rank]) : std::span<std::byte const>(),
-                       "that rank's");
-  }
-
- private:
-  template <class T>
-  [[nodiscard]] T value_of(std::span<std::byte const> bytes, char const* whose) const {
-    if (bytes.size() != sizeof(T)) {
-      throw usage_error({}, text("the checkpoint holds ", bytes.size(), " bytes of ", whose, " trainer, not ", sizeof(T)),
-                        text("Ask for the type that save's position returned. There were ", ranks,
-                             " ranks: position<T>(rank) and restored::trainers have what each of them kept"));
-    }
-    T value;
-    std::memcpy(&value, bytes.data(), sizeof value);
-    return value;
-  }
-};
-
-/// What may differ between the checkpoint and the training that goes on with it. The tensors, the types, the rule's name and
-/// whether averages are kept may not.
-enum class changes {
-  none,     ///< nothing but what looks on or keeps copies (docs/checkpoints.md): the first line that differs is named
-  allowed,  ///< hyperparameters, groups and what is frozen among them, options, the schedule, but for one whose predictor or
-            ///< compensation has slots: these belong to the rule. Under another schedule, or in other groups, the training begins
-            ///< at rest, as after `finish`
-};
 
 /// The calls behind `any_optimizer::save`, `restore`, `save_model`, and `initialize` from a model file.
 template <class Optimizer>
@@ -136,7 +79,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       try {
         if (on.place().rank == 0 && problem.empty()) action();
       } catch (std::exception const& e) {
-        problem = words_of(e);
+        problem = checkpoints::words_of(e);
         file.reset();
       }
     };
@@ -208,21 +151,22 @@ struct checkpoints_need_acco_checkpoint_hpp {
     if constexpr (std::is_same_v<Changes, changes>) allowed = wanted;
     const int rank = on.place().rank;
     restored found;
-    candidates all(from, on.keeper() == nullptr ? "" : static_cast<checkpoints::writer const&>(*on.keeper()).number(),
-                   [&](checkpoints::manifest const& m) {
-                     bool ignored = false;
-                     if (difference(on, m, changes::none, ignored).empty()) return likeness::same;
-                     const bool may = allowed == changes::allowed && difference(on, m, allowed, ignored).empty();
-                     return may ? likeness::changed : likeness::other;
-                   });
+    checkpoints::candidates all(
+        from, on.keeper() == nullptr ? "" : static_cast<checkpoints::writer const&>(*on.keeper()).number(),
+        [&](checkpoints::manifest const& m) {
+          bool ignored = false;
+          if (difference(on, m, changes::none, ignored).empty()) return checkpoints::likeness::same;
+          const bool may = allowed == changes::allowed && checkpoints::difference(on, m, allowed, ignored).empty();
+          return may ? checkpoints::likeness::changed : checkpoints::likeness::other;
+        });
     for (;;) {
       std::string problem, path, several;
       try {
         if (rank == 0) path = all.next(found.skipped);
-      } catch (several_trainings const& e) {
+      } catch (checkpoints::several_trainings const& e) {
         several = e.what();
       } catch (std::exception const& e) {
-        problem = words_of(e);
+        problem = checkpoints::words_of(e);
       }
       share(on, path, 0);
       if (path.empty()) {
@@ -249,91 +193,6 @@ struct checkpoints_need_acco_checkpoint_hpp {
   }
 
  private:
-  enum class likeness { same, changed, other };  // of a training in a checkpoint to this one
-  struct several_trainings : std::runtime_error {
-    using std::runtime_error::runtime_error;
-  };
-  /// The checkpoints that a path leads to, each once: those of the training that is meant, the newest first, and then those of
-  /// the trainings that it was made of by a change. A training may be saving there meanwhile: what is deleted before it could be
-  /// read has a newer one beside it.
-  class candidates {
-    using known = std::vector<checkpoints::known_checkpoint>;
-
-   public:
-    /// `own`: this training's number, or none.
-    candidates(std::string_view from, std::string own, std::function<likeness(checkpoints::manifest const&)> compare)
-        : from_(from), own_(std::move(own)), compare_(std::move(compare)) {}
-    /// Empty: there is none that has not been given. What cannot be read is told to `skipped`. Throws where the folder cannot be
-    /// listed, what is no path, and `several_trainings` where nobody can tell which is meant.
-    std::string next(std::vector<std::string>& skipped) {
-      const std::string path = checkpoints::plain_path(from_);
-      std::error_code unknown;
-      if (std::filesystem::exists(path + "/" + std::string(checkpoints::manifest_name), unknown))
-        return given_.insert(path).second ? path : "";
-      for (;;) {
-        const std::vector<std::string> names = checkpoints::names_in(path);
-        std::vector<std::string> passed;
-        const known all = checkpoints::known_checkpoints(path, &passed);
-        for (std::string const& each : passed) {
-          if (told_.insert(each).second) skipped.push_back(each);
-        }
-        for (std::string const& each : in_turn(all)) {
-          if (given_.insert(each).second) return each;
-        }
-        if (checkpoints::names_in(path) == names) return "";
-      }
-    }
-
-   private:
-    [[nodiscard]] std::vector<std::string> in_turn(known const& all) const {
-      const auto has_own_number = [this](auto const& each) { return each.is.run == own_; };
-      const bool numbered = std::ranges::any_of(all, has_own_number);
-      std::vector<likeness> like;
-      for (auto const& each : all) like.push_back(compare_(each.is));
-      const likeness most = like.empty() ? likeness::other : std::ranges::min(like);
-      std::set<std::string> runs, before;
-      std::vector<std::string> paths;
-      for (std::size_t k = 0; k < all.size(); ++k) {
-        if (numbered ? !has_own_number(all[k]) : like[k] != most) continue;
-        runs.insert(all[k].is.run);
-        before.insert(all[k].is.from.begin(), all[k].is.from.end());
-        paths.push_back(all[k].path);
-      }
-      if (most == likeness::other) return paths;  // all of them: the newest one is refused by what differs
-      std::erase_if(runs, [&](std::string const& run) { return before.contains(run); });
-      if (runs.size() > 1) throw several_trainings(list(all, runs));
-      for (const bool own : {true, false}) {
-        if (own) paths.clear();
-        for (std::size_t k = 0; k < all.size(); ++k) {
-          const bool is_own = runs.contains(all[k].is.run);
-          if (like[k] != likeness::other && is_own == own && (is_own || before.contains(all[k].is.run)))
-            paths.push_back(all[k].path);
-        }
-      }
-      return paths;
-    }
-    /// The newest checkpoint of each.
-    static std::string list(known const& all, std::set<std::string> runs) {
-      constexpr std::size_t most = 8;
-      std::string words;
-      std::size_t told = 0;
-      for (auto const& each : all) {
-        if (runs.erase(each.is.run) == 0) continue;
-        if (told++ < most)
-          words += (words.empty() ? "" : ", ") + std::filesystem::path(each.path).filename().string() + " of run " + each.is.run;
-      }
-      return told > most ? words + ", and " + std::to_string(told - most) + " more" : words;
-    }
-
-    std::string from_, own_;
-    std::function<likeness(checkpoints::manifest const&)> compare_;
-    std::set<std::string> given_, told_;
-  };
-  /// What it says, without the library's name, to be said in another's words.
-  static std::string words_of(std::exception const& e) {
-    const std::string_view words = e.what();
-    return std::string(words.starts_with("acco: ") ? words.substr(6) : words);
-  }
   template <class Given>
   static std::vector<std::byte> bytes_of(Given const& given) {
     if constexpr (std::ranges::contiguous_range<Given const>) {
@@ -409,63 +268,6 @@ struct checkpoints_need_acco_checkpoint_hpp {
     return "";
   }
 
-  /// Why this training cannot go on from it; empty: it can.
-  static std::string difference(engine& on, checkpoints::manifest const& m, changes allowed, bool& same_schedule) {
-    const std::vector<std::string> mine = checkpoints::lines_of(on.construction());
-    const auto told = [](std::vector<std::string> const& lines, std::size_t k) {
-      return k < lines.size() ? "'" + lines[k] + "'" : "nothing more";
-    };
-    const auto schedule = [](std::vector<std::string> const& lines) {
-      std::vector<std::string> found;
-      for (std::string const& line : lines) {
-        if (line.starts_with("acco = ")) break;
-        found.push_back(line);
-      }
-      return found;
-    };
-    const auto must = [&](std::vector<std::string> const& lines) {
-      std::vector<std::string> found;
-      for (std::string const& line : lines) {
-        for (char const* const what :
-             {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ", "layout: extent = "}) {
-          if (line.starts_with(what)) found.push_back(checkpoints::without_version(line));
-        }
-      }
-      return found;
-    };
-    const auto all = [](std::vector<std::string> const& lines) {
-      std::vector<std::string> found;
-      for (std::string const& line : lines) {  // but for the library's version, for what looks on, and for options that went
-        bool looks_on = false;
-        for (char const* const what : {"acco = ", "options.snapshots = ", "options.snapshot_every = ", "options.compare_every = ",
-                                       "options.compare_frozen = ", "options.digest_every = "})
-          looks_on = looks_on || line.starts_with(what);
-        if (!looks_on) found.push_back(checkpoints::without_version(line));
-      }
-      return found;
-    };
-    same_schedule = schedule(mine) == schedule(m.construction);
-    auto const a = allowed == changes::allowed ? must(m.construction) : all(m.construction);
-    auto const b = allowed == changes::allowed ? must(mine) : all(mine);
-    for (std::size_t k = 0; k < a.size() || k < b.size(); ++k) {
-      if (k < a.size() && k < b.size() && a[k] == b[k]) continue;
-      return "the checkpoint has " + told(a, k) + ", this training has " + told(b, k);
-    }
-    auto const then = checkpoints::places_of(m.construction), now = checkpoints::places_of(mine);
-    if (then != now) same_schedule = false;  // a round's norms are of groups
-    for (std::size_t k = 0; k < then.size() && k < now.size(); ++k) {
-      if (then[k].frozen || now[k].frozen || then[k].rule == now[k].rule) continue;
-      return "the checkpoint has the tensor '" + std::string(on.layout()[k].name) + "' under rule " + then[k].rule +
-             ", this training has it under rule " + now[k].rule;
-    }
-    const state_shape shape = on.shape();
-    if (shape.master != m.shape.master || shape.parameter != m.shape.parameter)
-      return "the checkpoint's masters or parameters are of another type than its construction says";
-    if (shape.slots != m.shape.slots || shape.averages != m.shape.averages)
-      return "the checkpoint has " + std::to_string(m.shape.owned()) + " arrays a parameter, this training has " +
-             std::to_string(shape.owned());
-    return "";
-  }
   static void load_regrouped(engine& on, checkpoints::reader& source, parameter_layout const& before) {
     using parameter = typename Optimizer::parameter_type;
     source.check_alone();
@@ -488,7 +290,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     std::vector<checkpoints::place_of_tensor> then, now;
     try {
       m = checkpoints::manifest_of(path);
-      other = difference(on, m, allowed, same_schedule);
+      other = checkpoints::difference(on, m, allowed, same_schedule);
       if (other.empty()) {
         now = checkpoints::places_of(checkpoints::lines_of(on.construction()));
         then = checkpoints::places_of(m.construction);
@@ -509,13 +311,13 @@ struct checkpoints_need_acco_checkpoint_hpp {
     } catch (usage_error const&) {  // no checkpoint's fault
       throw;
     } catch (std::exception const& e) {
-      problem = words_of(e);
+      problem = checkpoints::words_of(e);
     }
     problem = first_of(on, problem);
     if (!problem.empty()) return problem;
     other = first_of(on, other);
     if (!other.empty()) {
-      const bool may = allowed == changes::none && difference(on, m, changes::allowed, same_schedule).empty();
+      const bool may = allowed == changes::none && checkpoints::difference(on, m, changes::allowed, same_schedule).empty();
       on.together([&] {
         throw checkpoint_error(
             on.place(), text(path, " is another training's: ", other),
@@ -528,7 +330,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     try {
       if (source) source->check(sums);  // it is there where nothing has failed
     } catch (std::exception const& e) {
-      problem = words_of(e);
+      problem = checkpoints::words_of(e);
     }
     problem = first_of(on, problem);
     if (!problem.empty()) return problem;
@@ -539,7 +341,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.samples = m.numbers.samples();
     found.ranks = static_cast<int>(m.ranks.size());
     bool ignored = false;
-    const bool unchanged = allowed == changes::none || difference(on, m, changes::none, ignored).empty();
+    const bool unchanged = allowed == changes::none || checkpoints::difference(on, m, changes::none, ignored).empty();
     found.exact = unchanged && m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
     if (m.numbers.completed && same_schedule) {
       const bool landed = on.steps() != m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself

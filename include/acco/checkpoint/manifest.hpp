@@ -80,6 +80,15 @@ inline constexpr std::uint64_t largest = std::uint64_t{1} << 62U;
 
 /// A value in a manifest, and where it stands: what the JSON library says of it is said behind that.
 class field {
+  template <class Call>
+  static decltype(auto) library(std::string const& where, Call&& call) {
+    try {
+      return call();
+    } catch (tree::exception const& e) {
+      throw std::runtime_error(where + ": " + e.what());
+    }
+  }
+
  public:
   field(tree const& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
@@ -146,15 +155,6 @@ class field {
   }
 
  private:
-  template <class Call>
-  static decltype(auto) library(std::string const& where, Call&& call) {
-    try {
-      return call();
-    } catch (tree::exception const& e) {
-      throw std::runtime_error(where + ": " + e.what());
-    }
-  }
-
   tree const* value_;
   std::string where_;
 };
