@@ -34,7 +34,7 @@ enum class visible {
 
 /// What the trainer's thread knows of the round in flight.
 struct flight_facts {
-  round_plan plan;
+  round_plan plan{};
   double rate = 1;                ///< the learning rate's factor
   std::size_t micro_batches = 0;  ///< that this rank put into it
   bool differences = false;       ///< its parameters travel as encoded differences
@@ -69,8 +69,8 @@ struct run_record {
 
 /// What was measured of the round, on this rank.
 struct round_measures {
-  computation_times computation;
-  time_interval communication;
+  computation_times computation{};
+  time_interval communication{};
   std::uint64_t bytes_sent = 0;
   unsigned first = 0, second = 0;  ///< micro-batches of the coming step's parts
   char const* progress = "";
