@@ -14,7 +14,7 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "collective/around collective/mock network wire"
     "cuda"
     "round"
-    "usage"
+    "usage engine_handle.hpp"
     "any_optimizer.hpp outer"
     "optimizer.hpp attach checkpoint"
     "make.hpp acco.hpp outer.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")

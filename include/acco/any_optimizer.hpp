@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "acco/engine_handle.hpp"
 #include "acco/error.hpp"
-#include "acco/forks.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/observe/memory_table.hpp"
@@ -70,30 +70,37 @@ struct micro_batch_sums {
 /// the committed weights; another optimizer restores a checkpoint and goes on. One that is empty (default constructed, or moved
 /// from) throws `usage_error` from every member.
 template <class Parameter, class Gradient = Parameter>
-class any_optimizer {
+class any_optimizer : engine_handle<Parameter, Gradient> {
+  using handle = engine_handle<Parameter, Gradient>;
+  using handle::changing;
+  using handle::claim_arrays;
+  using handle::claim_tensors;
+  using handle::demand_average;
+  using handle::demand_initialized;
+  using handle::demand_rest;
+  using handle::demand_running;
+  using handle::engine;
+  using handle::engine_;
+  using handle::fail_apart;
+  using handle::fail_use;
+  using handle::failure_;
+  using handle::gather_as;
+  using handle::guarded;
+  using handle::initialize_masters;
+  using handle::state_;
+  using typename handle::entry;
+  using typename handle::state;
+
  public:
   using parameter_type = Parameter;
   using gradient_type = Gradient;
 
   /// Empty.
-  any_optimizer() noexcept : forks_(forks()) {}
-  any_optimizer(any_optimizer&& other) noexcept
-      : engine_(std::exchange(other.engine_, nullptr)),
-        state_(std::exchange(other.state_, state::constructed)),
-        failure_(std::exchange(other.failure_, nullptr)),
-        forks_(other.forks_) {}
-  any_optimizer& operator=(any_optimizer&& other) noexcept {
-    any_optimizer taken(std::move(other));
-    std::swap(engine_, taken.engine_);
-    std::swap(state_, taken.state_);
-    std::swap(failure_, taken.failure_);
-    std::swap(forks_, taken.forks_);
-    return *this;
-  }
+  any_optimizer() noexcept = default;
+  any_optimizer(any_optimizer&&) noexcept = default;
+  any_optimizer& operator=(any_optimizer&&) noexcept = default;
   /// Leaves. Call `finish` first to leave in peace: otherwise whoever waits for this rank gets an error that names it.
-  ~any_optimizer() {
-    if (forks_ == forks()) delete engine_;  // the threads of a copy are not there to be waited for
-  }
+  ~any_optimizer() = default;
 
   /// Whether it is one at all.
   [[nodiscard]] explicit operator bool() const noexcept { return engine_ != nullptr; }
@@ -448,11 +455,10 @@ class any_optimizer {
 
  protected:
   /// Takes the engine over.
-  explicit any_optimizer(training_engine<Parameter, Gradient>* made) noexcept : engine_(made), forks_(forks()) {}
+  explicit any_optimizer(training_engine<Parameter, Gradient>* made) noexcept : handle(made) {}
 
  private:
   friend checkpoints_need_acco_checkpoint_hpp<any_optimizer>;
-  enum class state { constructed, running, failed };
 
   static micro_batch_sums sums_of(micro_batch_sums const& sums) noexcept { return sums; }
   template <class Number>
@@ -462,199 +468,6 @@ class any_optimizer {
   static micro_batch_sums sums_of(Weight weight) noexcept {
     return {.weight = static_cast<double>(weight)};
   }
-
-  [[nodiscard]] training_engine<Parameter, Gradient>& engine() const {
-    if (engine_ == nullptr) {
-      throw usage_error({}, text("this any_optimizer is empty: default constructed, or moved from"),
-                        text("Give it an optimizer first: training = acco::optimizer{...}"));
-    }
-    return *engine_;
-  }
-  /// Throws; of an empty one, that it is empty, because it asks the engine where it is.
-  [[noreturn]] void fail_use(text const& what, char const* advice) const {
-    throw usage_error(engine().place(), what, text(advice));
-  }
-  /// No byte of a stretch to adopt may belong to another, be it of this optimizer or of one that trains beside it.
-  void claim(void const* memory, std::size_t bytes, bool trained, text const& name, text const& two) {
-    const entry inside(*this);
-    switch (engine_->claim(memory, bytes, trained)) {
-      case memory_shared_with::nobody: break;
-      case memory_shared_with::itself:
-        fail_use(text("adopt: ", two.view(), " share memory"),
-                 "Give each tensor its own; tied weights are one tensor, adopted once");
-      case memory_shared_with::another:
-        fail_use(text("adopt: another optimizer of this process works in the memory of ", name.view()),
-                 "Give every rank a model of its own, threads too; or finish the other optimizer first");
-    }
-  }
-  /// What `adopt` demands of whole arrays, and of tensors, before anything communicates.
-  void claim_arrays(std::span<Parameter> parameters, std::span<Gradient> gradients) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
-    if (parameters.size() != layout().size() || gradients.size() != layout().size()) {
-      throw usage_error(engine_->place(),
-                        text("adopt got ", parameters.size(), " parameters and ", gradients.size(), " gradients, the layout has ",
-                             layout().size()),
-                        text("Pass room for every parameter, frozen ones included"));
-    }
-    const text name("the arrays"), two("the two arrays");
-    claim(parameters.data(), parameters.size_bytes(), true, name, two);
-    claim(gradients.data(), gradients.size_bytes(), true, name, two);
-  }
-  void claim_tensors(std::span<tensor_memory<Parameter, Gradient> const> tensors) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("adopt was called after initialize"), "Call it instead of initialize, once");
-    if (tensors.size() != layout().tensor_count()) {
-      throw usage_error(engine_->place(),
-                        text("adopt got ", tensors.size(), " tensors, the layout has ", layout().tensor_count()),
-                        text("Pass one for each tensor of the layout, in its order"));
-    }
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      auto const tensor = layout()[k];
-      const bool lacks =
-          tensors[k].parameters == nullptr || (tensors[k].gradients == nullptr && !layout().groups()[tensor.group].frozen);
-      if (lacks && tensor.size != 0) {
-        throw usage_error(engine_->place(), text("adopt got no memory for tensor '", tensor.name, "'"),
-                          text("Give its parameters and, unless it is frozen, its gradients"));
-      }
-    }
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      auto const tensor = layout()[k];
-      const bool trained = !layout().groups()[tensor.group].frozen;
-      const text name("tensor '", tensor.name, "'"), two("tensor '", tensor.name, "' and another");
-      claim(tensors[k].parameters, tensor.size * sizeof(Parameter), trained, name, two);
-      claim(tensors[k].gradients, tensor.size * sizeof(Gradient), trained, name, two);
-    }
-  }
-  void demand_rest() const {
-    demand_running("set_parameters");
-    if (!engine_->at_rest()) {
-      fail_use(text("set_parameters was called while a step is under way"), "Call finish first; the training may go on after it");
-    }
-  }
-  [[noreturn]] void fail_apart(char const* what) const {
-    fail_use(text(what, "(): the tensors were adopted one by one, and are no whole array"), "Ask tensor(name)");
-  }
-  void demand_initialized(char const* what) const {
-    if (state_ == state::constructed) fail_use(text(what, "() was called before initialize"), "Call initialize first");
-  }
-  void demand_running(char const* what) const {
-    if (state_ == state::running) return;
-    if (failure_) std::rethrow_exception(failure_);
-    demand_initialized(what);
-  }
-  void demand_rest(char const* what) const {
-    demand_running(what);
-    if (engine_->at_rest()) return;
-    fail_use(text(what, " was called while a step is under way"), "Call finish first, on every rank");
-  }
-  [[nodiscard]] changing_workers& changing(char const* what) const {
-    changing_workers* const found = engine().changing();
-    if (found == nullptr) fail_use(text(what, " is for local updates"), "Give the optimizer one of them as its schedule");
-    return *found;
-  }
-  void demand_average(weights which, char const* what) const {
-    if (which == weights::average && !engine_->shape().averages)
-      fail_use(text(what, ": no average of the weights is kept"),
-               "Set options::average_decay, 0.999 say, where the optimizer is made");
-  }
-  template <class T>
-  void initialize_masters(std::span<T const> initial) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
-    demand_room(initial, "initialize");
-    const bool doubles = engine_->shape().master == element_type::float64;
-    guarded([&] {
-      engine_->initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
-        void* const values = to;  // which are aligned
-        for (std::size_t i = 0; i < count; ++i) {
-          if (doubles) {
-            static_cast<double*>(values)[i] = static_cast<double>(initial[first + i]);
-          } else {
-            static_cast<float*>(values)[i] = static_cast<float>(initial[first + i]);
-          }
-        }
-      });
-    });
-    state_ = state::running;
-  }
-  template <class T>
-  void gather_as(std::span<T> out, weights which) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("gather_masters");
-    demand_average(which, "gather_masters");
-    demand_room(out, "gather_masters");
-    const bool doubles = engine_->shape().master == element_type::float64;
-    const auto take = [&](std::size_t first, std::size_t count, std::byte const* from) {
-      void const* const values = from;
-      for (std::size_t i = 0; i < count; ++i) {
-        out[first + i] = doubles ? static_cast<T>(static_cast<double const*>(values)[i])
-                                 : static_cast<T>(static_cast<float const*>(values)[i]);
-      }
-    };
-    guarded([&] { engine_->gather_masters(take, which); });
-  }
-  template <class T>
-  void demand_room(std::span<T> out, char const* what) const {
-    if (out.size() == layout().size()) return;
-    throw usage_error(engine_->place(), text(what, " got room for ", out.size(), " parameters, the layout has ", layout().size()),
-                      text("Pass room for every parameter"));
-  }
-  /// A call that is under way. Found with plain loads and stores, which cost nothing: two threads that enter in the same
-  /// nanosecond may both come in.
-  class entry {
-   public:
-    explicit entry(any_optimizer& of) : of_(of) {
-      if (of.forks_ != forks()) {
-        of.fail_use(text("this process was forked from the one that trains"),
-                    "Fork before the optimizer is made, or let the child do other things (an exec)");
-      }
-      if (__atomic_load_n(&of.busy_, __ATOMIC_RELAXED)) {
-        of.fail_use(text("two calls at once: another thread is inside this optimizer, or its learning rate calls it"),
-                    "Let one thread at a time call it");
-      }
-      __atomic_store_n(&of.busy_, true, __ATOMIC_RELAXED);
-    }
-    entry(entry const&) = delete;
-    entry& operator=(entry const&) = delete;
-    ~entry() { __atomic_store_n(&of_.busy_, false, __ATOMIC_RELAXED); }
-
-   private:
-    any_optimizer& of_;
-  };
-  /// Runs a member that communicates; what it throws ends the training.
-  template <class Action>
-  decltype(auto) guarded(Action&& action) {
-    const entry inside(*this);
-    try {
-      return action();
-    } catch (device_error const& e) {  // one from deep inside does not say where
-      const device_error told = e.rank() < 0 ? device_error(here(), e) : e;
-      fail(told.what());
-      throw told;
-    } catch (std::exception const& e) {
-      fail(e.what());
-      throw;
-    } catch (...) {
-      fail("an exception that is no std::exception");
-      throw;
-    }
-  }
-  [[nodiscard]] error_place here() const noexcept {
-    const error_place found = engine_->place();
-    return state_ == state::constructed ? error_place{found.rank, -1, "initialize"} : found;
-  }
-  void fail(char const* reason) noexcept {
-    engine_->leave(reason);
-    failure_ = std::current_exception();
-    if (state_ == state::running) state_ = state::failed;
-  }
-
-  // Owned. A plain pointer, because <memory> would cost whoever includes this header more than all the rest of it.
-  training_engine<Parameter, Gradient>* engine_ = nullptr;
-  state state_ = state::constructed;
-  std::exception_ptr failure_;
-  unsigned forks_ = 0;  // when it was made
-  bool busy_ = false;   // only by the compiler's atomic builtins
 };
 
 }  // namespace ACCO_NAMESPACE
