@@ -76,7 +76,7 @@ TEST_CASE_TEMPLATE("what a round keeps lies aside: the accumulator is empty, and
       const auto still = layout.add_group({.frozen = frozen});
       layout.add("a", {105}).add("ice", {3}, still).add("b", {206});
       const acco::partition shares(layout.trainable_size(), 4);
-      acco::gradient_accumulator<Storage> buffers(layout, shares, false, stable, false, true);
+      acco::gradient_accumulator<Storage> buffers(layout, shares, false, stable, true);
       acco::host_queue queue;
       buffers.allocate(Storage{}, queue);
       buffers.set_parameters(queue, std::vector<P>(314, P(-1.0F)));

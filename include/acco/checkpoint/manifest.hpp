@@ -85,7 +85,7 @@ class field {
   [[noreturn]] void refuse(std::string const& what) const { throw std::runtime_error(where_ + " " + what); }
   [[nodiscard]] field operator[](char const* key) const {
     const std::string name = "\"" + std::string(key) + "\"", where = where_.empty() ? name : where_ + "." + name;
-    return {library(where, [&]() -> tree const& { return value_->at(key); }), where};
+    return {*library(where, [&] { return &value_->at(key); }), where};
   }
   [[nodiscard]] bool has(char const* key) const { return value_->contains(key); }
   /// Calls visit(field) for each value of an array.
@@ -145,7 +145,7 @@ class field {
 
  private:
   template <class Call>
-  static decltype(auto) library(std::string const& where, Call&& call) {
+  static auto library(std::string const& where, Call&& call) {
     try {
       return call();
     } catch (tree::exception const& e) {
