@@ -58,9 +58,10 @@ TEST_CASE_TEMPLATE("adopted arrays train to the bits of stable addresses, never 
       acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
         auto const layout = layout_of(frozen);
         const auto make = [&] {
-          return acco::optimizer{schedule,  acco::adamw{.learning_rate = 0.02},
-                                 Storage{}, world,
-                                 layout,    acco::options{.clip_norm = 0.7, .stable_addresses = true}};
+          return acco::optimizer{
+              schedule,  acco::adamw{.learning_rate = 0.02},
+              Storage{}, world,
+              layout,    acco::options{.clip_norm = 0.7, .stable_addresses = true, .check_habits = acco::habit_checks::off}};
         };
         auto initial = problem::converted<P>(problem::initial(layout.size()));
         auto stable = make();
@@ -180,9 +181,14 @@ TEST_CASE_TEMPLATE("tensors that lie apart train to the bits of stable addresses
         auto layout = layout_of(frozen);
         layout.add("nothing", {0});
         const auto make = [&] {
-          return acco::optimizer{schedule,  acco::adamw{.learning_rate = 0.02},
-                                 Storage{}, world,
-                                 layout,    acco::options{.clip_norm = 0.7, .stable_addresses = true, .average_decay = 0.5}};
+          return acco::optimizer{
+              schedule,
+              acco::adamw{.learning_rate = 0.02},
+              Storage{},
+              world,
+              layout,
+              acco::options{
+                  .clip_norm = 0.7, .stable_addresses = true, .average_decay = 0.5, .check_habits = acco::habit_checks::off}};
         };
         auto const initial = problem::converted<P>(problem::initial(layout.size()));
         auto stable = make();

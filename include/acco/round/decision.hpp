@@ -32,7 +32,7 @@ struct round_counts {
   digest_words shown{};
 
   /// That travel: the first ones, or all.
-  static constexpr std::size_t usual_numbers = 13, measured_numbers = 18, all_numbers = 26;
+  static constexpr std::size_t usual_numbers = 15, measured_numbers = 18, all_numbers = 26;
   constexpr void write(double* to) const noexcept {
     to[0] = weight;
     to[1] = loss_sum;
