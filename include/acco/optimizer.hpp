@@ -102,8 +102,8 @@ class optimizer : public plain_types<Storage>::optimizer {
           using engine = round_engine<decorated_rule<Schedule, Rule>, Storage, Backend>;
           auto decorated = rule_under(schedule, std::move(rule));
           const habit_checks checks = chosen.check_habits;
-          return new_engine<engine, Storage::host_memory>(
-              checks, std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
+          return new_engine<engine>(
+              checks, storage, std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
               std::move(decorated), std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
         }
       } catch (std::bad_alloc const&) {

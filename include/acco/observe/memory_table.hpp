@@ -14,7 +14,7 @@ namespace ACCO_NAMESPACE {
 /// Bytes that this rank's buffers take from the storage's memory resource, alignment included, and the network backend's own. For
 /// Phi parameters of p bytes, gradients of g bytes, masters of m bytes, sums of s bytes, k slots and N ranks: p Phi + g Phi +
 /// for the round in flight p Phi where p = g, p Phi + g Phi elsewhere; under `synchronous` nothing where p <= g, p Phi elsewhere;
-/// where habits are checked, p Phi + g Phi more, twice that where spans move (not from the storage's memory resource);
+/// where habits are checked, p Phi + g Phi more, twice that where spans move;
 /// with `stable_addresses` (not under `synchronous`), frozen tensors or a rule for matrices max(p, g) of the trainable ones;
 /// where estimates are kept (coded, or from own gradients), always p Phi + g Phi, unless `options::in_place`;
 /// + (k + 1) m Phi / N + s Phi / N, + m Phi / N for averages; where rounds travel encoded, + the encoded bytes of Phi gradients,

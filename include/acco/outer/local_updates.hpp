@@ -208,8 +208,8 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
     auto within = level.inner;
     auto decorated = rule_under(within, std::move(rule));
     const habit_checks checks = chosen.check_habits;
-    return new_engine<outer_engine<outer_rule, decltype(decorated), Storage, Backend>, true>(
-        checks, settings, level.exchange, outer_rule(level.method.rule), std::move(within), std::move(decorated),
+    return new_engine<outer_engine<outer_rule, decltype(decorated), Storage, Backend>>(
+        checks, storage, settings, level.exchange, outer_rule(level.method.rule), std::move(within), std::move(decorated),
         std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
   }
 };

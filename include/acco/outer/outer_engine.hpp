@@ -50,7 +50,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
   using master_type = typename Storage::master_type;
-  using storage_type = Storage;
   using inner_engine = round_engine<Rule, Storage, group_backend<Backend>>;
   using exchange_type = anchor_exchange<OuterRule, master_type, Backend>;
 
@@ -198,7 +197,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     table.gathering += inner_.shares().slice_size() * sizeof(master_type) + gathering;
     return table;
   }
-  [[nodiscard]] Storage const& storage() const noexcept { return inner_.storage(); }
   [[nodiscard]] parameter_layout const& layout() const noexcept override { return inner_.layout(); }
   [[nodiscard]] std::uint64_t state_digest() override {
     const std::uint64_t worker = in_->names.of_worker([&] { return inner_.state_digest(); });

@@ -49,7 +49,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
  public:
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
-  using storage_type = Storage;
 
   using works_type = round_works<Rule, Storage, Backend>;
   using loop_type = step_loop<Rule, Storage, Backend>;
@@ -229,7 +228,6 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] state_keeper* keeper() noexcept override { return saves_.keeper(); }
   [[nodiscard]] save_outcome const* saved() const noexcept override { return saves_.saved(); }
   void together(function_view<void()> action) override { membership_.together(action); }
-  [[nodiscard]] Storage const& storage() const noexcept { return works_.storage(); }
   [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage>; }
   void attach(state_keeper* keeper) override { saves_.attach(std::unique_ptr<state_keeper>(keeper), place()); }
   void load(state_source& source) override {

@@ -19,9 +19,8 @@
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
-#include "acco/round/training_engine.hpp"
 #include "acco/stage/state_copy.hpp"
-#include "acco/storage/host.hpp"
+#include "acco/round/training_engine.hpp"
 #include "acco/usage/cleared_gradients.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -43,16 +42,17 @@ namespace ACCO_ENGINE_NAMESPACE {
 /// this class keeps a copy. Either way the two parameters are equal unless the trainer wrote to them, and the two gradients are
 /// what was accumulated before a micro-batch and after it. Gradients keep every bit; nothing is kept in checkpoints. Everything
 /// is decided by this rank alone, from its own arrays or from numbers of the report, which are the same on every rank.
-template <class Engine>
+template <class Engine, class Storage>
 class checked_engine final : public Engine {
  public:
   using parameter_type = typename Engine::parameter_type;
   using gradient_type = typename Engine::gradient_type;
-  using storage_type = typename Engine::storage_type;
 
   static constexpr std::uint64_t silent_steps = 10;  ///< in a row, from the beginning, that may have no gradient on any rank
 
-  using Engine::Engine;
+  template <class... Arguments>
+  explicit checked_engine(Storage memory, Arguments&&... of_engine)
+      : Engine(std::forward<Arguments>(of_engine)...), storage_(std::move(memory)) {}
   ~checked_engine() override {
     if (left_ || Engine::at_rest() || std::uncaught_exceptions() > uncaught_) return;
     std::fprintf(stderr,
@@ -62,8 +62,10 @@ class checked_engine final : public Engine {
 
   [[nodiscard]] memory_table memory() const noexcept override {
     memory_table table = Engine::memory();
-    table.parameters += copies() * storage_type::allocation_size(Engine::layout().size() * sizeof(parameter_type), 0);
-    table.gradients += copies() * storage_type::allocation_size(Engine::layout().size() * sizeof(gradient_type), 0);
+    for (std::size_t k = 0; k < copies(); ++k) {
+      table.parameters += Storage::allocation_size(Engine::layout().size() * sizeof(parameter_type), stagger(k));
+      table.gradients += Storage::allocation_size(Engine::layout().size() * sizeof(gradient_type), stagger(k) + 1);
+    }
     return table;
   }
   void initialize(std::span<parameter_type const> values) override {
@@ -114,7 +116,7 @@ class checked_engine final : public Engine {
     check_spans();
     if (weight > 0) look_for_clearing();
     hand_over();
-    auto report = Engine::accumulated(weight, loss_sum);
+    auto report = showing_what_it_left([&] { return Engine::accumulated(weight, loss_sum); });
     if (report) change_places();
     lend();  // the first part of all is launched without a report, and leaves the gradients empty
     if (report) look_for_gradients(*report);
@@ -125,7 +127,7 @@ class checked_engine final : public Engine {
     where.phase = "finish";
     if (!Engine::at_rest()) check_parameters(where);
     hand_over();
-    Engine::finish(rest);
+    showing_what_it_left([&] { Engine::finish(rest); });
     change_places();
     lend();
   }
@@ -137,7 +139,7 @@ class checked_engine final : public Engine {
  private:
   /// One array of each, in the order of the layout.
   struct arrays {
-    typename storage_type::buffer parameters, gradients;
+    typename Storage::buffer parameters, gradients;
     [[nodiscard]] parameter_type* of_parameters() const noexcept { return parameters.template as<parameter_type>(); }
     [[nodiscard]] gradient_type* of_gradients() const noexcept { return gradients.template as<gradient_type>(); }
   };
@@ -162,6 +164,7 @@ class checked_engine final : public Engine {
     return !adopted_ && !Engine::chosen().stable_addresses && Engine::layout().trainable_size() == Engine::layout().size();
   }
   [[nodiscard]] std::size_t copies() const noexcept { return moves() ? 2 : 1; }
+  [[nodiscard]] static constexpr std::size_t stagger(std::size_t copy) noexcept { return 1 + 2 * copy; }
   /// Calls visit(tensor, the engine's spans) for what is trained: frozen tensors are the trainer's own.
   template <class Visitor>
   void for_trained(Visitor&& visit) const {
@@ -174,13 +177,13 @@ class checked_engine final : public Engine {
 
   void allocate() {
     const std::size_t elements = Engine::layout().size();
-    const auto made = [&]() -> arrays {
-      return {Engine::storage().allocate(elements * sizeof(parameter_type), 0),
-              Engine::storage().allocate(elements * sizeof(gradient_type), 0)};
+    const auto made = [&](std::size_t k) -> arrays {
+      return {storage_.allocate(elements * sizeof(parameter_type), stagger(k)),
+              storage_.allocate(elements * sizeof(gradient_type), stagger(k) + 1)};
     };
     try {
-      now_ = made();
-      if (moves()) old_ = made();
+      now_ = made(0);
+      if (moves()) old_ = made(1);
     } catch (std::bad_alloc const&) {
       throw memory_error(
           Engine::place(),
@@ -197,6 +200,16 @@ class checked_engine final : public Engine {
       std::copy_n(engines.parameters.data(), tensor.size, now_.of_parameters() + tensor.offset);
       std::copy_n(engines.gradients.data(), tensor.size, now_.of_gradients() + tensor.offset);
     });
+  }
+  /// Runs a member of the engine. Where it throws, rounds may have landed before: their parameters are shown.
+  template <class Action>
+  decltype(auto) showing_what_it_left(Action&& action) {
+    try {
+      return action();
+    } catch (...) {
+      lend();
+      throw;
+    }
   }
   /// What the trainer has added is the engine's.
   void hand_over() {
@@ -284,6 +297,7 @@ class checked_engine final : public Engine {
              "zero_grad has detached from it. Where this is meant, options::check_habits = habit_checks::off"));
   }
 
+  Storage storage_;
   arrays now_, old_;  // the trainer's, or copies of them; the trainer's of before the last report
   bool adopted_ = false, left_ = false;
   lending_workers workers_{*this};
@@ -295,10 +309,11 @@ class checked_engine final : public Engine {
 };
 
 /// A new engine, or a checked one where the trainer asks for it and its arrays are in host memory.
-template <class Engine, bool HostMemory, class... Arguments>
-[[nodiscard]] Engine* new_engine(habit_checks chosen, Arguments&&... arguments) {
-  if constexpr (HostMemory) {
-    if (checks_habits(chosen)) return new checked_engine<Engine>(std::forward<Arguments>(arguments)...);
+template <class Engine, class Storage, class... Arguments>
+[[nodiscard]] Engine* new_engine(habit_checks chosen, [[maybe_unused]] Storage memory, Arguments&&... arguments) {
+  if constexpr (Storage::host_memory) {
+    if (checks_habits(chosen))
+      return new checked_engine<Engine, Storage>(std::move(memory), std::forward<Arguments>(arguments)...);
   }
   return new Engine(std::forward<Arguments>(arguments)...);
 }
