@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which program has which backend, and how to get the one that this program lacks.
-#pragma once
+#include "programs.hpp"
 
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
-#include "runner.hpp"
-#include "settings.hpp"
-
 namespace toy_gpt {
 
 /// Names the place that the command line left open, as far as one follows from the other or from the program.
-inline void complete(settings& s) {
+void complete(settings& s) {
   if (place const* const found = find_place(s.backend, s.device); found != nullptr) {
     s.backend = found->backend;
     s.device = found->device;
@@ -23,7 +19,7 @@ inline void complete(settings& s) {
 }
 
 /// What `s` asks for, the program that has it, what that needs, and how it is built and started.
-inline std::string how_to_get(settings const& s) {
+std::string how_to_get(settings const& s) {
   const std::string kind = s.device == "cuda" ? "cuda" : s.backend;
   const std::string target = "toy_gpt_" + kind;
   struct {
@@ -44,13 +40,13 @@ inline std::string how_to_get(settings const& s) {
 }
 
 /// The same for toy_gpt_family, of which the settings of `label` are.
-inline std::string how_to_get_family(std::string const& label) {
+std::string how_to_get_family(std::string const& label) {
   return label + " is the work of another program, toy_gpt_family.\n  build it:  cmake --build " TOY_GPT_BUILD " --target " +
          "toy_gpt_family\n  start it:  " TOY_GPT_PROGRAMS "/toy_gpt_family";
 }
 
 /// The runner for the place that the settings name; throws where this program is without it.
-inline std::unique_ptr<runner> make_runner(settings const& s, int& count, char**& words) {
+std::unique_ptr<runner> make_runner(settings const& s, int& count, char**& words) {
   place const* const found = find_place(s.backend, s.device);
   if (found != nullptr) return found->make(s, count, words);
   if (s.backend == "nccl" && find_place("threads", "cuda") != nullptr)
