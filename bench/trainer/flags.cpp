@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: its flags, what they leave open, and what does not go together.
+// The command line: its flags, what they leave open, what does not go together, and which program has what is asked for.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -59,6 +60,27 @@ std::vector<settings> runs_of(settings const& s) {
 }
 
 namespace {
+
+/// What `s` asks for, the program that has it, what that needs, and how it is built and started.
+std::string how_to_get(settings const& s) {
+  const std::string kind = s.device == "cuda" ? "cuda" : s.backend;
+  const std::string target = "toy_gpt_" + kind;
+  struct {
+    char const *asked, *is, *needs, *start;
+  } words{"--device cuda", "training on NVIDIA GPUs is", "the CUDA toolkit, 12 or newer", ""};
+  if (kind == "mpi")
+    words = {"--backend mpi", "ranks as processes that mpirun starts are", "MPI (libopenmpi-dev or libmpich-dev)",
+             "mpirun -n 2 "};
+  if (kind == "gloo") {
+    words = {"--backend gloo", "ranks as processes joined by Gloo are", "Gloo (libgloo-dev)",
+             "(once a rank) RANK=0 WORLD_SIZE=2 MASTER_ADDR=HOST_OF_RANK_0 MASTER_PORT=29500 "};
+  }
+  const bool found = std::string_view(" " TOY_GPT_FOUND " ").find(" " + kind + " ") != std::string_view::npos;
+  return words.asked + (": " + std::string(words.is)) + " the work of another program, " + target + ", which needs " +
+         words.needs + (found ? "." : ", not found when this build was configured.") +
+         "\n  build it:  " + (found ? "" : "cmake " TOY_GPT_BUILD " && ") + "cmake --build " TOY_GPT_BUILD " --target " + target +
+         "\n  start it:  " + words.start + TOY_GPT_PROGRAMS "/" + target;
+}
 
 const CLI::Validator above_zero(
     [](std::string const& text) -> std::string {
@@ -309,6 +331,28 @@ settings parse(int count, char** words) {
     std::exit(app.exit(e));
   }
   return s;
+}
+
+void complete(settings& s) {
+  if (place const* const found = find_place(s.backend, s.device); found != nullptr) {
+    s.backend = found->backend;
+    s.device = found->device;
+  }
+  if (s.backend.empty()) s.backend = "threads";
+  if (s.device.empty()) s.device = s.backend == "nccl" ? "cuda" : "cpu";
+}
+std::string how_to_get_family(std::string const& label) {
+  return label + " is the work of another program, toy_gpt_family.\n  build it:  cmake --build " TOY_GPT_BUILD " --target " +
+         "toy_gpt_family\n  start it:  " TOY_GPT_PROGRAMS "/toy_gpt_family";
+}
+
+std::unique_ptr<runner> make_runner(settings const& s, int& count, char**& words) {
+  place const* const found = find_place(s.backend, s.device);
+  if (found != nullptr) return found->make(s, count, words);
+  if (s.backend == "nccl" && find_place("threads", "cuda") != nullptr)
+    throw std::runtime_error(
+        "--backend nccl: NCCL was not found when this program was built (libnccl-dev; NCCL_ROOT says where it is)");
+  throw std::runtime_error(how_to_get(s));
 }
 
 }  // namespace toy_gpt
