@@ -26,7 +26,7 @@ foreach(i RANGE ${CMAKE_ARGC})
   endif()
 endforeach()
 set(target toy_gpt)
-if("${flags}" MATCHES "[^-]elastic|extrapolation|velocity|own_corrected|local|fedavg|slowmo|diloco|co2|muon") # many engines more
+if("${flags}" MATCHES "[^-]elastic|extrapolation|velocity|compensation|own_corrected|local|fedavg|slowmo|diloco|co2|muon") # many engines more
   set(target toy_gpt_family)
 endif()
 run(${CMAKE_COMMAND} --build ${build} --target ${target} --parallel ${cores} ${clean})

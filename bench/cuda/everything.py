@@ -169,7 +169,7 @@ class Toolchain:
             self.flags = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-arch={architecture()}", "-Xcompiler", "-pthread"]
             self.look_for("NCCL", "nccl.h", "libnccl.so", "-DACCO_BENCH_NCCL")
             self.look_for("cuBLASLt", "cublasLt.h", "libcublasLt.so", "-DACCO_BENCH_CUBLASLT")
-        self.flags += ["-Iinclude", "-Itests", "-Iexamples/toy_gpt"]
+        self.flags += ["-Iinclude", "-Itests", "-Iexamples/toy_gpt", "-Ibench/trainer"]
         header = self.first("doctest/doctest.h", self.include_folders() + [pathlib.Path(d) for d in glob.glob(str(ROOT / "build/*/_deps/doctest-src"))])
         if header:
             self.add("doctest", str(header), ["-I" + str(header.parents[1])] if header.parents[1] != pathlib.Path("/usr/include") else [])
@@ -244,7 +244,7 @@ class Builder:
         program, note = self.folder / name, self.folder / (name + ".command")
         if not program.is_file() or not note.is_file() or note.read_text() != self.note(name):
             return False
-        folders = {"include", "examples/toy_gpt", "bench/cuda" if PROGRAMS[name].sources[0].startswith("bench/") else "tests"}
+        folders = {"include", "examples/toy_gpt", "bench/trainer", "bench/cuda" if PROGRAMS[name].sources[0].startswith("bench/") else "tests"}
         folders |= {"tests/cuda/emulated"} if self.tools.stand_in else set()
         sources = [p for d in folders for p in (ROOT / d).rglob("*") if p.suffix in (".h", ".hpp", ".cuh", ".cu", ".cpp")]
         return program.stat().st_mtime > max(p.stat().st_mtime for p in sources)

@@ -16,6 +16,7 @@
 
 #include <acco/acco.hpp>
 #include <acco/attach/eigen.hpp>
+#include <acco/make.hpp>
 
 namespace char_mlp {
 
@@ -136,14 +137,10 @@ struct settings {
 /// Two micro-batches a step, on every rank, under every schedule.
 template <class Backend>
 acco::any_optimizer<float> make_optimizer(settings const& s, Backend const& world) {
-  const auto with = [&](auto schedule) {
-    return acco::optimizer{schedule, s.rule, acco::host_storage<float>{}, world, make_layout(), acco::options{.deadline = 60}};
-  };
-  if (s.schedule == "synchronous") return with(acco::synchronous{.pace = acco::fixed_pace{2}});
-  if (s.schedule == "delayed") return with(acco::delayed{.pace = acco::fixed_pace{2}});
-  if (s.schedule == "two_phase") return with(acco::two_phase{.pace = acco::fixed_pace{1}});
-  if (s.schedule == "int4") return with(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}});
-  throw std::runtime_error("no schedule is called " + s.schedule);
+  using schedules = acco::only<acco::named_schedules, "synchronous", "delayed", "two_phase", "two_phase+int4">;
+  const acco::fixed_pace pace{s.schedule.starts_with("two_phase") ? 1U : 2U};
+  return acco::make<schedules>(s.schedule, pace, s.rule, acco::host_storage<float>{}, world, make_layout(),
+                               acco::options{.deadline = 60});
 }
 
 /// Trains on one rank; calls each_step(report) after every step. Returns the committed weights.

@@ -137,7 +137,7 @@ inline void check_schedules(symbols const& text) {
   const auto last = [](outcome const& of) { return std::accumulate(of.losses.end() - 50, of.losses.end(), 0.0) / 50; };
   const auto measure = train_by("synchronous");
   demand(last(measure) < 3, "something was learned");
-  for (char const* schedule : {"two_phase", "int4"}) {
+  for (char const* schedule : {"two_phase", "two_phase+int4"}) {
     const auto trained = train_by(schedule);
     std::printf("loss of the last 50 of 300 steps: synchronous %.5f, %s %.5f\n", last(measure), schedule, last(trained));
     demand(std::abs(last(trained) / last(measure) - 1) < 0.01, std::string(schedule) + " learns like synchronous");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A character model whose matrices are Eigen's, with its gradients written by hand, on two ranks: threads of this process, or
 // processes connected by Gloo.
-//   eigen_char_mlp [--schedule synchronous|delayed|two_phase|int4] [--steps N] [--data FILE] [--gloo] [--check]
+//   eigen_char_mlp [--schedule synchronous|delayed|two_phase|two_phase+int4] [--steps N] [--data FILE] [--gloo] [--check]
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -60,7 +60,8 @@ int main(int count, char** words) try {
       data = words[++k];
     } else {
       throw std::runtime_error(
-          "usage: eigen_char_mlp [--schedule synchronous|delayed|two_phase|int4] [--steps N] [--data FILE] [--gloo] [--check]");
+          "usage: eigen_char_mlp [--schedule synchronous|delayed|two_phase|two_phase+int4] [--steps N] [--data FILE] [--gloo] "
+          "[--check]");
     }
   }
   const auto text = char_mlp::read_text(data);

@@ -24,6 +24,7 @@
 
 #include <acco/acco.hpp>
 #include <acco/attach/torch.hpp>
+#include <acco/make.hpp>
 
 namespace char_gpt {
 
@@ -115,13 +116,10 @@ struct settings {
 /// Two micro-batches a step, on every rank, under every schedule.
 template <class Backend>
 acco::any_optimizer<float> make_optimizer(settings const& s, Backend const& world, acco::parameter_layout const& layout) {
-  const auto with = [&](auto schedule) {
-    return acco::optimizer{schedule, s.rule, acco::host_storage<float>{}, world, layout, acco::options{.deadline = 120}};
-  };
-  if (s.schedule == "synchronous") return with(acco::synchronous{.pace = acco::fixed_pace{2}});
-  if (s.schedule == "two_phase") return with(acco::two_phase{.pace = acco::fixed_pace{1}});
-  if (s.schedule == "int4") return with(acco::two_phase{.estimate = acco::block_int4{}, .pace = acco::fixed_pace{1}});
-  throw std::runtime_error("no schedule is called " + s.schedule);
+  using schedules = acco::only<acco::named_schedules, "synchronous", "two_phase", "two_phase+int4">;
+  const acco::fixed_pace pace{s.schedule.starts_with("two_phase") ? 1U : 2U};
+  return acco::make<schedules>(s.schedule, pace, s.rule, acco::host_storage<float>{}, world, layout,
+                               acco::options{.deadline = 120});
 }
 
 /// Trains on one rank; calls each_step(report) after every step. Afterwards the module holds the committed weights.

@@ -123,7 +123,7 @@ inline void check_schedules(torch::Tensor const& text) {
   };
   const double measure = last("synchronous");
   demand(measure < 3.2, "something was learned");
-  for (char const* schedule : {"two_phase", "int4"}) {
+  for (char const* schedule : {"two_phase", "two_phase+int4"}) {
     const double loss = last(schedule);
     std::printf("loss of the last 20 of 100 steps: synchronous %.4f, %s %.4f\n", measure, schedule, loss);
     demand(std::abs(loss / measure - 1) < 0.01, std::string(schedule) + " learns like synchronous");

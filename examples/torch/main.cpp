@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a character model of LibTorch on two ranks: threads of this process, or processes under mpiexec.
-//   torch_char_gpt [--schedule synchronous|two_phase|int4] [--steps N] [--data FILE] [--mpi] [--check]
+//   torch_char_gpt [--schedule synchronous|two_phase|two_phase+int4] [--steps N] [--data FILE] [--mpi] [--check]
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -51,7 +51,7 @@ int main(int count, char** words) try {
       data = words[++k];
     } else {
       throw std::runtime_error(
-          "usage: torch_char_gpt [--schedule synchronous|two_phase|int4] [--steps N] [--data FILE] [--mpi] [--check]");
+          "usage: torch_char_gpt [--schedule synchronous|two_phase|two_phase+int4] [--steps N] [--data FILE] [--mpi] [--check]");
     }
   }
   torch::set_num_threads(1);

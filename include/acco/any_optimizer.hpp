@@ -49,13 +49,9 @@ struct micro_batch_sums {
 /// parameters are `Parameter` and whose gradients are `Gradient` is one, and can be moved into one. Costs one indirect call a
 /// member (docs/performance.md has the nanoseconds), and its users nothing else: this header includes nothing of the engine.
 ///
-///   acco::any_optimizer<float> choose(std::string const& name, auto const& world, std::size_t count) {
-///     const auto with = [&](auto schedule) {
-///       return acco::optimizer{schedule, acco::adamw{}, acco::host_storage<float>{}, world, count};
-///     };
-///     if (name == "delayed") return with(acco::delayed{});
-///     if (name == "int4") return with(acco::two_phase{.estimate = acco::block_int4{}});
-///     return with(acco::two_phase{});
+///   acco::any_optimizer<float> choose(std::string const& name, auto const& world, std::size_t count) {  // make.hpp
+///     return acco::make(name, acco::fixed_pace{.first = 3, .second = 1}, acco::adamw{}, acco::host_storage<float>{}, world,
+///                       acco::parameter_layout(count));
 ///   }
 ///   void train(acco::any_optimizer<float>& training);   // in another file; takes an acco::optimizer too
 ///

@@ -1,2 +1,2 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpt_cuda_test.cpp"
+#include "../toy_gpt/gpt_cuda.cpp"

@@ -19,8 +19,8 @@
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
-#include "acco/stage/state_copy.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/stage/state_copy.hpp"
 #include "acco/usage/cleared_gradients.hpp"
 
 #include "acco/hide_macros.hpp"

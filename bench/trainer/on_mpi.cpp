@@ -4,7 +4,7 @@
 
 #include <acco/mpi.hpp>
 
-#include "choose.hpp"
+#include "train_over.hpp"
 
 namespace toy_gpt {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <acco/gloo.hpp>
 
-#include "choose.hpp"
+#include "train_over.hpp"
 
 namespace toy_gpt {
 namespace {

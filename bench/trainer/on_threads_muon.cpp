@@ -33,15 +33,8 @@ acco::parameter_layout for_muon(acco::parameter_layout const& of) {
 
 acco::any_optimizer<float> make_with_muon(settings const& s, acco::host_storage<float> const& storage, threads_link const& world,
                                           acco::parameter_layout const& layout, acco::options const& options) {
-  const acco::rules both{acco::muon{.learning_rate = s.rate()},
-                         acco::adamw{.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1}};
-  const auto with = [&](auto schedule) -> acco::any_optimizer<float> {
-    return acco::optimizer{schedule, both, storage, world, for_muon(layout), options};
-  };
-  const acco::fixed_pace fixed{.first = s.first, .second = s.second};
-  if (s.schedule == "synchronous") return with(acco::synchronous{.pace = fixed});
-  if (s.schedule == "two_phase") return with(acco::two_phase{.pace = split_of(s)});
-  return with(acco::delayed{.pace = pace_of(s)});
+  const acco::rules both{acco::muon{.learning_rate = s.rate()}, tuned(acco::adamw{}, s)};
+  return acco::make<with_muon>(s.schedule, pace_of(s), both, storage, world, for_muon(layout), options);
 }
 
 }  // namespace toy_gpt

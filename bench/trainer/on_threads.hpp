@@ -7,7 +7,7 @@
 #include <acco/collective/around/rate_limited.hpp>
 #include <acco/collective/threads.hpp>
 
-#include "choose.hpp"
+#include "train_over.hpp"
 
 namespace toy_gpt {
 

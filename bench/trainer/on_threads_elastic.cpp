@@ -45,9 +45,9 @@ class elastic_training {
         gradients_(layout.size(), 0.0F),
         tensors_(first_half(layout)),
         size_(layout[tensors_].offset),
-        now_(acco::synchronous{.pace = acco::fixed_pace{.first = s.first}}, rule(s), {}, world, part_of(layout, 0, tensors_),
-             options),
-        late_(acco::delayed{.pace = acco::fixed_pace{.first = s.first}}, rule(s), {}, world,
+        now_(acco::synchronous{.pace = acco::fixed_pace{.first = s.first}}, tuned(acco::adamw{}, s), {}, world,
+             part_of(layout, 0, tensors_), options),
+        late_(acco::delayed{.pace = acco::fixed_pace{.first = s.first}}, tuned(acco::adamw{}, s), {}, world,
               part_of(layout, tensors_, layout.tensor_count()), options) {}
 
   void initialize(std::span<float const> values) {
@@ -114,7 +114,6 @@ class elastic_training {
   [[nodiscard]] acco::save_outcome const* saved() const { return nullptr; }
 
  private:
-  static acco::adamw rule(settings const& s) { return {.learning_rate = s.rate(), .beta2 = 0.99, .weight_decay = 0.1}; }
   template <class Schedule>
   using training = acco::optimizer<Schedule, acco::adamw, acco::host_storage<float>, threads_link>;
 

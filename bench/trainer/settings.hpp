@@ -2,10 +2,8 @@
 // What the command line says, and what a run gives back.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,49 +12,14 @@
 
 namespace toy_gpt {
 
-/// The schedules, and how their rounds travel. choose.hpp makes them, but those of `decorated` and `local_methods`, which are
-/// toy_gpt_family's.
-inline constexpr std::string_view labels[] = {"synchronous",
-                                              "delayed",
-                                              "two_phase",
-                                              "weight_prediction",
-                                              "two_phase+int8",
-                                              "two_phase+own",
-                                              "two_phase+int4",
-                                              "two_phase+coded",
-                                              "synchronous+coded",
-                                              "delayed+coded",
-                                              "weight_prediction+coded",
-                                              "extrapolation",
-                                              "velocity",
-                                              "two_phase+own_corrected",
-                                              "elastic",
-                                              "local_sgd",
-                                              "fedavg",
-                                              "slowmo",
-                                              "diloco",
-                                              "delayed_diloco",
-                                              "eager_diloco",
-                                              "streaming_diloco",
-                                              "co2",
-                                              "overlap_local_sgd"};
+/// Every schedule that toy_gpt_family makes, and how its rounds travel: "two_phase+int4". In flags.cpp, from acco's lists.
+[[nodiscard]] std::vector<std::string> const& labels();
 /// Those whose rules are engines of their own, and elastic, which is two optimizers: on threads, in floats, with AdamW. So is
-/// muon, under these schedules.
-inline constexpr std::string_view decorated[] = {"extrapolation", "velocity", "two_phase+own_corrected", "elastic"};
-[[nodiscard]] inline bool is_decorated(std::string_view label) {
-  return std::find(std::begin(decorated), std::end(decorated), label) != std::end(decorated);
-}
+/// muon, under some schedules.
+[[nodiscard]] bool is_decorated(std::string_view label);
+[[nodiscard]] bool goes_with_muon(std::string_view label);
 /// Local updates: ranks train by themselves, and exchange after some steps. On threads, in floats, with AdamW.
-inline constexpr std::string_view local_methods[] = {
-    "local_sgd", "fedavg", "slowmo", "diloco", "delayed_diloco", "eager_diloco", "streaming_diloco", "co2", "overlap_local_sgd"};
-[[nodiscard]] inline bool is_local(std::string_view label) {
-  return std::find(std::begin(local_methods), std::end(local_methods), label.substr(0, label.find('+'))) !=
-         std::end(local_methods);
-}
-inline constexpr std::string_view with_muon[] = {"synchronous", "delayed", "two_phase"};
-[[nodiscard]] inline bool goes_with_muon(std::string_view label) {
-  return std::find(std::begin(with_muon), std::end(with_muon), label) != std::end(with_muon);
-}
+[[nodiscard]] bool is_local(std::string_view schedule);
 
 struct settings {
   std::string data;                        // empty: the repository's own text
@@ -120,6 +83,11 @@ struct settings {
     return rule == "sgd" ? 0.3 : rule == "lion" ? 3e-4 : 3e-3;
   }
 };
+
+/// Reads the command line; ends the program where it cannot be meant. In flags.cpp, as is:
+settings parse(int count, char** words);
+/// The settings of each run: one, or one a schedule that is compared, at the same samples a step.
+std::vector<settings> runs_of(settings const& s);
 
 /// One point of the learning curve.
 struct point {

@@ -12,8 +12,8 @@
 #include <acco/nccl.hpp>
 #endif
 
-#include "choose.hpp"
 #include "gpt_cuda.cuh"
+#include "optimizer.hpp"
 #include "train.hpp"
 
 namespace toy_gpt {
