@@ -277,90 +277,103 @@ struct checkpoints_need_acco_checkpoint_hpp {
     };
     on.shape().master == element_type::float64 ? load(double{}) : load(float{});
   }
-  /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
-  /// another training's.
-  static std::string try_one(engine& on, std::string const& path, changes allowed, restored& found) {
-    const int rank = on.place().rank;
+  /// A checkpoint that is being tried.
+  struct attempt {
     checkpoints::manifest m;
-    std::optional<checkpoints::reader> source;
+    std::optional<checkpoints::reader> source;  ///< there where nothing has failed
     std::vector<double> sums;
-    std::string problem, other;
+    std::string other;  ///< why it is another training's
     bool same_schedule = true, freezes_otherwise = false;
     parameter_layout before;
     std::vector<checkpoints::place_of_tensor> then, now;
-    try {
-      m = checkpoints::manifest_of(path);
-      other = checkpoints::difference(on, m, allowed, same_schedule);
-      if (other.empty()) {
-        now = checkpoints::places_of(checkpoints::lines_of(on.construction()));
-        then = checkpoints::places_of(m.construction);
-        if (then.size() != now.size() || now.size() != on.layout().tensor_count())
-          throw std::runtime_error(path + ": its construction lacks tensors");
-        if (then != now) checkpoints::regroup(m.numbers, then);
-        freezes_otherwise = !checkpoints::freezes_alike(then, now);
-        if (freezes_otherwise) before = checkpoints::layout_of(then, on.layout());
-        source.emplace(path, m, freezes_otherwise ? before : on.layout(), on.shares(), rank);
-        const bool same_ranks = m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
-        if (!same_ranks) source->forget_rank();
-        found.trainers.clear();
-        for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source->trainer(k));
-        found.trainer = same_ranks ? found.trainers[static_cast<std::size_t>(rank)] : std::vector<std::byte>();
-        freezes_otherwise ? load_regrouped(on, *source, before) : on.load(*source);
-        sums = source->to_sum();
-      }
-    } catch (usage_error const&) {  // no checkpoint's fault
-      throw;
-    } catch (std::exception const& e) {
-      problem = checkpoints::words_of(e);
-    }
-    problem = first_of(on, problem);
-    if (!problem.empty()) return problem;
-    other = first_of(on, other);
-    if (!other.empty()) {
-      const bool may = allowed == changes::none && checkpoints::difference(on, m, changes::allowed, same_schedule).empty();
-      on.together([&] {
-        throw checkpoint_error(
-            on.place(), text(path, " is another training's: ", other),
-            may ? text("Construct the optimizer as it was, or pass acco::changes::allowed to restore where the change is meant")
-                : text("Construct the optimizer as it was; weights alone come from its master.safetensors (initialize with a "
-                       "model_file)"));
-      });
-    }
-    if (!sums.empty()) on.sum_over_ranks(sums);
-    try {
-      if (source) source->check(sums);  // it is there where nothing has failed
-    } catch (std::exception const& e) {
-      problem = checkpoints::words_of(e);
-    }
-    problem = first_of(on, problem);
-    if (!problem.empty()) return problem;
-    found.digest = on.resume(same_schedule ? resumption::exact : resumption::at_rest);
+  };
+  /// Reads what this rank needs of it; throws what is wrong with it.
+  static void read(engine& on, std::string const& path, changes allowed, attempt& a, restored& found) {
+    const int rank = on.place().rank;
+    a.m = checkpoints::manifest_of(path);
+    a.other = checkpoints::difference(on, a.m, allowed, a.same_schedule);
+    if (!a.other.empty()) return;
+    a.now = checkpoints::places_of(checkpoints::lines_of(on.construction()));
+    a.then = checkpoints::places_of(a.m.construction);
+    if (a.then.size() != a.now.size() || a.now.size() != on.layout().tensor_count())
+      throw std::runtime_error(path + ": its construction lacks tensors");
+    if (a.then != a.now) checkpoints::regroup(a.m.numbers, a.then);
+    a.freezes_otherwise = !checkpoints::freezes_alike(a.then, a.now);
+    if (a.freezes_otherwise) a.before = checkpoints::layout_of(a.then, on.layout());
+    a.source.emplace(path, a.m, a.freezes_otherwise ? a.before : on.layout(), on.shares(), rank);
+    const bool same_ranks = a.m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+    if (!same_ranks) a.source->forget_rank();
+    found.trainers.clear();
+    for (std::size_t k = 0; k < a.m.ranks.size(); ++k) found.trainers.push_back(a.source->trainer(k));
+    found.trainer = same_ranks ? found.trainers[static_cast<std::size_t>(rank)] : std::vector<std::byte>();
+    a.freezes_otherwise ? load_regrouped(on, *a.source, a.before) : on.load(*a.source);
+    a.sums = a.source->to_sum();
+  }
+  /// It is another training's: every rank throws that.
+  [[noreturn]] static void refuse(engine& on, std::string const& path, changes allowed, attempt& a) {
+    const bool may = allowed == changes::none && checkpoints::difference(on, a.m, changes::allowed, a.same_schedule).empty();
+    on.together([&] {
+      throw checkpoint_error(
+          on.place(), text(path, " is another training's: ", a.other),
+          may ? text("Construct the optimizer as it was, or pass acco::changes::allowed to restore where the change is meant")
+              : text("Construct the optimizer as it was; weights alone come from its master.safetensors (initialize with a "
+                     "model_file)"));
+    });
+    std::terminate();  // `together` has thrown
+  }
+  /// What the trainer is told of the state that this training has now.
+  static void describe(engine& on, std::string const& path, attempt const& a, bool unchanged, restored& found) {
     found.path = path;
-    found.run = m.run;
-    found.step = m.numbers.steps();
-    found.samples = m.numbers.samples();
-    found.ranks = static_cast<int>(m.ranks.size());
-    bool ignored = false;
-    const bool unchanged = allowed == changes::none || checkpoints::difference(on, m, changes::none, ignored).empty();
-    found.exact = unchanged && m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
-    if (m.numbers.completed && same_schedule) {
-      const bool landed = on.steps() != m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
-      found.last_weight = landed ? m.numbers.last.counts.weight : m.numbers.run.step_weight;
-      const double sum = landed ? m.numbers.last.counts.loss_sum : m.numbers.run.step_loss_sum;
+    found.run = a.m.run;
+    found.step = a.m.numbers.steps();
+    found.samples = a.m.numbers.samples();
+    found.ranks = static_cast<int>(a.m.ranks.size());
+    found.exact = unchanged && a.m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+    if (a.m.numbers.completed && a.same_schedule) {
+      const bool landed = on.steps() != a.m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
+      found.last_weight = landed ? a.m.numbers.last.counts.weight : a.m.numbers.run.step_weight;
+      const double sum = landed ? a.m.numbers.last.counts.loss_sum : a.m.numbers.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
     found.thawed.clear();
     found.per_rank_of = -1;
-    for (std::size_t k = 0; k < now.size(); ++k) {
-      if (then[k].per_rank && now[k].per_rank) found.per_rank_of = rank % found.ranks;
-      if (then[k].frozen && !now[k].frozen) found.thawed.emplace_back(on.layout()[k].name);
+    for (std::size_t k = 0; k < a.now.size(); ++k) {
+      if (a.then[k].per_rank && a.now[k].per_rank) found.per_rank_of = on.place().rank % found.ranks;
+      if (a.then[k].frozen && !a.now[k].frozen) found.thawed.emplace_back(on.layout()[k].name);
     }
-    if (found.digest != m.digest && !freezes_otherwise)  // which is of what is trained
-      return path + ": its digest is " + checkpoints::hex(m.digest) + ", and what was read from it has " +
+  }
+  /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
+  /// another training's.
+  static std::string try_one(engine& on, std::string const& path, changes allowed, restored& found) {
+    attempt a;
+    std::string problem;
+    const auto noting = [&](auto&& action) {
+      try {
+        action();
+      } catch (usage_error const&) {  // no checkpoint's fault
+        throw;
+      } catch (std::exception const& e) {
+        problem = checkpoints::words_of(e);
+      }
+      problem = first_of(on, problem);
+    };
+    noting([&] { read(on, path, allowed, a, found); });
+    if (!problem.empty()) return problem;
+    a.other = first_of(on, a.other);
+    if (!a.other.empty()) refuse(on, path, allowed, a);
+    if (!a.sums.empty()) on.sum_over_ranks(a.sums);
+    noting([&] { a.source->check(a.sums); });
+    if (!problem.empty()) return problem;
+    found.digest = on.resume(a.same_schedule ? resumption::exact : resumption::at_rest);
+    bool ignored = false;
+    const bool unchanged = allowed == changes::none || checkpoints::difference(on, a.m, changes::none, ignored).empty();
+    describe(on, path, a, unchanged, found);
+    if (found.digest != a.m.digest && !a.freezes_otherwise)  // which is of what is trained
+      return path + ": its digest is " + checkpoints::hex(a.m.digest) + ", and what was read from it has " +
              checkpoints::hex(found.digest);
     // Another training than the one that was is another run: it deletes none of that one's.
-    if (!unchanged) m.from.insert(m.from.begin(), m.run);
-    if (on.can_be_saved()) attach(on, unchanged ? m.run : "", m.from, unchanged ? m.restarts + 1 : 0);
+    if (!unchanged) a.m.from.insert(a.m.from.begin(), a.m.run);
+    if (on.can_be_saved()) attach(on, unchanged ? a.m.run : "", a.m.from, unchanged ? a.m.restarts + 1 : 0);
     return "";
   }
 };
