@@ -74,6 +74,7 @@ class any_optimizer : engine_handle<Parameter, Gradient> {
   using handle::demand_average;
   using handle::demand_initialized;
   using handle::demand_rest;
+  using handle::demand_room;
   using handle::demand_running;
   using handle::engine;
   using handle::engine_;
