@@ -36,9 +36,10 @@ inline constexpr int ranks = 2;
 /// What is not the same for all of them.
 struct traits {
   char const* name;
-  bool any_ranks = true;    ///< the same bits on any number of ranks
-  double spike = 1;         ///< by which one micro-batch's gradients are multiplied
-  std::size_t rest_at = 0;  ///< this many micro-batches are followed by `finish`, which makes the checkpoint; 0: none
+  bool any_ranks = true;     ///< the same bits on any number of ranks
+  double spike = 1;          ///< by which one micro-batch's gradients are multiplied
+  std::size_t rest_at = 0;   ///< this many micro-batches are followed by `finish`, which makes the checkpoint; 0: none
+  bool option_went = false;  ///< it was made with an option that is no more
 };
 
 /// What reports tell, and parameters after each micro-batch, as a hash; parameters after the last `finish`, and the digest.
@@ -79,6 +80,16 @@ double add_sample(std::uint64_t sample, double factor, std::span<P const> parame
   return loss;
 }
 
+/// There was a dynamic one.
+template <class T>
+double loss_scale_of([[maybe_unused]] T const& training) {
+#ifdef OLD_LIBRARY
+  return training.loss_scale();
+#else
+  return 1;
+#endif
+}
+
 /// Trains a rank from micro-batch `from` on. Where `run` is given, the training is saved there.
 template <class T>
 outcome train(T& training, int rank, int of, traits const& is, std::size_t from, std::string const& run = "") {
@@ -87,7 +98,7 @@ outcome train(T& training, int rank, int of, traits const& is, std::size_t from,
     std::size_t weight = 0;
     double loss = 0;
     for (auto s = static_cast<std::size_t>(rank); s < samples; s += static_cast<std::size_t>(of), ++weight)
-      loss += add_sample(m * samples + s, training.loss_scale() * (m == spike_at ? is.spike : 1), training.parameters(),
+      loss += add_sample(m * samples + s, loss_scale_of(training) * (m == spike_at ? is.spike : 1), training.parameters(),
                          training.gradients());
     const std::size_t asked_at = is.rest_at != 0 ? is.rest_at - 1 : save_at;
     if (!run.empty() && m == asked_at) training.save(run, [&m] { return static_cast<std::uint64_t>(m); });
@@ -155,9 +166,12 @@ void for_each(Visit&& visit) {
   limited.check_habits = acco::habit_checks::on;  // each rank's are in the manifest
 #endif
   visit(traits{"norm_limit", true, 32}, acco::delayed{.pace = pace{2}}, adamw, floats, vectors(), limited);
-  acco::options averaging{.loss_scale = acco::loss_scaling{.initial = 4, .interval = 5}};
-  averaging.average_decay = 0.75;
-  visit(traits{"synchronous"}, acco::synchronous{.pace = pace{2}}, sgd, host_storage<float, half>{}, vectors(), averaging);
+  acco::options averaging{.average_decay = 0.75};
+#ifdef OLD_LIBRARY
+  averaging.loss_scale = acco::loss_scaling{.initial = 4, .interval = 5};  // powers of two: they change no bit here
+#endif
+  visit(traits{.name = "synchronous", .option_went = true}, acco::synchronous{.pace = pace{2}}, sgd, host_storage<float, half>{},
+        vectors(), averaging);
   visit(traits{"bfloat16"}, acco::weight_prediction{.pace = pace{2}}, sgd, host_storage<bfloat16, float>{}, vectors(),
         acco::options{.learning_rate = rising});
   visit(traits{"muon"}, acco::two_phase{.pace = pace{2}}, acco::rules{acco::muon{.learning_rate = 0.02}, adamw}, floats,
