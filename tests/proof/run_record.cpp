@@ -25,7 +25,7 @@ constexpr landed land(acco::run_counters run, acco::round_numbers const& n, acco
   acco::advance(run, n, plan, seconds);
   const acco::round_report report = acco::describe(run, n, {.plan = plan, .rate = 0.5, .micro_batches = 2},
                                                    {.bytes_sent = 7, .first = 2, .second = 3}, acco::shows_committed(plan));
-  acco::close(run, n);
+  acco::end_round(run, n);
   return {run, report};
 }
 

@@ -83,7 +83,7 @@ struct round_measures {
   return (n.skip && run.skipped + 1 > skip_limit) || (n.step_weight == 0 && !n.skip && run.empty + 1 > empty_limit);
 }
 
-/// The counters after a round that has landed, which took so many seconds; `close` follows the report.
+/// The counters after a round that has landed, which took so many seconds; `end_round` follows the report.
 constexpr void advance(run_counters& run, round_numbers const& n, round_plan const& plan, double seconds) noexcept {
   const bool commit = commits(plan);
   if (n.apply && commit) {
@@ -98,7 +98,7 @@ constexpr void advance(run_counters& run, round_numbers const& n, round_plan con
   if (commit) run.empty = n.step_weight == 0 && !n.skip ? run.empty + 1 : 0;
 }
 /// A skipped round leaves nothing of its step; the next round is the next one.
-constexpr void close(run_counters& run, round_numbers const& n) noexcept {
+constexpr void end_round(run_counters& run, round_numbers const& n) noexcept {
   if (n.skip) run.step_weight = run.step_loss_sum = 0;
   ++run.round;
 }

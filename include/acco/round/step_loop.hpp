@@ -337,7 +337,7 @@ class step_loop {
                                     .progress = works_.progress_policy()},
                                    visible_ != visible::prediction);
     record_.totals.add(report);
-    close(run, n);
+    end_round(run, n);
     verdicts_.look_for_skips(run);
     verdicts_.look_for_weight(run, of_worker_);
     return report;
