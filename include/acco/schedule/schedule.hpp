@@ -3,7 +3,6 @@
 // it. The state of a schedule is the round's index, so all ranks agree on it.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -144,7 +143,7 @@ template <class Schedule>
 [[nodiscard]] constexpr int parts_of(Schedule const& schedule) {
   int parts = 2;
   for (std::size_t round = 0; round < period_of(schedule).rounds(); ++round)
-    parts = std::max(parts, 1 + static_cast<int>(schedule.plan(round).part));
+    if (const int number = static_cast<int>(schedule.plan(round).part); number >= parts) parts = number + 1;
   return parts;
 }
 
