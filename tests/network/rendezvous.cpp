@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/network/launch_environment.hpp>
-#include <acco/network/rendezvous_files.hpp>
+#include <acco/network/rendezvous_tcp.hpp>
 
 #include "network/rendezvous_world.hpp"
 
@@ -28,53 +28,52 @@ struct scratch {
 
 }  // namespace
 
-TEST_CASE("through files: everybody meets; files of an earlier run of the same name are recognised") {
+TEST_CASE("through files: everybody meets, by a file that is gone afterwards") {
   const scratch directory;
-  for (int run = 0; run < 3; ++run) {
-    const auto meet = [&](rank_of me) {
-      // The others come much later than one of them: it sees only what the run before left behind, and must not believe it.
-      std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == run ? 0 : 150));
-      return acco::rendezvous::through_files(me, directory.path, "job", std::to_string(10 * run + me.rank), enough());
-    };
-    const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, meet);
-    for (auto const& each : results) {
-      CHECK(each.error == "");
-      CHECK(each.got == contributions{std::to_string(10 * run), std::to_string(10 * run + 1), std::to_string(10 * run + 2)});
-    }
-    if (run == 0) {  // an earlier run that was killed leaves everything
-      for (char const* name : {"member.1", "member.2", "seen.1", "seen.2", "member.0"}) {
-        fs::copy_file(directory.path / "job.roster.0", directory.path / ("job." + std::string(name)));
-      }
-    }
+  const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, [&](rank_of me) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100 * me.rank));
+    return acco::rendezvous::through_files(me, directory.path, "job", "I am " + std::to_string(me.rank), enough());
+  });
+  for (auto const& each : results) {
+    CHECK(each.error == "");
+    CHECK(each.got == names(3));
+  }
+  CHECK(fs::is_empty(directory.path));
+  CHECK((fs::status(directory.path).permissions() & ~fs::perms::owner_all) == fs::perms::none);
+}
+
+TEST_CASE("through files: what an earlier run of the same name left behind leads nobody astray, whoever has its port now") {
+  const scratch directory;
+  fs::create_directories(directory.path);
+  const auto port = free_port();
+  std::string left;
+  SUBCASE("nobody") { left = frames::pack({"another start", "127.0.0.1", std::to_string(free_port())}); }
+  SUBCASE("rank 0 of another run") { left = frames::pack({"another start", "127.0.0.1", std::to_string(port)}); }
+  SUBCASE("half a file") { left = "another\\sstart 127.0.0.1"; }
+  std::ofstream(directory.path / "job.rank0") << left;
+  std::jthread other([port] { (void)told([port] { return tcp(port, {.deadline = 2, .run = "other"})({0, 2}); }); });
+  const auto results = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == 0 ? 500 : 100));
+    return acco::rendezvous::through_files(me, directory.path, "job", "I am " + std::to_string(me.rank), enough());
+  });
+  for (auto const& each : results) {
+    CHECK(each.error == "");
+    CHECK(each.got == names(2));
   }
 }
 
-TEST_CASE("through files: a killed run's complete set of files leads nobody astray") {
-  const scratch directory;
-  const scratch* const at = &directory;
-  // Rank 2 of an earlier run left its file; in this run it never comes.
-  std::jthread([&] {
-    try {
-      (void)acco::rendezvous::through_files({2, 3}, at->path, "job", "stale", 0.2);
-    } catch (acco::deadline_error const&) {  // alone
-    }
-  }).join();
-  REQUIRE(fs::exists(directory.path / "job.member.2"));
-  const auto results = all_ranks(
-      {{0, 3}, {1, 3}}, [&](rank_of me) { return acco::rendezvous::through_files(me, directory.path, "job", "fresh", 2); });
-  CHECK(contains(results[0].error, "rank 2 did not join in"));
-  CHECK(results[1].got.empty());
-  CHECK(contains(results[1].error, "rank 0 did not gather all ranks"));
-}
-
-TEST_CASE("through files: who does not come is named, with the directory and the run; runs of other names do not disturb") {
+TEST_CASE("through files: who does not come is named, with the file; who finds none, or cannot write one, says so") {
   const scratch directory;
   const auto results = all_ranks({{0, 3}, {1, 3}}, [&](rank_of me) {
     return acco::rendezvous::through_files(me, directory.path, me.rank == 0 ? "one" : "two", "x", 0.3);
   });
-  CHECK(
-      contains(results[0].error, "rank 1, 2 did not join in " + directory.path.string() + " under the name 'one' within 0.3 s"));
-  CHECK(contains(results[1].error, "under the name 'two'"));
+  const std::string there = "the address in " + directory.path.string() + "/";
+  CHECK(contains(results[0].error, "rank 1, 2 did not come to " + there + "one.rank0 within 0.3 s"));
+  CHECK(contains(results[1].error, "rank 0 could not be reached at " + there + "two.rank0 within 0.3 s: there is no such file"));
+  std::ofstream(directory.path / "file") << "no directory";
+  const auto wrong = told([&] { return acco::rendezvous::through_files({0, 2}, directory.path / "file", "r", "x", 1); });
+  CHECK(wrong.type == "usage");
+  CHECK(contains(wrong.error, "cannot write " + (directory.path / "file" / "r.rank0").string()));
 }
 
 TEST_CASE("the launcher's environment: what is missing or no number is named") {

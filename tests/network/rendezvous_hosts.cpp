@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start-up between hosts: network namespaces of this machine, which need root. Each host is a process with a network, names
 // (/etc/hosts) and settings of its own.
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <sys/mount.h>
-#include <unistd.h>
-
-#include <acco/clock.hpp>
 
 #include "network/hosts.hpp"
 #include "network/rendezvous_world.hpp"
 
 using namespace start_up;
 using namespace hosts;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -34,7 +28,7 @@ std::string addresses(rank_of me, std::string const& address, tcp_options const&
 
 }  // namespace
 
-TEST_CASE("rank 0's host calls itself by a loopback address: ranks on other hosts are told one that leads there") {
+TEST_CASE("rank 0's host calls itself by a loopback address: its ranks take one that leads there from other hosts") {
   // As Debian does it. Rank 1 is on rank 0's host, ranks 2 and 3 are elsewhere.
   host a("127.0.0.1 localhost\n127.0.1.1 zero\n", [] {
     std::string zero;
@@ -114,25 +108,4 @@ TEST_CASE("ranks that dial a port of the ephemeral range before rank 0 listens d
   if (!made({&a})) return;
   a.start();
   CHECK(a.words() == "errors:");
-}
-
-TEST_CASE("a name server that is silent: the deadline holds") {
-  host a("127.0.0.1 localhost\n", [] {
-    const fs::path settings = fs::temp_directory_path() / ("acco_resolv_" + std::to_string(getpid()));
-    const acco::net::socket_handle server(socket(AF_INET, SOCK_DGRAM, 0));
-    const auto at = local(53);
-    if (!write_file(settings, "nameserver 127.0.0.1\noptions timeout:20 attempts:1\n") ||
-        mount(settings.c_str(), "/etc/resolv.conf", nullptr, MS_BIND, nullptr) != 0 ||
-        bind(server.get(), at.get(), at.length()) != 0)
-      return std::string("no name server can be played");
-    const double from = acco::steady_seconds();
-    const outcome one = told([&] { return tcp(29500, {.deadline = 0.5}, "zero.example.org")({1, 2}); });
-    fs::remove(settings);
-    return one.error + (acco::steady_seconds() - from < 18 ? "" : " too late");
-  });
-  if (!made({&a})) return;
-  a.start();
-  const std::string said = a.words();
-  CHECK(contains(said, "the host 'zero.example.org' of MASTER_ADDR is unknown"));
-  CHECK(!contains(said, "too late"));
 }

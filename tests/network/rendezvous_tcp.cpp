@@ -32,12 +32,13 @@ TEST_CASE("over TCP everybody gets what everybody brought, in whatever order the
 
 TEST_CASE("a port that a test holds: nobody else binds it or is given it, nobody answers there, and rank 0 can listen") {
   const auto port = free_port();
-  const acco::net::socket_handle stranger(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  CHECK(bind(stranger.get(), local(port).get(), local(port).length()) != 0);
+  CHECK(!acco::net::opened(local(port),
+                           [](int it, addrinfo const& at) { return bind(it, at.ai_addr, at.ai_addrlen) ? errno : 0; }));
   CHECK(!hold_port(port));
-  CHECK(acco::net::dial(local(port), acco::net::after(enough())).code == ECONNREFUSED);
+  CHECK(!acco::net::dial(local(port), acco::net::after(enough())));
+  CHECK(errno == ECONNREFUSED);
   const listener zero(port);
-  CHECK(acco::net::dial(local(port), acco::net::after(enough())).code == 0);
+  CHECK(acco::net::dial(local(port), acco::net::after(enough())));
 }
 
 TEST_CASE("one rank alone needs nobody") {
@@ -74,8 +75,8 @@ TEST_CASE("ranks that do not come are named, and all who came are told so at onc
   }
   CHECK(contains(results[1].error, "acco: rank 2, start-up: "));
   const auto impatient =
-      all_ranks({{0, 3}, {2, 3}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 5.0 : 2.0})(me); });
-  CHECK(contains(impatient[1].error, "waited for other ranks longer than 2 s. Look at rank 0's output"));
+      all_ranks({{0, 3}, {2, 3}}, [&](rank_of me) { return tcp(port, {.deadline = me.rank == 0 ? 3.0 : 1.0})(me); });
+  CHECK(contains(impatient[1].error, "waited for other ranks longer than 1 s. Look at rank 0's output"));
   CHECK(contains(impatient[0].error, "rank 1, 2 did not come"));
 }
 
@@ -91,7 +92,8 @@ TEST_CASE("rank 0 that is not there, a host that is unknown") {
   CHECK(contains(nobody[0].error, "Connection refused"));
   CHECK(contains(nobody[0].error, "MASTER_ADDR"));
   const auto unknown = all_ranks({{1, 2}}, tcp(free_port(), {.deadline = 2}, "no.such.host.invalid"));
-  CHECK(contains(unknown[0].error, "the host 'no.such.host.invalid' of MASTER_ADDR is unknown after 2 s: "));
+  CHECK(contains(unknown[0].error, "at no.such.host.invalid:"));
+  CHECK(contains(unknown[0].error, " within 2 s: its host's name is unknown: "));
 }
 
 namespace {
@@ -127,7 +129,8 @@ TEST_CASE("rank 0's name that is known only later: it is asked for again, whatev
 TEST_CASE("a port in use: rank 0 says so, and a stranger who listens there is no rank 0") {
   const listener other;
   const auto results = all_ranks({{0, 2}, {1, 2}}, tcp(other.port, {.deadline = 2}));
-  CHECK(contains(results[0].error, "rank 0 cannot listen at port " + std::to_string(other.port) + ": Address already in use"));
+  CHECK(contains(results[0].error,
+                 "rank 0 cannot listen at 127.0.0.1, port " + std::to_string(other.port) + ": Address already in use"));
   CHECK(contains(results[0].error, "choose another MASTER_PORT"));
   CHECK(contains(results[1].error, "did not answer as rank 0"));
 }
@@ -136,7 +139,7 @@ TEST_CASE("two processes of one rank, different numbers of ranks, a rank that is
   struct {
     rank_of wrong;
     char const* what;
-  } const cases[] = {{{1, 4}, "a process of rank 1 has come already"},
+  } const cases[] = {{{1, 4}, "a process of this rank has come already"},
                      {{3, 5}, "it was started with WORLD_SIZE 5, rank 0 with 4"}};
   for (auto const& each : cases) {
     const auto port = free_port();
@@ -147,48 +150,13 @@ TEST_CASE("two processes of one rank, different numbers of ranks, a rank that is
         std::this_thread::sleep_for(std::chrono::seconds(1));  // the others have joined
       return tcp(port, chosen)(me);
     });
-    int offenders = 0;
     for (auto const& result : results) {
       CAPTURE(result.error);
       CHECK(result.type == "mismatch");
       CHECK(contains(result.error, each.what));
-      offenders += contains(result.error, "rank 0 refused this rank: ");
     }
-    CHECK(offenders == 1);
     CHECK(contains(results[0].error, "acco: rank 0, start-up: rank " + std::to_string(each.wrong.rank) + " cannot join: "));
     CHECK(contains(results[2].error, "acco: rank 2, start-up: rank " + std::to_string(each.wrong.rank) + " cannot join: "));
-  }
-}
-
-TEST_CASE(
-    "two jobs without a name meet at one port: the second process of a rank ends the start on all, also when all have come") {
-  for (bool prompt = false; !prompt;) {  // once more where this thread was late
-    const auto port = free_port();
-    outcome zero;
-    std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
-    frames::channel one(dial(port)), other(dial(port));
-    for (frames::channel* each : {&one, &other}) {
-      say(each->socket(), hello("", 1, 2));
-      REQUIRE(hear(*each));
-    }
-    const auto before = acco::net::clock::now();
-    say(one.socket(), frame_of(frames::frame::join, {}, {}, one.start()));
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 0 has heard it: then all have come
-    say(other.socket(), frame_of(frames::frame::join, {}, {}, other.start()));
-    prompt = acco::net::clock::now() - before < std::chrono::milliseconds(450);
-    if (!prompt) {
-      one.close();
-      other.close();
-    }
-    listens.join();
-    if (!prompt) continue;
-    CHECK(zero.type == "mismatch");
-    CHECK(contains(zero.error, "rank 1 cannot join: a process of rank 1 has come already"));
-    CHECK(contains(zero.error, "each job at a MASTER_PORT of its own"));
-    for (frames::channel* each : {&one, &other}) {
-      REQUIRE(hear(*each));
-      CHECK(each->kind() == frames::frame::refusal);
-    }
   }
 }
 
@@ -199,9 +167,7 @@ TEST_CASE("two jobs without a name at one port: the second one is told so, as lo
     REQUIRE(pipe(ready) == 0);
     const pid_t first = fork();
     if (first == 0) {
-      acco::rendezvous::tcp_rendezvous meeting({0, 2}, "127.0.0.1", port, {.deadline = enough(), .run = run});
-      const auto kept = meeting.port();
-      (void)meeting.exchange("I am 0");
+      (void)tcp(port, {.deadline = enough(), .run = run})({0, 2});
       (void)!write(ready[1], "x", 1);
       for (;;) pause();
     }
@@ -215,7 +181,8 @@ TEST_CASE("two jobs without a name at one port: the second one is told so, as lo
     if (*run == '\0') {
       const auto second = all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = 2}));
       CHECK(second[0].type == "usage");
-      CHECK(contains(second[0].error, "rank 0 cannot listen at port " + std::to_string(port) + ": Address already in use"));
+      CHECK(contains(second[0].error,
+                     "rank 0 cannot listen at 127.0.0.1, port " + std::to_string(port) + ": Address already in use"));
       CHECK(contains(second[0].error, "another job"));
       CHECK(contains(second[1].error, "Connection refused"));  // nobody listens while a training runs
       stop();
@@ -227,67 +194,26 @@ TEST_CASE("two jobs without a name at one port: the second one is told so, as lo
   }
 }
 
-TEST_CASE("the port that a start keeps: this process may start there again, and no child of it keeps it") {
+TEST_CASE("the port that a start without a name keeps: this process may start there again") {
   const auto port = free_port();
-  const auto start = [&] {
-    std::shared_ptr<void> kept;
-    const auto got = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
-      acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = enough()});
-      if (me.rank == 0) kept = meeting.port();
-      return meeting.exchange("I am " + std::to_string(me.rank));
-    });
-    for (outcome const& each : got) CHECK(each.got == names(2));
-    CHECK(kept != nullptr);
-    return kept;
-  };
-  const auto first = start();
-  auto second = start();
-  int ready[2];
-  REQUIRE(pipe(ready) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    (void)!write(ready[1], "x", 1);
-    for (;;) pause();
+  for (int start = 0; start < 2; ++start) {
+    for (outcome const& each : all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = enough()}))) CHECK(each.got == names(2));
+    CHECK(!acco::net::listen_at(local(port)));
   }
-  char byte = 0;
-  CHECK(read(ready[0], &byte, 1) == 1);
-  CHECK(acco::net::listen_at(local(port)).code == EADDRINUSE);
-  second.reset();
-  CHECK(acco::net::listen_at(local(port)).code == 0);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  for (const int end : ready) close(end);
 }
 
-TEST_CASE("whoever joined one start ends in no other one, and a frame of another start is none of this one") {
+TEST_CASE("whoever joined one start ends in no other one") {
   const listener there;
   outcome one;
   std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = enough()})({1, 2}); }); });
   for (const char nonce : {'a', 'b'}) {
-    REQUIRE(there.socket.ready(POLLIN, acco::net::after(enough())));
-    frames::channel line(acco::net::socket_handle(accept(there.socket.get(), nullptr, nullptr)));
-    REQUIRE(hear(line));
-    const std::string start(frames::nonce_size, nonce);
-    say(line.socket(), frame_of(frames::frame::welcome, std::string(frames::nonce_size, 'n'), {}, start));
-    const bool joins = hear(line);
-    CHECK(joins == (nonce == 'a'));
-    if (joins) CHECK(line.start() == start);
+    frames::line line = there.next();
+    say(line, message("greeting", frames::pack({std::string(16, nonce), std::string(16, 'n')})));
+    CHECK(hear(line) == (nonce == 'a'));
   }
   dials.join();
   CHECK(one.type == "mismatch");
   CHECK(contains(one.error, "this rank has joined a start at 127.0.0.1:"));
-
-  const auto port = free_port();
-  outcome zero;
-  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
-  frames::channel stranger(dial(port));
-  say(stranger.socket(), hello("", 1, 2));
-  REQUIRE(hear(stranger));
-  say(stranger.socket(), frame_of(frames::frame::join, {}, {}, std::string(frames::nonce_size, 'a')));
-  CHECK(!hear(stranger));
-  CHECK(tcp(port, {.deadline = enough()})({1, 2}) == names(2));
-  listens.join();
-  CHECK(zero.error == "");
 }
 
 TEST_CASE("an orphan of a dead run cannot join the next one, and is told both names") {
@@ -311,13 +237,13 @@ TEST_CASE("a stranger with another number of ranks, a taken rank or no sense, fr
   const auto port = free_port();
   std::atomic<bool> done = false;
   std::jthread strangers([&] {
-    std::vector<acco::net::socket_handle> open;
+    std::vector<frames::line> open;
     for (int rank = -1; rank < 4; ++rank) {
       for (int size : {0, 2, 3, 1 << 30}) {
         open.push_back(dial(port));
-        say(open.back(), hello("another", rank, size));
-        open.push_back(dial(port));  // the right run; never joins
-        say(open.back(), hello("this", rank, size));
+        say(open.back(), message("hello", hello("another", rank, size)));
+        open.push_back(dial(port));  // the right run; never comes to its end
+        say(open.back(), message("hello", hello("this", rank, size)).substr(0, 20));
       }
     }
     while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -331,21 +257,25 @@ TEST_CASE("a stranger with another number of ranks, a taken rank or no sense, fr
   CHECK(results[1].got == names(2));
 }
 
-TEST_CASE("a thousand silent connections at once delay nobody") {  // heard one after the other they would take 5 s each
+TEST_CASE("a thousand silent connections at once delay nobody by a second") {  // one after the other they would take 5 s each
   const many_descriptors raised;
   const auto port = free_port();
   const std::size_t strangers = raised.limit > 2300 ? 1000 : 300;
-  std::vector<acco::net::socket_handle> open;
+  std::vector<frames::line> open;
   std::vector<outcome> results(2);
+  double seconds = 0;
   {
     std::jthread zero([&] { results[0] = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
     while (open.size() < strangers) {
       open.push_back(dial(port));
-      if (open.size() % 3 == 1) say(open.back(), "acc");                          // half a frame
-      if (open.size() % 3 == 2) say(open.back(), hello("", 1, 2).substr(0, 30));  // half a hello
+      if (open.size() % 3 == 1) say(open.back(), "acc");                                            // half a frame
+      if (open.size() % 3 == 2) say(open.back(), message("hello", hello("", 1, 2)).substr(0, 30));  // half a hello
     }
+    const auto from = acco::net::clock::now();
     results[1] = told([&] { return tcp(port, {.deadline = enough()})({1, 2}); });
+    seconds = std::chrono::duration<double>(acco::net::clock::now() - from).count();
   }
+  CHECK(seconds < patience());
   CHECK(results[0].error == "");
   CHECK(results[1].got == names(2));
 }
@@ -353,12 +283,20 @@ TEST_CASE("a thousand silent connections at once delay nobody") {  // heard one 
 TEST_CASE("who does not say who it is for five seconds is let go, and counted") {
   const auto port = free_port();
   outcome zero;
-  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 12})({0, 2}); }); });
-  frames::channel silent(dial(port)), half(dial(port)), hesitant(dial(port));
-  say(half.socket(), "acc");
-  say(hesitant.socket(), hello("", 1, 2));
-  REQUIRE(hear(hesitant));  // it is welcome, and does not join
-  for (frames::channel* each : {&silent, &half, &hesitant}) CHECK(!hear(*each));
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 8})({0, 2}); }); });
+  frames::line silent = dial(port), half = dial(port), slow = dial(port);
+  say(half, "acc");
+  std::jthread drips([&] {
+    for (const char each : message("hello", hello("", 1, 2)).substr(0, 10)) {
+      say(slow, std::string(1, each));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+  for (frames::line* each : {&silent, &half, &slow}) {
+    CHECK(hear(*each));   // it is greeted
+    CHECK(!hear(*each));  // and let go
+  }
+  drips.join();
   listens.join();
   CHECK(contains(zero.error, "Connections that were dropped: 3 did not say who they are"));
 }
@@ -366,25 +304,27 @@ TEST_CASE("who does not say who it is for five seconds is let go, and counted") 
 TEST_CASE("random bytes, with and without a beginning that makes sense, end nothing") {
   const auto port = free_port();
   outcome zero;
-  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 2 * enough()})({0, 2}); }); });
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 2 * enough(), .run = "r"})({0, 2}); }); });
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
-    const acco::net::socket_handle to = dial(port);
+    const frames::line to = dial(port);
+    REQUIRE(to.socket);
+    const std::string good = message("hello", hello("nobody's", 1, 2));
     std::string bytes;
     const unsigned kind = random() % 8;
-    if (kind == 1) bytes = "acco";
-    if (kind == 2) bytes = frame_of(frames::frame::hello, {}).substr(0, 8);
-    if (kind == 3) bytes = hello("", static_cast<int>(random()), static_cast<int>(random())).substr(0, random() % 60);
-    if (kind == 4) bytes = hello("", 1, 2);
-    if (kind == 5)
-      bytes = hello("", 1, 2) + frame_of(static_cast<frames::frame>(random() % 9), std::string(random() % 9, 'x'), "p");
-    if (kind == 6) frames::put(bytes = "acco\2", static_cast<std::uint64_t>(random()));
+    if (kind == 1) bytes = good.substr(0, 5);
+    if (kind == 2) bytes = good.substr(0, random() % good.size());
+    if (kind == 3) (bytes = good)[random() % good.size()] ^= static_cast<char>(1U << (random() % 8));
+    if (kind == 4)
+      bytes = message(std::string(1, static_cast<char>(random())), hello("nobody's", 1, 2), std::string(random() % 3, 'p'));
+    if (kind == 5) bytes = message("hello", hello("nobody's", 1, 2).substr(random() % 28));
+    if (kind == 6) bytes = good.substr(0, 6) + std::string(8, static_cast<char>(random())) + "\n";
     if (kind == 7) bytes = "GET / HTTP/1.1\r\n\r\n";
-    if (kind < 5 || kind == 6)
+    if (kind != 3)
       for (std::size_t n = random() % 64; n != 0; --n) bytes.push_back(static_cast<char>(random()));
     say(to, bytes);
   }
-  const auto one = told([&] { return tcp(port, {.deadline = 2 * enough()})({1, 2}); });
+  const auto one = told([&] { return tcp(port, {.deadline = 2 * enough(), .run = "r"})({1, 2}); });
   listens.join();
   CHECK(zero.error == "");
   CHECK(one.got == names(2));
@@ -447,7 +387,7 @@ auto start(rlim_t descriptors, Work&& work) {
 TEST_CASE("no descriptor left for a guest: rank 0 waits without spinning, to its deadline, and says so") {
   const auto port = free_port();
   auto ends = start(5, [&] { return told([&] { return tcp(port, {.deadline = 2})({0, 2}); }).error; });  // 0, 1, 2, pipe, door
-  const auto guest = dial(port);
+  const frames::line guest = dial(port);
   const in_a_process zero = ends();
   CHECK(contains(zero.words, "rank 1 did not come to 127.0.0.1:"));
   CHECK(contains(zero.words, "no file descriptor left for those who came: ulimit -n"));
@@ -460,7 +400,7 @@ TEST_CASE("strangers hold the last descriptors: the longest silent one makes roo
     const auto result = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); });
     return result.error + (result.got.empty() ? "" : result.got[1]);
   });
-  std::vector<acco::net::socket_handle> silent;
+  std::vector<frames::line> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(dial(port));
   const auto one = told([&] { return tcp(port, {.deadline = enough()})({1, 2}); });
   CHECK(one.got == names(2));
@@ -471,7 +411,7 @@ TEST_CASE("a rank that died before all had come leaves its place to a new proces
   const auto port = free_port();
   outcome zero;
   std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough(), .run = "r"})({0, 3}); }); });
-  std::optional<frames::channel> dead(joined(port, "r", 1, 3));
+  std::optional<frames::line> dead(joined(port, "r", 1, 3));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it has joined by then
   dead.reset();
   const auto results = all_ranks({{1, 3}, {2, 3}}, [&](rank_of me) {
@@ -484,84 +424,14 @@ TEST_CASE("a rank that died before all had come leaves its place to a new proces
   CHECK(results[1].got == names(3));
 }
 
-TEST_CASE("a rank that leaves after all have come: everybody is told which one") {
-  for (int leaver : {0, 2}) {
-    const auto port = free_port();
-    const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, [&](rank_of me) {
-      acco::rendezvous::tcp_rendezvous meeting(me, "127.0.0.1", port, {.deadline = enough()});
-      return me.rank == leaver ? contributions{"left"} : meeting.exchange("x");
-    });
-    for (int rank = 0; rank < 3; ++rank) {
-      if (rank == leaver) continue;
-      auto const& each = results[static_cast<std::size_t>(rank)];
-      CHECK(each.type == "peer");
-      CHECK(each.peer == leaver);
-      CHECK(contains(each.error, "rank " + std::to_string(leaver) + " left while all ranks were joining"));
-    }
-  }
-}
-
-TEST_CASE("a rank that hangs after all have come: the deadline names it on all others") {
-  const auto port = free_port();
-  outcome zero;
-  outcome one;
-  {
-    std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 4})({0, 3}); }); });
-    std::jthread dials([&] { one = told([&] { return tcp(port, {.deadline = enough()})({1, 3}); }); });
-    const frames::channel hangs = joined(port, "", 2, 3);
-    listens.join();
-    dials.join();
-  }
-  for (auto const& each : {zero, one}) {
-    CHECK(each.type == "deadline");
-    CHECK(contains(each.error, "rank 2 joined, and did not bring its address within 4 s"));
-    CHECK(each.peer == 2);
-  }
-}
-
-TEST_CASE("another version of the protocol: the guest is told, and rank 0 goes on") {
-  const auto port = free_port();
-  outcome zero;
-  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
-  std::string later = hello("", 1, 2);
-  later[4] = 9;
-  frames::channel guest(dial(port));
-  say(guest.socket(), later);
-  REQUIRE(hear(guest));
-  CHECK(guest.kind() == frames::frame::refusal);
-  CHECK(contains(std::string(guest.body()), "another version of the start-up's protocol"));
-  CHECK(tcp(port, {.deadline = enough()})({1, 2}) == names(2));
-  listens.join();
-  CHECK(zero.error == "");
-  // and the other way round: what listens speaks it
-  const listener there;
-  outcome one;
-  std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = enough()})({1, 2}); }); });
-  REQUIRE(there.socket.ready(POLLIN, acco::net::after(enough())));
-  const acco::net::socket_handle line(accept(there.socket.get(), nullptr, nullptr));
-  say(line, later);
-  dials.join();
-  CHECK(one.type == "mismatch");
-  CHECK(contains(one.error, "speaks another version of the start-up's protocol"));
-}
-
-TEST_CASE("a name of more bytes than a run may have") {
-  CHECK_THROWS_WITH_AS(tcp(1, {.deadline = 1, .run = std::string(257, 'x')})({1, 2}), doctest::Contains("at most 256"),
-                       acco::usage_error);
-}
-
 TEST_CASE("what rank 0 says is printed without control characters") {
   const listener there;
   outcome one;
   std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = enough()})({1, 2}); }); });
-  REQUIRE(there.socket.ready(POLLIN, acco::net::after(enough())));
-  const acco::net::socket_handle line(accept(there.socket.get(), nullptr, nullptr));
-  std::string body;
-  frames::put(body, std::uint32_t{1});
-  frames::put(body, 0);
-  frames::put(body, std::string("\33[2Jgone\n"));
-  frames::put(body, std::string(3000, 'a'));
-  say(line, frame_of(frames::frame::refusal, body));
+  frames::line line = there.next();
+  say(line, message("greeting", frames::pack({std::string(16, 'a'), std::string(16, 'n')})));
+  REQUIRE(hear(line));
+  say(line, message("refusal", frames::pack({"m", "0", "\33[2Jgone\n", std::string(3000, 'a')})));
   dials.join();
   CHECK(contains(one.error, "acco: rank 1, start-up: ?[2Jgone?. aaa"));
 }
@@ -570,8 +440,9 @@ TEST_CASE("MASTER_ADDR in digits: rank 0 listens there and nowhere else") {
   const auto port = free_port();
   outcome zero;
   std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
-  const auto there = dial(port);
-  CHECK(acco::net::dial(local(port, "127.0.0.2"), acco::net::after(enough())).code == ECONNREFUSED);
+  const frames::line there = dial(port);
+  CHECK(!acco::net::dial(local(port, "127.0.0.2"), acco::net::after(enough())));
+  CHECK(errno == ECONNREFUSED);
   CHECK(tcp(port, {.deadline = enough()})({1, 2}) == names(2));
   listens.join();
 }
@@ -581,17 +452,13 @@ TEST_CASE("an address of IPv6 in brackets is that without them") {
     CAPTURE(bare);
     const std::string in_brackets = std::string("[") + bare + "]";
     CHECK(acco::net::is_numeric(in_brackets));
-    const auto found = acco::net::look_up(in_brackets, 29500, acco::net::after(enough()));
-    REQUIRE(found.code == 0);
-    REQUIRE(found.found.size() == 1);
-    CHECK(found.found[0].name() == bare);
-    CHECK(found.found[0].port() == 29500);
+    CHECK(acco::net::look_up(in_brackets, "29500").found == std::vector<acco::net::endpoint>{{bare, "29500"}});
   }
   for (char const* wrong : {"[]", "[fd00::1", "fd00::1]", "[[fd00::1]]"}) CHECK(!acco::net::is_numeric(wrong));
 }
 
 TEST_CASE("over IPv6") {
-  if (acco::net::listen_at(local(0, "::1")).code != 0) {
+  if (!acco::net::listen_at(local(0, "::1"))) {
     MESSAGE("skipped: this machine has no IPv6");
     return;
   }
@@ -612,41 +479,8 @@ TEST_CASE("listening at one interface; at one that is not there") {
   listens.join();
   CHECK(zero.error == "");
   const auto wrong = told([&] { return tcp(port, {.deadline = enough(), .listen = "nonesuch0"})({0, 2}); });
-  CHECK(contains(wrong.error, "rank 0 cannot listen at 'nonesuch0': no network interface of this host has that name"));
-  CHECK(contains(wrong.error, "Give one of "));
-  CHECK(contains(wrong.error, "lo"));
-}
-
-TEST_CASE("a connection with itself is recognised, and leaves the port free") {
-  acco::net::socket_handle one(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(bind(one.get(), local(0).get(), local(0).length()) == 0);
-  const auto port = acco::net::near_end(one).port();
-  CHECK(!acco::net::is_self_connection(one));
-  REQUIRE(connect(one.get(), local(port).get(), local(port).length()) == 0);
-  CHECK(acco::net::is_self_connection(one));
-  const listener other;
-  const auto two = dial(other.port);
-  CHECK(!acco::net::is_self_connection(two));
-}
-
-TEST_CASE("96 ranks that bring what Gloo brings: together more than a mebibyte") {
-  const many_descriptors raised;
-  constexpr int ranks = 96;
-  const auto port = free_port();
-  std::atomic<int> right = 0;
-  std::vector<rank_of> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back({rank, ranks});
-  const auto results = all_ranks(all, [&](rank_of me) {
-    const auto got = acco::rendezvous::over_tcp(me, "127.0.0.1", port, std::string(136 * (ranks - 1), static_cast<char>(me.rank)),
-                                                {.deadline = 4 * enough()});
-    bool good = got.size() == ranks;
-    for (std::size_t from = 0; good && from < got.size(); ++from)
-      good = got[from] == std::string(136 * (ranks - 1), static_cast<char>(from));
-    right += good;
-    return contributions{};
-  });
-  for (auto const& each : results) CHECK(each.error == "");
-  CHECK(right == ranks);
+  CHECK(contains(wrong.error, "rank 0 cannot listen at nonesuch0, port "));
+  CHECK(contains(wrong.error, "Cannot assign requested address"));
 }
 
 TEST_CASE("a thousand ranks") {

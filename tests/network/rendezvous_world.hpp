@@ -69,67 +69,47 @@ inline std::vector<outcome> all_ranks(std::vector<rank_of> const& ranks, std::fu
   return results;
 }
 
-inline acco::net::endpoint local(std::uint16_t port, char const* host = "127.0.0.1") {
-  return acco::net::look_up_now(host, port, AI_NUMERICHOST).found.at(0);
-}
-/// Somebody else's program that listens and says nothing.
+inline acco::net::endpoint local(std::uint16_t port, char const* host = "127.0.0.1") { return {host, std::to_string(port)}; }
+/// Somebody else's program that listens.
 struct listener {
-  explicit listener(std::uint16_t wanted = 0) {
-    acco::net::opened found = acco::net::listen_at(local(wanted));
-    REQUIRE(found.code == 0);
-    socket = std::move(found.socket);
-    port = acco::net::near_end(socket).port();
+  explicit listener(std::uint16_t wanted = 0) : socket(acco::net::listen_at(local(wanted))) {
+    REQUIRE(socket);
+    port = static_cast<std::uint16_t>(std::stoi(acco::net::end_of(socket, getsockname).port));
+  }
+  [[nodiscard]] frames::line next() const {
+    REQUIRE(socket.ready(POLLIN, acco::net::after(enough())));
+    return {acco::net::socket_handle(accept(socket.get(), nullptr, nullptr))};
   }
   acco::net::socket_handle socket;
   std::uint16_t port = 0;
 };
 
 /// A raw connection to rank 0, which may still have to begin to listen.
-inline acco::net::socket_handle dial(std::uint16_t port, char const* host = "127.0.0.1") {
+inline frames::line dial(std::uint16_t port) {
   const auto until = acco::net::after(enough());
   for (;;) {
-    acco::net::opened found = acco::net::dial(local(port, host), until);
-    if (found.code == 0) return std::move(found.socket);
-    if (acco::net::clock::now() > until) return acco::net::socket_handle();
+    frames::line found{acco::net::dial(local(port), until)};
+    if (found.socket || acco::net::clock::now() > until) return found;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
-inline void say(acco::net::socket_handle const& to, std::string_view bytes) {
-  (void)!::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+inline void say(frames::line const& to, std::string_view bytes) {
+  (void)!::send(to.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
-inline std::string frame_of(frames::frame kind, std::string const& body, std::string const& proof = {},
-                            std::string_view start = std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", frames::nonce_size)) {
-  std::string result("acco");
-  frames::put(result, frames::version);
-  frames::put(result, static_cast<std::uint16_t>(kind));
-  frames::put(result, static_cast<std::uint64_t>(body.size()));
-  frames::put(result, static_cast<std::uint32_t>(proof.size()));
-  return result.append(start) + body + proof;
+inline std::string message(std::string const& kind, std::string const& fields, std::string const& proof = {}) {
+  return frames::pack({"acco4", kind, proof, fields}) + "\n";
 }
 inline std::string hello(std::string const& run, int rank, int size) {
-  std::string body;
-  frames::put(body, run);
-  frames::put(body, rank);
-  frames::put(body, size);
-  return frame_of(frames::frame::hello, body.append(frames::nonce_size, 'n'));
+  return frames::pack({run, std::to_string(rank), std::to_string(size), std::string(16, 'n')});
 }
 /// Reads one frame; false when the connection ended first.
-inline bool hear(frames::channel& from) {
-  const auto until = acco::net::after(enough());
-  while (acco::net::clock::now() < until) {
-    switch (from.receive(1U << 20U)) {
-      case frames::channel::arrival::whole_frame: return true;
-      case frames::channel::arrival::nothing: (void)from.socket().ready(POLLIN, until); break;
-      default: return false;
-    }
-  }
-  return false;
-}
-/// A process that has joined, and does nothing more.
-inline frames::channel joined(std::uint16_t port, std::string const& run, int rank, int size) {
-  frames::channel line(dial(port));
-  say(line.socket(), hello(run, rank, size));
-  if (hear(line)) say(line.socket(), frame_of(frames::frame::join, {}, {}, line.start()));
+inline bool hear(frames::line& from) { return from.await(1U << 20U, acco::net::after(enough())) == frames::line::state::whole; }
+/// A process that has been greeted, has said hello, and has brought nothing for each.
+inline frames::line joined(std::uint16_t port, std::string const& run, int rank, int size) {
+  frames::line line = dial(port);
+  REQUIRE(hear(line));
+  say(line, message("hello", hello(run, rank, size)));
+  say(line, message("bring", frames::pack(contributions(static_cast<std::size_t>(size)))));
   return line;
 }
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,7 +27,6 @@
 #include "acco/half.hpp"
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/rendezvous.hpp"
-#include "acco/network/rendezvous_files.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
@@ -130,27 +128,27 @@ class nccl_backend {
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them.
   [[nodiscard]] static nccl_backend from_environment(nccl_options const& chosen = {}) {
     const launch_environment mine = launch_environment::read();
-    std::optional<rendezvous::tcp_rendezvous> meeting;
-    nccl_backend result = from_exchange(
+    return from_exchange(
         mine,
         [&](std::string const& brought) {
-          meeting.emplace(mine, mine.address, mine.port,
-                          rendezvous::tcp_options{.deadline = chosen.deadline,
-                                                  .run = chosen.run.empty() ? mine.run : chosen.run,
-                                                  .secret = chosen.secret,
-                                                  .listen = chosen.listen});
-          return meeting->exchange(brought);
+          return rendezvous::over_tcp(mine, mine.address, mine.port, brought,
+                                      {.deadline = chosen.deadline,
+                                       .run = chosen.run.empty() ? mine.run : chosen.run,
+                                       .secret = chosen.secret,
+                                       .listen = chosen.listen});
         },
         chosen);
-    result.over_->keep(meeting->port());
-    return result;
   }
   /// Through a directory that all ranks see; `run` names this run.
   [[nodiscard]] static nccl_backend from_files(rank_of mine, std::filesystem::path const& directory, std::string const& run,
                                                nccl_options const& chosen = {}) {
     return from_exchange(
         mine,
-        [&](std::string const& brought) { return rendezvous::through_files(mine, directory, run, brought, chosen.deadline); },
+        [&](std::string const& brought) {
+          const rendezvous::tcp_options how{
+              .deadline = chosen.deadline, .run = run, .secret = chosen.secret, .listen = chosen.listen};
+          return rendezvous::tcp_rendezvous(mine, directory, how).exchange(brought);
+        },
         chosen);
   }
 

@@ -62,9 +62,6 @@ class nccl_communicator {
     order_ = device_order::of_this_device();
   }
 
-  /// Something that is to live as long as this. Before others use it.
-  void keep(std::shared_ptr<void> with) noexcept { with_ = std::move(with); }
-
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] double deadline() const noexcept { return deadline_; }
@@ -263,7 +260,6 @@ class nccl_communicator {
   std::shared_ptr<device_order> order_;
   std::optional<bool> joined_;  // by an optimizer, and whether its rounds are the same everywhere
   std::weak_ptr<nccl_communicator> twin_;
-  std::shared_ptr<void> with_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

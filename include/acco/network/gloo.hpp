@@ -22,8 +22,6 @@
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/print_end.hpp"
 #include "acco/network/rendezvous.hpp"
-#include "acco/network/rendezvous_backend.hpp"
-#include "acco/network/rendezvous_files.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -48,10 +46,10 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   [[nodiscard]] gloo_backend split(int color, int key = 0, double deadline = 600) const {
     const split_part mine = agree_on_split(*this, color, key, deadline);
     try {
-      rendezvous::through_backend meeting(*this, mine, deadline);
+      const gloo_start::meeting_in_world<gloo_backend> meeting{*this, mine, deadline};
       const auto device = group().shared().transport().device();
       return gloo_backend(gloo_start::meshed(
-                              {mine.rank, mine.size()}, [&] { return device; }, device->str(), false, deadline, meeting),
+                              {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
                           {.piece_bytes = group().chosen_piece_bytes(), .deadline = deadline});
     } catch (std::exception const& e) {
       abandon(e.what());
@@ -75,32 +73,20 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   [[nodiscard]] static std::shared_ptr<gloo::Context> context_from_environment(gloo_options const& chosen = {}) {
     const launch_environment mine = launch_environment::read();
     const double until = steady_seconds() + chosen.deadline;
-    rendezvous::tcp_rendezvous meeting(mine, mine.address, mine.port,
-                                       {.deadline = chosen.deadline,
-                                        .run = chosen.run.empty() ? mine.run : chosen.run,
-                                        .secret = chosen.secret,
-                                        .listen = chosen.listen});
-    gloo_options rest = chosen;
-    rest.deadline = std::max(until - steady_seconds(), 0.01);  // 0 would be none, to Gloo
-    auto context = gloo_start::connected(mine, meeting.own_address(), rest, meeting);
-    context->setTimeout(gloo_start::milliseconds(chosen.deadline));
-    const auto both = std::make_shared<std::pair<std::shared_ptr<gloo::Context>, std::shared_ptr<void>>>(context, meeting.port());
-    return {both, context.get()};  // rank 0's port is kept as long as the ranks are connected
+    rendezvous::tcp_options how = start_options(chosen);
+    if (how.run.empty()) how.run = mine.run;
+    rendezvous::tcp_rendezvous meeting(mine, mine.address, mine.port, how);
+    return connected(mine, chosen, until, meeting);
   }
 
   /// Through a directory that all ranks see; `run` names this run and is the same on all its ranks (e.g. the job's number).
   [[nodiscard]] static gloo_backend from_files(rank_of mine, std::filesystem::path const& directory, std::string const& run,
                                                gloo_options const& chosen = {}) {
-    struct {
-      rank_of mine;
-      std::filesystem::path const& directory;
-      std::string const& run;
-      double deadline;
-      [[nodiscard]] rendezvous::contributions exchange(std::string const& brought) const {
-        return rendezvous::through_files(mine, directory, run, brought, deadline);
-      }
-    } files{mine, directory, run, chosen.deadline};
-    return gloo_backend(gloo_start::connected(mine, {}, chosen, files), chosen);
+    const double until = steady_seconds() + chosen.deadline;
+    rendezvous::tcp_options how = start_options(chosen);
+    how.run = run;
+    rendezvous::tcp_rendezvous meeting(mine, directory, how);
+    return gloo_backend(connected(mine, chosen, until, meeting), chosen);
   }
 
   /// from_environment, then function(gloo_backend); an exception is printed. Returns the exit code.
@@ -121,6 +107,17 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:
+  static rendezvous::tcp_options start_options(gloo_options const& from) {
+    return {.deadline = from.deadline, .run = from.run, .secret = from.secret, .listen = from.listen};
+  }
+  static std::shared_ptr<gloo::Context> connected(rank_of mine, gloo_options chosen, double until,
+                                                  rendezvous::tcp_rendezvous& meeting) {
+    const double whole = chosen.deadline;
+    chosen.deadline = until - steady_seconds();
+    auto context = gloo_start::connected(mine, meeting.own_address(), chosen, meeting);
+    context->setTimeout(gloo_start::milliseconds(whole));
+    return context;
+  }
   explicit gloo_backend(exchange_backend other) : exchange_backend(std::move(other)) {}
 };
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks are connected by Gloo: whose network, whose addresses, and that no address leads another host to itself.
+// How ranks are connected by Gloo: over which network, and how each gets the others' addresses.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <gloo/context.h>
@@ -19,13 +20,15 @@
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <net/if.h>
-#include <unistd.h>
 
 #include "acco/clock.hpp"
+#include "acco/collective/backend.hpp"
+#include "acco/collective/split.hpp"
 #include "acco/error.hpp"
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/socket.hpp"
+#include "acco/storage/host_queue.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -35,56 +38,67 @@ struct gloo_options {
   std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 512 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks at start-up
   std::string interface{};      ///< network interface to use, e.g. "eth0", or one of this host's addresses; default:
-                                ///< GLOO_SOCKET_IFNAME, then the one that leads to MASTER_ADDR, then the one of this host's name
-  // What follows is of the start-up from the environment: docs/security.md.
-  std::string run{};  ///< names this run, the same on all its ranks; default: launch_environment::run
-  rendezvous::authenticator
-      secret{};          ///< all ranks prove that they know it, e.g. a shared_secret; default: nobody proves anything
-  std::string listen{};  ///< interface or address at which rank 0 awaits the others (rendezvous::tcp_options)
+                                ///< GLOO_SOCKET_IFNAME, then the one that leads to rank 0
+  // What follows is of the start-up: docs/security.md.
+  std::string run{};                   ///< names this run, the same on all its ranks; default: launch_environment::run
+  rendezvous::authenticator secret{};  ///< all ranks prove that they know it, e.g. a shared_secret; default: nobody does
+  std::string listen{};                ///< interface or address at which rank 0 awaits the others (rendezvous::tcp_options)
 };
 
 namespace gloo_start {
 
-/// Gloo asks a store for the others' addresses; this one has exchanged them all by the first question. Before the addresses
-/// stand, in what each rank brings, the name of its host and whether only that host can reach them.
+/// Bytes of an address. This Gloo writes one for each other rank; each rank needs its own only.
+inline std::size_t address_size() { return gloo::transport::tcp::Address(sockaddr_storage{}).bytes().size(); }
+
+/// Members of a part of a world that is split bring each other addresses, over the world. Collective over it: every rank makes
+/// one call, whatever its part. Waits at most `deadline` seconds for any rank.
+template <class Backend>
+struct meeting_in_world {
+  Backend world;
+  split_part part;
+  double deadline;
+  [[nodiscard]] rendezvous::contributions exchange_parts(rendezvous::contributions parts) const {
+    auto queue = make_queue<host_queue>(world);
+    queue.place = {world.rank(), -1, "split"};
+    queue.deadline = deadline;
+    const std::size_t one = address_size();
+    std::vector<std::byte> out(one * static_cast<std::size_t>(world.size())), in(out.size());
+    const auto at = [&](auto& all, std::size_t member) {
+      return all.data() + static_cast<std::size_t>(part.members[member]) * one;
+    };
+    for (std::size_t to = 0; to < parts.size(); ++to) std::memcpy(at(out, to), parts[to].data(), parts[to].size());
+    world.all_to_all(queue, out, in);
+    queue.wait();
+    for (std::size_t from = 0; from < parts.size(); ++from) parts[from].assign(reinterpret_cast<char const*>(at(in, from)), one);
+    return parts;
+  }
+};
+
+/// Gloo asks a store for the others' addresses; this one has exchanged them all by the first question.
 template <class Meeting>
 class exchanged_addresses : public gloo::rendezvous::Store {
  public:
-  exchanged_addresses(rank_of mine, Meeting& meeting, bool local, double deadline)
-      : mine_(mine), meeting_(meeting), local_(local), deadline_(deadline), until_(steady_seconds() + deadline) {}
+  exchanged_addresses(rank_of mine, Meeting& meeting, double deadline)
+      : mine_(mine), meeting_(meeting), deadline_(deadline), until_(steady_seconds() + deadline) {}
   void set(std::string const& key, std::vector<char> const& data) override {
     if (key != std::to_string(mine_.rank)) return;
-    const std::string addresses(data.begin(), data.end());
-    const auto ranks = static_cast<std::size_t>(mine_.size), me = static_cast<std::size_t>(mine_.rank);
-    // This Gloo writes one address for each other rank; each rank needs its own only.
-    const std::size_t one = gloo::transport::tcp::Address(sockaddr_storage{}).bytes().size();
-    constexpr bool can = requires { meeting_.exchange_parts(rendezvous::contributions{}); };
-    const bool in_parts = can && ranks > 1 && data.size() == one * (ranks - 1);
-    if (!in_parts) {
-      all_ = meeting_.exchange(labelled(addresses));
-    } else if constexpr (can) {
-      rendezvous::contributions parts;
-      for (std::size_t to = 0; to < ranks; ++to)
-        parts.push_back(labelled(to == me ? std::string() : addresses.substr((to < me ? to : to - 1) * one, one)));
-      all_ = meeting_.exchange_parts(parts);
+    rendezvous::contributions parts(static_cast<std::size_t>(mine_.size));
+    for (int to = 0; to < mine_.size; ++to) {
+      if (to != mine_.rank) parts[static_cast<std::size_t>(to)].assign(data.data() + place(to, mine_.rank), address_size());
     }
-    check_reach();
-    in_parts_ = in_parts;
+    all_ = meeting_.exchange_parts(parts);
   }
   std::vector<char> get(std::string const& key) override {
-    const bool is_rank = key.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_rank || all_.empty()) return {};
+    if (all_.empty() || key.find_first_not_of("0123456789") != std::string::npos) return {};
     connecting_ = std::stoi(key);
-    if (steady_seconds() > until_) {
+    if (steady_seconds() > until_)
       throw deadline_error({mine_.rank, -1, "start-up"},
                            text("ranks ", connecting_, " and above were not connected within ", deadline_, " s"),
                            text("Give the start-up more time, or look for a slow host"));
-    }
-    const std::size_t from = std::stoul(key), me = static_cast<std::size_t>(mine_.rank), one = all_.at(from).size();
-    std::string const& found = all_[from];
-    if (!in_parts_ || from == me) return {found.begin(), found.end()};
-    std::vector<char> whole(one * (all_.size() - 1));  // where this Gloo looks for it; one rank's at a time: n of them are n^2
-    std::copy(found.begin(), found.end(), whole.begin() + static_cast<std::ptrdiff_t>((me < from ? me : me - 1) * one));
+    // Where this Gloo looks for it, for one rank at a time: n of them are n^2.
+    std::vector<char> whole(address_size() * (all_.size() - 1));
+    std::string const& found = all_[static_cast<std::size_t>(connecting_)];
+    if (connecting_ != mine_.rank) std::copy(found.begin(), found.end(), whole.data() + place(mine_.rank, connecting_));
     return whole;
   }
   void wait(std::vector<std::string> const&) override {}
@@ -93,106 +107,60 @@ class exchanged_addresses : public gloo::rendezvous::Store {
   [[nodiscard]] int connecting() const { return connecting_; }
 
  private:
-  [[nodiscard]] std::string labelled(std::string const& addresses) const {
-    std::string result;
-    rendezvous::detail::put(result, static_cast<std::uint8_t>(local_));
-    rendezvous::detail::put(result, net::this_host());
-    return result + addresses;
-  }
-  /// Throws, on every rank alike, where somebody brings an address that leads another host to itself.
-  void check_reach() {
-    std::vector<std::string> hosts;
-    int local = -1;
-    for (std::string& each : all_) {
-      rendezvous::detail::reader in{each};
-      if (in.number<std::uint8_t>() != 0 && local < 0) local = static_cast<int>(hosts.size());
-      hosts.push_back(in.bytes());
-      each = std::string(in.rest);
-    }
-    for (std::size_t rank = 0; local >= 0 && rank < hosts.size(); ++rank) {
-      if (hosts[rank] == hosts[static_cast<std::size_t>(local)]) continue;
-      throw usage_error(
-          {mine_.rank, -1, "start-up"},
-          text("rank ", local, " can be reached only from its own host, and rank ", rank, " is on another one"),
-          text("Its host's name, or the interface that was chosen, leads to a loopback address: choose a network with "
-               "gloo_options::interface or GLOO_SOCKET_IFNAME"),
-          local);
-    }
-  }
+  /// Where the address for a rank stands in what another one writes.
+  static std::size_t place(int to, int writer) { return address_size() * static_cast<std::size_t>(to < writer ? to : to - 1); }
 
   rank_of mine_;
   Meeting& meeting_;
-  bool local_, in_parts_ = false;
   double deadline_, until_;
   int connecting_ = -1;
   rendezvous::contributions all_;
 };
 
-/// Whether Gloo will listen at a loopback address.
-[[nodiscard]] inline bool leads_home(gloo::transport::tcp::attr const& chosen, double seconds) {
-  const auto found = chosen.iface.empty() ? net::look_up(chosen.hostname, 0, net::after(seconds)).found
-                                          : net::interfaces_called(chosen.iface, 0).found;
-  return !found.empty() && found.front().loopback();
-}
 [[nodiscard]] inline std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e6) * 1000));
-}
-[[nodiscard]] inline std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(seconds * 1000, 1.0, 1e9)));  // 0: for ever, to Gloo
 }
 
-/// While a pair connects Gloo waits five times as long as its time-out says (its pair.cc, waitUntilConnected).
-inline constexpr double times_gloo_waits = 5;
-
-/// A context of all ranks that meet in `meeting`; `network` names the device in errors, `local` tells whether only this host can
-/// reach it. Throws `peer_error` where Gloo cannot connect them, within `deadline` seconds.
+/// A context of all ranks that meet in `meeting`; `network` names the device in errors. Throws `peer_error` where Gloo cannot
+/// connect them, within `deadline` seconds.
 template <class Device, class Meeting>
-[[nodiscard]] std::shared_ptr<gloo::Context> meshed(rank_of mine, Device make_device, std::string const& network, bool local,
-                                                    double deadline, Meeting& meeting) {
-  exchanged_addresses<Meeting> store(mine, meeting, local, deadline);
+[[nodiscard]] std::shared_ptr<gloo::Context> meshed(rank_of mine, Device make_device, std::string const& network, double deadline,
+                                                    Meeting& meeting) {
+  exchanged_addresses<Meeting> store(mine, meeting, deadline);
   try {
     auto device = make_device();
     auto context = std::make_shared<gloo::rendezvous::Context>(mine.rank, mine.size);
-    context->setTimeout(std::max(milliseconds(deadline / times_gloo_waits), std::chrono::milliseconds(1)));  // 0: for ever
+    context->setTimeout(milliseconds(deadline / 5));  // while a pair connects Gloo waits five times as long (its pair.cc)
     context->connectFullMesh(store, device);
     context->setTimeout(milliseconds(deadline));
     return context;
   } catch (error const&) {
     throw;
   } catch (std::exception const& e) {  // several types of Gloo's
-    std::string with;
-    if (store.connecting() >= 0) with = "with rank " + std::to_string(store.connecting()) + ", which may wait for another one: ";
+    const text with(store.connecting() < 0 ? text()
+                                           : text("with rank ", store.connecting(), ", which may wait for another one: "));
     throw peer_error({mine.rank, -1, "start-up"}, text("the ranks cannot be connected: ", with, std::string_view(e.what())),
                      text("Check that every rank is alive and can reach this host at ", network,
                           " (gloo_options::interface, or GLOO_SOCKET_IFNAME, chooses another network)"));
   }
 }
-/// Over the network that the options or the environment choose, else the one at `address`, else the one of this host's name.
+/// Over the network that the options or the environment choose, else the one at `address`.
 template <class Meeting>
 [[nodiscard]] std::shared_ptr<gloo::Context> connected(rank_of mine, std::string const& address, gloo_options const& chosen,
                                                        Meeting& meeting) {
-  const error_place where{mine.rank, -1, "start-up"};
-  if (mine.rank < 0 || mine.rank >= mine.size)
-    throw usage_error(where, text("there is no rank ", mine.rank, " of ", mine.size), text("Ranks are numbered from 0"));
-  gloo::transport::tcp::attr attributes;
-  char const* const named = std::getenv("GLOO_SOCKET_IFNAME");
-  attributes.iface = !chosen.interface.empty() ? chosen.interface : named != nullptr ? named : "";
-  if (attributes.iface.empty()) attributes.hostname = address.empty() ? host_name() : address;
-  const bool is_interface = if_nametoindex(attributes.iface.c_str()) != 0;  // one may be called 100
-  if (!is_interface && net::is_numeric(attributes.iface)) {
-    attributes.hostname = net::without_brackets(attributes.iface);
-    attributes.iface.clear();
-  }
-  if (!is_interface && !attributes.iface.empty()) {
-    throw usage_error(where, text("this host has no network interface called '", std::string_view(attributes.iface), "'"),
+  char const* const set = std::getenv("GLOO_SOCKET_IFNAME");
+  std::string named = !chosen.interface.empty() ? chosen.interface : set != nullptr ? set : "";
+  if (named.empty()) named = address;
+  gloo::transport::tcp::attr network;
+  if (if_nametoindex(named.c_str()) != 0) {  // one may be called 100
+    network.iface = named;
+  } else if (net::is_numeric(named)) {
+    network.hostname = net::without_brackets(named);
+  } else {
+    throw usage_error({mine.rank, -1, "start-up"}, text("this host has no network interface called '", named, "'"),
                       text("gloo_options::interface, or GLOO_SOCKET_IFNAME, is one that `ip addr` lists, or an address of it"));
   }
-  return meshed(
-      mine, [&] { return gloo::transport::tcp::CreateDevice(attributes); },
-      attributes.iface.empty() ? attributes.hostname : attributes.iface, leads_home(attributes, chosen.deadline), chosen.deadline,
-      meeting);
+  return meshed(mine, [&] { return gloo::transport::tcp::CreateDevice(network); }, named, chosen.deadline, meeting);
 }
 }  // namespace gloo_start
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -41,44 +41,37 @@ struct launch_environment : rank_of {
   }
 
  private:
-  static std::string optional(char const* name) {
+  static std::string optional(char const* name, std::string const& means_nothing = {}) {
     char const* const value = std::getenv(name);
-    return value == nullptr ? "" : value;
+    return value == nullptr || value == means_nothing ? "" : value;
   }
   static std::string run_name() {
-    if (std::string given = optional("ACCO_RUN_ID"); !given.empty()) return given;
-    if (std::string given = optional("TORCHELASTIC_RUN_ID"); !given.empty() && given != "none") return given;
-    std::string slurm = optional("SLURM_HET_JOB_ID");  // steps of one job differ in SLURM_JOB_ID where it is heterogeneous
-    if (slurm.empty()) slurm = optional("SLURM_JOB_ID");
-    if (!slurm.empty()) {
-      const std::string restarts = optional("SLURM_RESTART_COUNT");
-      return restarts.empty() || restarts == "0" ? slurm : slurm + "." + restarts;
+    const std::string restarts = optional("SLURM_RESTART_COUNT", "0"), index = optional("LSB_JOBINDEX", "0");
+    std::string result = optional("ACCO_RUN_ID");
+    if (result.empty()) result = optional("TORCHELASTIC_RUN_ID", "none");
+    for (char const* name : {"SLURM_HET_JOB_ID", "SLURM_JOB_ID"}) {  // steps of a heterogeneous job differ in the second one
+      if (std::string job = optional(name); result.empty() && !job.empty())
+        result = restarts.empty() ? job : job + "." + restarts;
     }
-    if (std::string given = optional("PBS_JOBID"); !given.empty()) return given;
-    if (const std::string given = optional("LSB_JOBID"); !given.empty()) {
-      const std::string index = optional("LSB_JOBINDEX");
-      return given + (index.empty() || index == "0" ? "" : "[" + index + "]");
-    }
-    return optional("FLUX_JOB_ID");
+    if (result.empty()) result = optional("PBS_JOBID");
+    if (std::string job = optional("LSB_JOBID"); result.empty() && !job.empty())
+      result = index.empty() ? job : job + "[" + index + "]";
+    return result.empty() ? optional("FLUX_JOB_ID") : result;
   }
   static std::string word(char const* name) {
-    char const* const value = std::getenv(name);
-    if (value == nullptr || *value == '\0') {
-      throw usage_error(
-          {}, text("the environment variable ", name, " is not set"),
-          text("Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every process, or start with a launcher that does"));
-    }
-    return value;
+    std::string value = optional(name);
+    if (!value.empty()) return value;
+    throw usage_error(
+        {}, text("the environment variable ", name, " is not set"),
+        text("Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every process, or start with a launcher that does"));
   }
   static int number(char const* name, int least, int most) {
     const std::string value = word(name);
     int read = 0;
     auto const [end, code] = std::from_chars(value.data(), value.data() + value.size(), read);
-    if (code != std::errc() || end != value.data() + value.size() || read < least || read > most) {
-      throw usage_error({}, text("the environment variable ", name, " is '", value, "'"),
-                        text("It must be a number from ", least, " to ", most));
-    }
-    return read;
+    if (code == std::errc() && end == value.data() + value.size() && read >= least && read <= most) return read;
+    throw usage_error({}, text("the environment variable ", name, " is '", value, "'"),
+                      text("It must be a number from ", least, " to ", most));
   }
 };
 

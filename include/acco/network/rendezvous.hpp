@@ -1,20 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// How processes that were started one by one find each other: each brings a few bytes (an address) and gets everybody's. Used
-// once, at start-up. Over TCP: rendezvous_tcp.hpp; through a shared directory: rendezvous_files.hpp.
+// How processes that were started one by one find each other: each brings a few bytes (an address) for each other one. Used once,
+// at start-up. This header: what they say, byte by byte. Who says it: rendezvous_tcp.hpp. What is authenticated:
+// docs/security.md.
+//
+// A message is a line: "acco4", a kind, a proof, and fields that are packed into one. Packed fields have a space between them; in
+// a field a space is \s, the end of a line \n, and \ is \\. The proof is empty without a secret, else the code of
+//   "acco4", kind, packed fields of the greeting and of the hello (not in a hello), packed fields of this message
+// so that it shows knowledge of the secret, belongs to this conversation (nonces), and covers what is said.
+// clang-format off
+//   kind      said by   fields
+//   greeting  rank 0    16 bytes that are drawn for this start, 16 that are drawn for this conversation; no proof
+//   hello     guest     name of the run, rank, number of ranks, 16 bytes that are drawn
+//   bring     guest     what it brings for each rank; follows at once
+//   answer    rank 0    what each rank brought for the guest; said when all have come
+//   refusal   rank 0    type of the error, rank that caused it, what, advice; instead of an answer
+// clang-format on
 #pragma once
 
-#include <concepts>
+#include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
+#include <random>
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "acco/collective/ranks_where.hpp"
+#include <poll.h>
+#include <sys/socket.h>
+
 #include "acco/error.hpp"
-#include "acco/version.hpp"
+#include "acco/network/launch_environment.hpp"
+#include "acco/network/socket.hpp"
+
+#include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::rendezvous {
 
@@ -25,7 +44,7 @@ using contributions = std::vector<std::string>;
 /// and nobody makes one without the secret. `shared_secret` (shared_secret.hpp) is one. Called by the thread that starts up.
 using authenticator = std::function<std::string(std::string_view message)>;
 
-/// How ranks come together over TCP.
+/// How ranks come together.
 struct tcp_options {
   double deadline = 600;   ///< seconds from the beginning to the end of the start-up
   std::string run{};       ///< names this run, the same on all its ranks: who was told another name is no rank of it
@@ -35,53 +54,117 @@ struct tcp_options {
 };
 
 namespace detail {
-/// Numbers travel with their lowest byte first; strings follow their length, 8 bytes.
-template <std::integral Number>
-void put(std::string& into, Number number) {
-  const auto bits = static_cast<std::make_unsigned_t<Number>>(number);
-  for (std::size_t byte = 0; byte < sizeof bits; ++byte) into.push_back(static_cast<char>((bits >> (8 * byte)) & 0xffU));
-}
-inline void put(std::string& into, std::string_view bytes) {
-  put(into, static_cast<std::uint64_t>(bytes.size()));
-  into.append(bytes);
-}
-inline void put(std::string& into, std::string const& bytes) { put(into, std::string_view(bytes)); }
-/// Takes numbers and strings back; `good` turns false when the bytes do not suffice.
-struct reader {
-  std::string_view rest;
-  bool good = true;
-  template <std::integral Number>
-  Number number() {
-    std::make_unsigned_t<Number> bits = 0;
-    const std::string_view taken = fixed(sizeof bits);
-    for (std::size_t byte = taken.size(); byte-- > 0;)
-      bits = static_cast<decltype(bits)>((std::uint64_t{bits} << 8U) | static_cast<unsigned char>(taken[byte]));
-    return static_cast<Number>(bits);
-  }
-  std::string_view fixed(std::size_t size) {
-    if (!good || size > rest.size()) {
-      good = false;
-      return {};
+
+inline std::string pack(contributions const& fields) {
+  std::string result;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (i != 0) result.push_back(' ');
+    for (const char c : fields[i]) {
+      if (c == ' ' || c == '\n' || c == '\\') result.push_back('\\');
+      result.push_back(c == ' ' ? 's' : c == '\n' ? 'n' : c);
     }
-    const std::string_view result = rest.substr(0, size);
-    rest.remove_prefix(size);
-    return result;
   }
-  std::string bytes() {
-    const auto size = number<std::uint64_t>();
-    if (size > rest.size()) good = false;
-    return good ? std::string(fixed(static_cast<std::size_t>(size))) : std::string();
+  return result;
+}
+/// Empty where these are not `count` fields.
+inline contributions unpack(std::string_view from, std::size_t count) {
+  contributions result(1);
+  for (std::size_t i = 0; i < from.size() && result.size() <= count; ++i) {
+    const bool escaped = from[i] == '\\' && i + 1 < from.size();
+    const char c = from[escaped ? ++i : i];
+    if (c == ' ' && !escaped) {
+      result.emplace_back();
+    } else {
+      result.back().push_back(escaped && c == 's' ? ' ' : escaped && c == 'n' ? '\n' : c);
+    }
+  }
+  return result.size() == count ? result : contributions();
+}
+inline std::string draw_nonce() {
+  std::random_device entropy;
+  std::string result;
+  while (result.size() < 16) result.push_back(static_cast<char>(entropy() & 255U));
+  return result;
+}
+/// Words of somebody else for our messages: no control characters, and not too many.
+inline std::string printable(std::string_view words, std::size_t most) {
+  std::string result(words.substr(0, most));
+  for (char& c : result) c = c >= ' ' && c <= '~' ? c : '?';
+  return words.size() > most ? result + "..." : result;
+}
+
+/// One end of a connection.
+struct line {
+  enum class state { waits, whole, ended, foreign };
+  static constexpr std::string_view magic = "acco4 ";
+
+  net::socket_handle socket{};
+  net::clock::time_point since{};               // when it was made
+  std::string talk{};                           // what every proof covers: fields of the greeting, then of the hello
+  std::string in{}, kind{}, proof{}, fields{};  // what has come of a message; what the last one was
+  int rank = -1;                                // who is at the other end, if that is a rank
+
+  [[nodiscard]] std::string prove(authenticator const& secret, std::string const& is, std::string const& what) const {
+    return secret ? secret(pack({"acco4", is, talk, what})) : "";
+  }
+  /// Whether the other side knows the secret, and said this. Codes of codes are compared: the time tells nothing about them.
+  [[nodiscard]] bool proven(authenticator const& secret) const {
+    return secret ? secret(proof) == secret(prove(secret, kind, fields)) : proof.empty();
+  }
+  /// False: the connection is broken, or `until` has come.
+  bool say(authenticator const& secret, std::string const& is, std::string const& what, net::clock::time_point until) const {
+    const std::string bytes = pack({"acco4", is, prove(secret, is, what), what}) + "\n";
+    for (std::string_view left = bytes; !left.empty();) {
+      const ssize_t n = ::send(socket.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n >= 0) {
+        left.remove_prefix(static_cast<std::size_t>(n));
+      } else if (errno != EINTR && ((errno != EAGAIN && errno != EWOULDBLOCK) || !socket.ready(POLLOUT, until))) {
+        return false;
+      }
+    }
+    return true;
+  }
+  /// Reads what has come, at most to the end of a line, of at most `most` bytes.
+  state hear(std::size_t most) {
+    std::size_t end = 0;
+    for (char some[4096]; (end = in.find('\n')) == std::string::npos || end > most;) {
+      if (in.size() > most || !in.starts_with(magic.substr(0, in.size()))) return state::foreign;
+      const ssize_t n = ::recv(socket.get(), some, sizeof some, MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return state::waits;
+      if (n <= 0) return state::ended;
+      in.append(some, static_cast<std::size_t>(n));
+    }
+    contributions said = unpack(std::string_view(in).substr(0, end), 4);
+    in.erase(0, end + 1);
+    if (said.empty() || said[0] != "acco4") return state::foreign;
+    kind = std::move(said[1]);
+    proof = std::move(said[2]);
+    fields = std::move(said[3]);
+    return state::whole;
+  }
+  /// The same; waits for it until `until`.
+  state await(std::size_t most, net::clock::time_point until) {
+    for (;;) {
+      const state now = hear(most);
+      if (now != state::waits || !socket.ready(POLLIN, until)) return now;
+    }
   }
 };
 
-/// Ranks for a message, at most a dozen by name: words, and the lowest of them.
-template <class Is>
-named_ranks some_ranks(int size, Is&& is) {
-  int found = 0;
-  named_ranks result = ranks_where(size, [&](int rank) { return is(rank) && ++found <= 12; });
-  if (found > 12) result.words.append(" and ").append(found - 12).append(" more");
-  return result;
-}
-}  // namespace detail
+/// One start-up, as one rank sees it.
+struct start_up {
+  rank_of me;
+  std::string place;  // where rank 0 is, in words
+  tcp_options chosen;
+  net::clock::time_point until = net::after(chosen.deadline);
+  error_place where{me.rank, -1, "start-up"};
+  std::size_t ranks = static_cast<std::size_t>(me.size);
+  std::size_t most = 8192 * ranks;  // bytes of a message
+  static constexpr std::size_t most_of_strangers = 4096;
+};
 
+}  // namespace detail
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous
+
+#include "acco/restore_macros.hpp"
