@@ -173,7 +173,7 @@ TEST_CASE("bytes and calls are those of the theory: two passes a synchronous ste
       CHECK(after.calls_of(acco::collective::reduce_scatter) - before.calls_of(acco::collective::reduce_scatter) == rounds);
       CHECK(rounds == static_cast<std::size_t>(2 * steps));
       constexpr std::uint64_t small =
-          (1 + 13 + 1) * sizeof(double) * 3;  // that they are counts, counts, squares, to each of the others
+          (1 + acco::count_numbers + 1) * sizeof(double) * 3;  // that they are counts, counts, squares, to each of the others
       CHECK(training.totals().bytes_sent == rounds * (2 * pass + small));
       CHECK(reported <= training.totals().bytes_sent);
     });

@@ -98,7 +98,7 @@ std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& st
 template <class Policy>
 using wire = acco::with_feedback<code, Policy>;
 template <class Policy>
-using schedule = acco::synchronous<wire<Policy>>;
+using schedule = acco::synchronous<acco::coded<wire<Policy>>>;
 
 }  // namespace
 

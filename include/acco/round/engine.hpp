@@ -302,10 +302,10 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
     schedule.check({.rank = rank});
-    if (chosen.in_place && schedule.keeps() && (!Storage::host_memory || sizeof(gradient_type) < 4)) {
+    if (chosen.in_place && schedule.keeps() && !Storage::host_memory) {
       throw usage_error({.rank = rank},
                         text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
-                        text("It is for gradients of four bytes or more in host memory: leave it out"));
+                        text("It is for gradients in host memory: leave it out"));
     }
     check_groups(rule, layout, rank);
     check_without_gradient<typename Storage::master_type>(rule, layout, rank);

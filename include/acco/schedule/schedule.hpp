@@ -254,6 +254,11 @@ template <class Plan>
   return ever_commits ? schedule_flaw::none : schedule_flaw::never_commits;
 }
 
+/// Whether some wire keeps what it has not sent of gradients.
+template <class Schedule>
+inline constexpr bool has_feedback =
+    by_wires<Schedule>([]<class... Wires>() { return (feeds_back<typename Wires::gradient_encoding> || ...); });
+
 /// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Its rounds repeat
 /// every `static constexpr std::size_t period` rounds (without it, the shortest that is seen), after
 /// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a commit; either
@@ -272,7 +277,7 @@ concept has_constant_plan = requires { typename std::bool_constant<(Schedule{}.p
 template <class Schedule>
 consteval bool check_schedule() {
   static_assert(has_plan<Schedule>, "acco: the schedule lacks `round_plan plan(std::size_t round) const`");
-  static_assert(!by_wires<Schedule>([]<class... Wires>() { return (feeds_back<typename Wires::gradient_encoding> || ...); }),
+  static_assert(!has_feedback<Schedule>,
                 "acco: with_error_feedback is for exchanges of local updates, which give it themselves: give a schedule the "
                 "encoding alone");
   static_assert(
