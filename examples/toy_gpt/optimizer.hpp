@@ -33,7 +33,7 @@ Rule tuned(Rule rule, settings const& s) {
 template <class Storage, class World>
 training_of<Storage> make_training(settings const& s, Storage const& storage, World const& world,
                                    acco::parameter_layout const& layout, acco::options const& options) {
-  return acco::with_rule(s.rule, [&](auto const& rule) {
+  return acco::with_rule(s.rule, [&](auto const& rule) -> training_of<Storage> {
     return acco::make<shared_engine>(s.label(), pace_of(s), tuned(rule, s), storage, world, layout, options);
   });
 }

@@ -19,11 +19,14 @@ struct type_list {
   static constexpr std::size_t count = sizeof...(Types);
 };
 
-/// A name that is a template argument: "two_phase+int4".
+/// A name that is a template argument: "two_phase+int4". Made of a literal, and of the list of characters that nvcc writes for
+/// it.
 struct label {
   char text[32] = {};
-  consteval label(char const* from) {  // not explicit: a literal is one
-    for (std::size_t k = 0; from[k] != '\0'; ++k) text[k] = from[k];
+  template <std::size_t Size>
+  consteval label(char const (&from)[Size]) {  // not explicit: a literal is one
+    static_assert(Size <= sizeof text, "acco: a name in a type_list has at most 31 characters");
+    for (std::size_t k = 0; k < Size; ++k) text[k] = from[k];
   }
 };
 /// A type under a name, in a list. A type that has a `name` of its own stands in a list as it is.
