@@ -127,7 +127,12 @@ class checked_engine final : public Engine {
     where.phase = "finish";
     if (!Engine::at_rest()) check_parameters(where);
     hand_over();
-    Engine::finish(rest);
+    try {
+      Engine::finish(rest);
+    } catch (...) {  // some of its rounds may have landed
+      lend();
+      throw;
+    }
     change_places();
     lend();
   }
