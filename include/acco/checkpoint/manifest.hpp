@@ -78,24 +78,25 @@ using tree = nlohmann::json;
 /// Numbers of a manifest that are larger are none: what is added to them stays a number.
 inline constexpr std::uint64_t largest = std::uint64_t{1} << 62U;
 
-/// A value in a manifest, and where it stands: what the JSON library says of it is said behind that.
-class field {
-  template <class Call>
-  static decltype(auto) library(std::string const& where, Call&& call) {
-    try {
-      return call();
-    } catch (tree::exception const& e) {
-      throw std::runtime_error(where + ": " + e.what());
-    }
+/// Calls call(); what the JSON library says then is said behind `where`.
+template <class Call>
+auto said_behind(std::string const& where, Call&& call) {
+  try {
+    return call();
+  } catch (tree::exception const& e) {
+    throw std::runtime_error(where + ": " + e.what());
   }
+}
 
+/// A value in a manifest, and where it stands.
+class field {
  public:
   field(tree const& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
   [[noreturn]] void refuse(std::string const& what) const { throw std::runtime_error(where_ + " " + what); }
   [[nodiscard]] field operator[](std::string const& key) const {
     const std::string name = "\"" + key + "\"", where = where_.empty() ? name : where_ + "." + name;
-    return {library(where, [&]() -> tree const& { return value_->at(key); }), where};
+    return {*said_behind(where, [&] { return &value_->at(key); }), where};
   }
   [[nodiscard]] bool has(std::string const& key) const { return value_->contains(key); }
   [[nodiscard]] bool is_list() const noexcept { return value_->is_array(); }
@@ -108,7 +109,7 @@ class field {
   [[nodiscard]] std::size_t size() const noexcept { return value_->size(); }
   template <class T>
   [[nodiscard]] T get() const {
-    return library(where_, [&] { return value_->get<T>(); });
+    return said_behind(where_, [&] { return value_->get<T>(); });
   }
   [[nodiscard]] std::string text() const { return get<std::string>(); }
   [[nodiscard]] bool flag() const { return get<bool>(); }
