@@ -280,12 +280,13 @@ TEST_CASE("a thousand silent connections at once delay nobody by a second") {  /
   CHECK(results[1].got == names(2));
 }
 
-TEST_CASE("who does not say who it is for five seconds is let go, and counted") {
+TEST_CASE("who does not say who it is for five seconds is let go, and who says too much at once; they are counted") {
   const auto port = free_port();
   outcome zero;
   std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = 8})({0, 2}); }); });
-  frames::line silent = dial(port), half = dial(port), slow = dial(port);
+  frames::line silent = dial(port), half = dial(port), slow = dial(port), long_winded = dial(port);
   say(half, "acc");
+  say(long_winded, "acco4 " + std::string(8000, 'x'));  // no stranger makes rank 0 remember more than 4 KiB
   std::jthread drips([&] {
     for (const char each : message("hello", hello("", 1, 2)).substr(0, 10)) {
       say(slow, std::string(1, each));
@@ -298,7 +299,7 @@ TEST_CASE("who does not say who it is for five seconds is let go, and counted") 
   }
   drips.join();
   listens.join();
-  CHECK(contains(zero.error, "Connections that were dropped: 3 did not say who they are"));
+  CHECK(contains(zero.error, "Connections that were dropped: 3 did not say who they are, 1 did not speak"));
 }
 
 TEST_CASE("random bytes, with and without a beginning that makes sense, end nothing") {
