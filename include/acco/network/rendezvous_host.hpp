@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -161,7 +162,8 @@ class tcp_host : start_up {
     }
   }
   void hear(line& each) {
-    while (each.socket) {
+    if (each.rank == gone) return discard(each);
+    while (each.socket && each.rank != gone) {
       const auto came = each.hear(each.rank > 0 ? most : most_of_strangers);
       if (came == line::state::waits) return;
       if (each.rank < 0) {
@@ -184,12 +186,12 @@ class tcp_host : start_up {
       tell(each, text("rank 0 at ", place, " is of ", in_words(chosen.run), ", and this process is of ", in_words(said[0])),
            text("Either this process outlived its run, or the ranks were told different names of it (option `run`, ACCO_RUN_ID, "
                 "or the launcher's)"));
-      return drop(each, "were of another run");
+      return drop(each, "were of another run", true);
     }
     if (proven) return seat(each, std::atoi(said[1].c_str()), std::atoi(said[2].c_str()));
     tell(each, text("rank 0 at ", place, " knows another secret than this process, or one of them knows none"),
          text("Give every rank the same secret (option `secret`), or none"));
-    drop(each, "did not prove that they know the secret");
+    drop(each, "did not prove that they know the secret", true);
   }
   /// A process that has proved to belong to this run.
   void seat(line& each, int rank, int size) {
@@ -211,9 +213,21 @@ class tcp_host : start_up {
     each.socket.close();
     each.rank = -1;
   }
-  void drop(line& each, std::string_view why) {
-    ++dropped_[why];
-    each.socket.close();
+  /// Who was `told` something is heard to its end: a socket that is closed over unread bytes takes back what it has sent.
+  void drop(line& each, std::string_view why, bool told = false) {
+    if (each.rank != gone) ++dropped_[why];
+    told ? let_go(each) : each.socket.close();
+  }
+  static void let_go(line& each) {
+    ::shutdown(each.socket.get(), SHUT_WR);
+    each.rank = gone;
+  }
+  static void discard(line& each) {
+    for (char some[4096];;) {
+      const ssize_t n = ::recv(each.socket.get(), some, sizeof some, MSG_DONTWAIT);
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (n == 0 || (n < 0 && errno != EINTR)) return each.socket.close();
+    }
   }
   void tell(line const& to, text const& what, text const& advice, int culprit = 0, char type = 'm') const {
     (void)to.say(chosen.secret, "refusal",
@@ -222,8 +236,17 @@ class tcp_host : start_up {
   /// Ends the start-up for all who have joined.
   template <class Error>
   [[noreturn]] void fail(char type, text const& what, text const& advice, int culprit) {
-    for (line const& each : guests_) {
-      if (each.rank != -1) tell(each, what, advice, culprit, type);
+    for (line& each : guests_) {
+      if (each.rank != -1 && each.rank != gone) tell(each, what, advice, culprit, type);
+      let_go(each);
+    }
+    doors_.clear();
+    for (const auto patience = net::after(1); !guests_.empty() && net::clock::now() < patience;) {
+      std::vector<pollfd> polled;
+      for (line const& each : guests_) polled.push_back({each.socket.get(), POLLIN, 0});
+      (void)net::wait_for(polled, patience);
+      for (line& each : guests_) discard(each);
+      std::erase_if(guests_, [](line const& each) { return !each.socket; });
     }
     guests_.clear();
     throw Error(where, what, advice, culprit);
@@ -247,6 +270,8 @@ class tcp_host : start_up {
     fail<deadline_error>('d', text("rank ", who.words, " did not come to ", place, " within ", chosen.deadline, " s"), advice,
                          who.lowest);
   }
+
+  static constexpr int gone = std::numeric_limits<int>::min();  // the rank of who was refused
 
   doors doors_;
   std::string start_ = draw_nonce();
