@@ -97,7 +97,10 @@ class checked_engine final : public Engine {
     lend();
     return digest;
   }
-  [[nodiscard]] changing_workers* changing() noexcept override { return Engine::changing() == nullptr ? nullptr : &workers_; }
+  [[nodiscard]] changing_workers* changing() noexcept override {
+    workers_.engines = Engine::changing();
+    return workers_.engines == nullptr ? nullptr : &workers_;
+  }
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override {
     return moves() ? std::span<parameter_type const>(now_.of_parameters(), Engine::layout().size()) : Engine::parameters();
@@ -146,16 +149,17 @@ class checked_engine final : public Engine {
   /// Passes on what workers do, and lends what they have then.
   struct lending_workers final : changing_workers {
     explicit lending_workers(checked_engine& of) noexcept : of_(of) {}
-    [[nodiscard]] type_mark world_type() const noexcept override { return of_.Engine::changing()->world_type(); }
+    [[nodiscard]] type_mark world_type() const noexcept override { return engines->world_type(); }
     void regroup(void const* world) override {
-      of_.Engine::changing()->regroup(world);
+      engines->regroup(world);
       of_.lend();
     }
-    void depart() override { of_.Engine::changing()->depart(); }
+    void depart() override { engines->depart(); }
     void join() override {
-      of_.Engine::changing()->join();
+      engines->join();
       of_.lend();
     }
+    changing_workers* engines = nullptr;
     checked_engine& of_;
   };
 
