@@ -59,6 +59,7 @@ class tcp_guest : start_up {
       line_.talk += " " + hello;
       (void)line_.say(chosen.secret, "bring", brought, until);  // where that fails, a refusal may still be read
       const auto came = line_.await(most, until);
+      if (came == line::state::waits && !trouble_.empty()) fail_unreached("");  // of an attempt before: it says more
       if (came == line::state::waits)
         throw deadline_error(where, text("rank 0 at ", place, " waited for other ranks longer than ", chosen.deadline, " s"),
                              text("Look at rank 0's output for who is missing"), 0);
@@ -92,15 +93,17 @@ class tcp_guest : start_up {
         if (line_.socket && greeted(there.start, patience)) return;
       }
       line_ = {};
-      if (net::clock::now() >= until)
-        throw deadline_error(where,
-                             text("rank 0 could not be reached at ", place, " within ", chosen.deadline,
-                                  " s: ", trouble_.empty() ? unreached : trouble_),
-                             text("Look at rank 0's output. Check that MASTER_ADDR and MASTER_PORT are those of rank 0's host, "
-                                  "that no other program "
-                                  "has that port, and that no firewall is between"),
-                             0);
+      if (net::clock::now() >= until) fail_unreached(unreached);
     }
+  }
+  [[noreturn]] void fail_unreached(std::string const& unreached) const {
+    throw deadline_error(
+        where,
+        text("rank 0 could not be reached at ", place, " within ", chosen.deadline,
+             " s: ", trouble_.empty() ? unreached : trouble_),
+        text("Look at rank 0's output. Check that MASTER_ADDR and MASTER_PORT are those of rank 0's host, that no other program "
+             "has that port, and that no firewall is between"),
+        0);
   }
   void rest() {
     std::this_thread::sleep_until(std::min(until, net::clock::now() + nap_));
