@@ -35,7 +35,8 @@ TEST_CASE("a power of two changes no bit of a training, in any schedule, with sk
             g[i] += scale * (p[i] - static_cast<double>((i + m + static_cast<std::size_t>(world.rank())) % 7));
           if (world.rank() == 1 && (m == 7 || m == 20)) g[3] = std::numeric_limits<double>::infinity();
           auto const report = training.accumulated(1);
-          if (report && world.rank() == 0) found.insert(found.end(), {report->gradient_norm, report->clip_scale, training.parameters()[5]});
+          if (report && world.rank() == 0)
+            found.insert(found.end(), {report->gradient_norm, report->clip_scale, training.parameters()[5]});
         }
         training.finish();
         if (world.rank() == 0) found.insert(found.end(), training.parameters().begin(), training.parameters().end());
