@@ -215,7 +215,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         .construction = checkpoints::lines_of(on.construction()),
         .shape = on.shape(),
         .rank = on.place().rank,
-        .ranks = on.shares().ranks(),
+        .ranks = on.ranks(),
         .keep = on.chosen().keep_checkpoints,
         .deadline = on.chosen().deadline,
         .run = run,
@@ -256,7 +256,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
   }
   /// The first rank's words that are not empty, on every rank. Collective.
   static std::string first_of(engine& on, std::string words) {
-    const auto ranks = static_cast<std::size_t>(on.shares().ranks());
+    const auto ranks = static_cast<std::size_t>(on.ranks());
     std::vector<double> has(ranks, 0.0);
     has[static_cast<std::size_t>(on.place().rank)] = words.empty() ? 0 : 1;
     on.sum_over_ranks(has);
@@ -300,7 +300,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         freezes_otherwise = !checkpoints::freezes_alike(then, now);
         if (freezes_otherwise) before = checkpoints::layout_of(then, on.layout());
         source.emplace(path, m, freezes_otherwise ? before : on.layout(), on.shares(), rank);
-        const bool same_ranks = m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+        const bool same_ranks = checkpoints::same_ranks(on, m);
         if (!same_ranks) source->forget_rank();
         found.trainers.clear();
         for (std::size_t k = 0; k < m.ranks.size(); ++k) found.trainers.push_back(source->trainer(k));
@@ -342,11 +342,13 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.ranks = static_cast<int>(m.ranks.size());
     bool ignored = false;
     const bool unchanged = allowed == changes::none || checkpoints::difference(on, m, changes::none, ignored).empty();
-    found.exact = unchanged && m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
-    if (m.numbers.completed && same_schedule) {
-      const bool landed = on.steps() != m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
-      found.last_weight = landed ? m.numbers.last.counts.weight : m.numbers.run.step_weight;
-      const double sum = landed ? m.numbers.last.counts.loss_sum : m.numbers.run.step_loss_sum;
+    found.exact = unchanged && checkpoints::same_ranks(on, m);
+    level_numbers const* const level = source->level();
+    if (run_numbers const& n = level != nullptr ? level->worker : m.numbers; n.completed && same_schedule) {
+      // Where the computation waits for rounds: that of the cut itself.
+      const bool landed = level != nullptr ? !level->shows : on.steps() != n.run.steps;
+      found.last_weight = landed ? n.last.counts.weight : n.run.step_weight;
+      const double sum = landed ? n.last.counts.loss_sum : n.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
     found.thawed.clear();
