@@ -13,6 +13,8 @@
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/round/agreement.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The settings in a world of so many ranks, checked.
@@ -87,3 +89,5 @@ class level_construction {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -16,6 +16,8 @@
 #include "acco/round/state_keeper.hpp"
 #include "acco/stage/state_copy.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's; owns its keeper. The trainer's thread calls all members.
@@ -134,3 +136,5 @@ class level_saves {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

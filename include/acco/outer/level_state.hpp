@@ -27,6 +27,8 @@
 #include "acco/stage/state_copy.hpp"
 #include "acco/stage/world_digest.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Where a level is.
@@ -350,3 +352,5 @@ class level_state final : public level_saves {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

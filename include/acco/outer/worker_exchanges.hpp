@@ -19,6 +19,8 @@
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/stage/state_copy.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A part of the slice, contiguous and of one size, and its exchange.
@@ -223,3 +225,5 @@ class worker_exchanges {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
