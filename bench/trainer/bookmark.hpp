@@ -24,6 +24,7 @@ struct bookmark {
   double seconds = 0;             // of training
   double next_validation = 0;     // samples
   double next_line = 0;           // share of the run after which a line of progress is due
+  double own = 0;                 // samples of local updates, whose anchor holds fewer
   std::vector<point> training{};  // points of the curve
   std::vector<point> validation{};
 
@@ -33,6 +34,7 @@ struct bookmark {
     std::vector<std::uint64_t> all = {s.seed,          s.batch,        text.digest(), next,
                                       rounds,          bits(smooth),   bits(seconds), bits(next_validation),
                                       bits(next_line), training.size()};
+    if (own != 0) all.push_back(bits(own));
     for (auto const* const points : {&training, &validation}) {
       for (point const& p : *points) all.insert(all.end(), {bits(p.samples), bits(p.seconds), bits(p.loss)});
     }
@@ -40,8 +42,8 @@ struct bookmark {
   }
   /// Throws where they are none, or other data's.
   [[nodiscard]] static bookmark read(std::span<std::byte const> bytes, settings const& s, corpus const& text) {
-    constexpr std::size_t fixed = 10;
     std::vector<std::uint64_t> all(bytes.size() / sizeof(std::uint64_t));
+    const std::size_t fixed = all.size() % 3 == 2 ? 11 : 10;  // points have three words
     std::memcpy(all.data(), bytes.data(), all.size() * sizeof(std::uint64_t));
     if (all.size() < fixed || (all.size() - fixed) % 3 != 0 || all[9] > (all.size() - fixed) / 3)
       throw std::runtime_error("the checkpoint in " + s.resume + " was not written by toy_gpt");
@@ -55,7 +57,7 @@ struct bookmark {
     same("--batch", all[1], s.batch);
     same("a text whose hash is", all[2], text.digest());
     const auto number = [&](std::size_t k) { return std::bit_cast<double>(all[k]); };
-    bookmark b{all[3], all[4], number(5), number(6), number(7), number(8)};
+    bookmark b{all[3], all[4], number(5), number(6), number(7), number(8), fixed == 11 ? number(10) : 0};
     for (std::size_t k = fixed; k < all.size(); k += 3)
       (k < fixed + 3 * all[9] ? b.training : b.validation).push_back({number(k), number(k + 1), number(k + 2)});
     return b;

@@ -143,7 +143,6 @@ void check_family(settings const& s) {
     if (!is_local(one.schedule)) continue;
     local = true;
     if (s.elastic) throw CLI::ValidationError("--elastic", one.label() + " has a fixed pace within a worker");
-    if (!s.save.empty() || !s.resume.empty()) throw CLI::ValidationError("--save", "local updates keep no checkpoints");
     if (s.ranks % s.group != 0) throw CLI::ValidationError("--group", "must divide the ranks");
     if (one.schedule == "co2" && s.group != 1) throw CLI::ValidationError("--group", "co2 has one rank a worker");
     if (one.schedule == "streaming_diloco" && s.local_steps % 2 != 0 && s.local_steps % 3 != 0)

@@ -83,9 +83,11 @@ class session {
     before_ = here_.seconds;
     saved_at_ = training_.steps();
     if (told_weight > 0) {
+      if (local_) here_.own += told_weight * s_.ranks / s_.group;
       smoothen(told.mean_loss);
-      line_.shown_at(training_.samples());
-      if (s_.schedule != "two_phase") validate_if_due(s_.schedule != "weight_prediction");  // whose cuts come after an estimate
+      line_.shown_at(trained());
+      if (s_.schedule != "two_phase")
+        validate_if_due(s_.schedule != "weight_prediction" && !local_);  // whose cuts come after an estimate
     }
   }
 
@@ -102,8 +104,8 @@ class session {
   void landed(acco::round_report& report) {
     marked_ = false;
     if (local_) {
-      if (acco::commits(report.plan)) own_ += report.weight * s_.ranks / s_.group;
-      report.samples = own_;
+      if (acco::commits(report.plan)) here_.own += report.weight * s_.ranks / s_.group;
+      report.samples = here_.own;
     }
     model_.begin_round(report.round + 1);
     result_.progress = report.progress;
@@ -138,7 +140,7 @@ class session {
   }
   /// The training has ended, too.
   void end() {
-    if (!s_.save.empty() && !result_.stopped) {
+    if (!s_.save.empty() && (!result_.stopped || local_)) {
       auto const* const newest = training_.saved();
       if ((newest != nullptr && newest->complete() ? newest->step : restored_step_) != training_.steps())
         save();  // and wait for it: nothing is in flight
@@ -173,12 +175,14 @@ class session {
   [[nodiscard]] double between_validations() const { return goal_ / static_cast<double>(s_.validations); }
   /// Under local updates samples() are those that the anchor holds, of exchanges that have landed; here all that have been
   /// trained on.
-  [[nodiscard]] double trained() const { return local_ ? own_ : training_.samples(); }
+  [[nodiscard]] double trained() const { return local_ ? here_.own : training_.samples(); }
 
   /// A step has been committed.
   void committed(acco::round_report const& report) {
-    const bool last = training_.samples() >= goal_;  // the end is saved in end(), once
-    if (!s_.save.empty() && !stopping_ && !last && report.step % s_.save_every == 0 && report.step != saved_at_) {
+    const bool last = trained() >= goal_;                                               // the end is saved in end(), once
+    const bool due = local_ ? report.step / s_.save_every != saved_at_ / s_.save_every  // the anchor makes several at once
+                            : report.step % s_.save_every == 0 && report.step != saved_at_;
+    if (!s_.save.empty() && !stopping_ && !last && due) {
       saved_at_ = report.step;
       save();
     }
@@ -253,7 +257,6 @@ class session {
   batch data_;  // to validate
   std::chrono::steady_clock::time_point start_;
   double before_ = 0, paused_ = 0;  // seconds: of the run before this one; spent on validation
-  double own_ = 0;                  // samples of local updates, and steps
   std::uint64_t own_steps_ = 0, saved_at_ = 0, restored_step_ = 0;
   bool marked_ = false, stopping_ = false, left_ = false;
   bool cut_ = false;  // since the last save was asked for

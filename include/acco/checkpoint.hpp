@@ -215,7 +215,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         .construction = checkpoints::lines_of(on.construction()),
         .shape = on.shape(),
         .rank = on.place().rank,
-        .ranks = on.shares().ranks(),
+        .ranks = on.ranks(),
         .keep = on.chosen().keep_checkpoints,
         .deadline = on.chosen().deadline,
         .run = run,
@@ -256,7 +256,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
   }
   /// The first rank's words that are not empty, on every rank. Collective.
   static std::string first_of(engine& on, std::string words) {
-    const auto ranks = static_cast<std::size_t>(on.shares().ranks());
+    const auto ranks = static_cast<std::size_t>(on.ranks());
     std::vector<double> has(ranks, 0.0);
     has[static_cast<std::size_t>(on.place().rank)] = words.empty() ? 0 : 1;
     on.sum_over_ranks(has);
@@ -301,7 +301,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     a.freezes_otherwise = !checkpoints::freezes_alike(a.then, a.now);
     if (a.freezes_otherwise) a.before = checkpoints::layout_of(a.then, on.layout());
     a.source.emplace(path, a.m, a.freezes_otherwise ? a.before : on.layout(), on.shares(), rank);
-    const bool same_ranks = a.m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
+    const bool same_ranks = checkpoints::same_ranks(on, a.m);
     if (!same_ranks) a.source->forget_rank();
     found.trainers.clear();
     for (std::size_t k = 0; k < a.m.ranks.size(); ++k) found.trainers.push_back(a.source->trainer(k));
@@ -328,11 +328,13 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.step = a.m.numbers.steps();
     found.samples = a.m.numbers.samples();
     found.ranks = static_cast<int>(a.m.ranks.size());
-    found.exact = unchanged && a.m.ranks.size() == static_cast<std::size_t>(on.shares().ranks());
-    if (a.m.numbers.completed && a.same_schedule) {
-      const bool landed = on.steps() != a.m.numbers.run.steps;  // where the computation waits for rounds: that of the cut itself
-      found.last_weight = landed ? a.m.numbers.last.counts.weight : a.m.numbers.run.step_weight;
-      const double sum = landed ? a.m.numbers.last.counts.loss_sum : a.m.numbers.run.step_loss_sum;
+    found.exact = unchanged && checkpoints::same_ranks(on, a.m);
+    level_numbers const* const level = a.source->level();
+    if (run_numbers const& n = level != nullptr ? level->worker : a.m.numbers; n.completed && a.same_schedule) {
+      // Where the computation waits for rounds: that of the cut itself.
+      const bool landed = level != nullptr ? !level->shows : on.steps() != n.run.steps;
+      found.last_weight = landed ? n.last.counts.weight : n.run.step_weight;
+      const double sum = landed ? n.last.counts.loss_sum : n.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
     found.thawed.clear();

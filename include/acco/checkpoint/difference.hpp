@@ -38,8 +38,8 @@ namespace ACCO_NAMESPACE::checkpoints {
 [[nodiscard]] inline std::vector<std::string> fixed_lines(std::vector<std::string> const& lines) {
   std::vector<std::string> found;
   for (std::string const& line : lines) {
-    for (char const* const what :
-         {"parameters = ", "parameter type = ", "master type = ", "rule = ", "layout: tensor = ", "layout: extent = "}) {
+    for (char const* const what : {"parameters = ", "parameter type = ", "master type = ", "rule = ", "outer: rule = ",
+                                   "layout: tensor = ", "layout: extent = "}) {
       if (line.starts_with(what)) found.push_back(without_version(line));
     }
   }
@@ -55,6 +55,13 @@ namespace ACCO_NAMESPACE::checkpoints {
     if (!looks_on) found.push_back(without_version(line));
   }
   return found;
+}
+
+/// Whether it was saved by as many ranks, in as many workers.
+template <class Engine>
+[[nodiscard]] bool same_ranks(Engine& on, manifest const& m) {
+  auto const& level = m.ranks.front().level;
+  return m.ranks.size() == static_cast<std::size_t>(on.ranks()) && (!level || level->ranks_a_worker == on.shares().ranks());
 }
 
 /// Why a training cannot go on from a checkpoint; empty: it can. `same_schedule`: whether a round in flight can go on, too.

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "acco/checkpoint/manifest.hpp"
+#include "acco/checkpoint/numbers_in_json.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
@@ -38,6 +39,7 @@ struct part {
                      {"trainer", own.has_trainer},      {"micro_batches", own.micro_batches},
                      {"bytes_sent", own.bytes_sent},    {"sums", nlohmann::json::object()},
                      {"edges", nlohmann::json::array()}};
+    if (own.level) j["level"] = json_details::level_to_json(*own.level).dump();
     for (auto const& [file, chunks] : sums) {
       for (auto const& [chunk, sum] : chunks) j["sums"][file].push_back({chunk, hex(sum)});
     }
@@ -62,7 +64,11 @@ struct part {
     };
     p.digest = sum(j.at("digest"));
     p.trainer_bytes = j.at("trainer_bytes");
-    p.own = {j.at("micro_batches"), j.at("bytes_sent"), j.at("trainer")};
+    p.own = {j.at("micro_batches"), j.at("bytes_sent"), j.at("trainer"), {}};
+    if (j.contains("level")) {
+      const auto level = nlohmann::json::parse(j.at("level").get<std::string>());
+      json_details::read_level({level, "level"}, p.own.level.emplace());
+    }
     for (auto const& [file, chunks] : j.at("sums").items()) {
       for (auto const& each : chunks) p.sums[file][each.at(0)] = sum(each.at(1));
     }

@@ -49,7 +49,8 @@ class part_writer {
     try {
       for (tensor_file const& each : all) {
         const std::string name = in + "/" + each.name;
-        open_.push_back(is_shared(each.name, name) ? file_to_write::whole(disk_, name) : file_to_write(disk_, name));
+        const bool untouched = (mine_.rank != 0 && job_.is_others(open_.size())) || is_shared(each.name, name);
+        open_.push_back(untouched ? file_to_write::whole(disk_, name) : file_to_write(disk_, name));
         if (mine_.rank == 0) open_.back().reserve(0, each.bytes());
       }
       const auto open_own = [&](std::string const& name, std::uint64_t bytes) {
@@ -74,33 +75,19 @@ class part_writer {
       open_in(job_.folder());
     }
     part mine;
-    mine.digest = digest_of(job_.copy);
-    mine.own = {job_.copy.numbers->micro_batches, job_.copy.numbers->bytes_sent, job_.has_trainer};
+    level_view const* const level = job_.copy.level;
+    mine.digest = level != nullptr ? level->digest : digest_of(job_.copy);
+    mine.own = {job_.copy.numbers->micro_batches, job_.copy.numbers->bytes_sent, job_.has_trainer, {}};
+    if (level != nullptr) mine.own.level = *level->numbers;
 
     std::vector<tensor_file> const all = job_.files(mine_);
-    const auto stretches = [&](std::size_t array, auto&& visit) {
-      const std::size_t size = size_of(mine_.shape.type(array));
-      job_.copy.shares.for_shares(job_.copy.rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
-        visit(first * size, std::span(job_.copy.arrays[array] + offset * size, count * size));
-      });
-    };
-    const auto arrays = [&](auto&& visit) {
-      std::size_t file = 0;
-      for (std::size_t array = 0; array < mine_.shape.arrays(); ++array) {
-        if (job_.has(mine_, array)) visit(array, file++);
-      }
-      return file;
-    };
-    const std::size_t of_frozen = arrays([&](std::size_t array, std::size_t file) {
-      if (mine_.rank == 0) open_[file].write(0, std::as_bytes(std::span(all[file].header)));
-      stretches(array, [&](std::uint64_t at, std::span<std::byte const> bytes) {
-        write_stretch(open_[file], all[file], at, bytes, mine);
-      });
-    });
-    if (mine_.rank == 0 && of_frozen < all.size()) {
-      open_[of_frozen].write(0, std::as_bytes(std::span(all[of_frozen].header)));
-      write_stretch(open_[of_frozen], all[of_frozen], 0, job_.frozen, mine);
-    }
+    for (std::size_t file = 0; mine_.rank == 0 && file < all.size(); ++file)
+      open_[file].write(0, std::as_bytes(std::span(all[file].header)));
+    const std::size_t of_frozen =
+        job_.for_stretches(mine_, [&](std::size_t file, std::uint64_t at, std::span<std::byte const> bytes) {
+          write_stretch(open_[file], all[file], at, bytes, mine);
+        });
+    if (mine_.rank == 0 && of_frozen < all.size()) write_stretch(open_[of_frozen], all[of_frozen], 0, job_.frozen, mine);
     if (!job_.own.empty()) {
       const tensor_file own = job_.own_file(mine_, mine_.rank);
       write_own(open_[all.size()], own.name, own.header, job_.own, mine);

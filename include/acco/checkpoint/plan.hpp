@@ -21,18 +21,11 @@ namespace ACCO_NAMESPACE::checkpoints {
 
 inline constexpr std::string_view frozen_name = "frozen.safetensors";
 
+inline constexpr char const* tensors_end = ".safetensors";
+
 /// The file of an array of the state; `rule` is the name of the rule.
 [[nodiscard]] inline std::string file_of_array(std::size_t array, state_shape const& shape, std::string_view rule) {
-  if (array == 0) return "master.safetensors";
-  if (array == shape.shown()) return "shown.safetensors";
-  if (array == shape.arriving()) return "arriving.safetensors";
-  if (array > shape.slots) return "average.safetensors";
-  std::string name;
-  for (const char c : rule) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-    name += plain ? c : '_';
-  }
-  return (name.empty() ? "rule" : name) + "." + std::to_string(array - 1) + ".safetensors";
+  return array_name(array, shape, rule) + tensors_end;
 }
 
 /// What every tensor file says of itself.
@@ -43,6 +36,13 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
 [[nodiscard]] inline tensor_file file_for(std::size_t array, state_shape const& shape, std::string_view rule,
                                           parameter_layout const& layout, std::string const& run, std::uint64_t step) {
   tensor_file file{file_of_array(array, shape, rule), tensors_of(layout, kept_as::state, shape.type(array)), {}};
+  file.header = header_of(file.tensors, about_of(run, step));
+  return file;
+}
+/// The file of an array of a level.
+[[nodiscard]] inline tensor_file file_for(std::string const& array, element_type type, parameter_layout const& layout,
+                                          std::string const& run, std::uint64_t step) {
+  tensor_file file{array + tensors_end, tensors_of(layout, kept_as::state, type), {}};
   file.header = header_of(file.tensors, about_of(run, step));
   return file;
 }

@@ -147,7 +147,8 @@ class reader final : public state_source {
   reader(std::string checkpoint, manifest const& m, parameter_layout const& layout, partition shares, int rank)
       : path_(std::move(checkpoint)), manifest_(m), layout_(layout), shares_(shares), numbers_(m.numbers) {
     const auto own = static_cast<std::size_t>(rank);
-    own_ = own % m.ranks.size();
+    own_ = own_level_ = own % m.ranks.size();
+    if (level() != nullptr) check_alone();
     if (own < m.ranks.size()) {
       numbers_.micro_batches = m.ranks[own].micro_batches;
       numbers_.bytes_sent = m.ranks[own].bytes_sent;
@@ -156,12 +157,25 @@ class reader final : public state_source {
     arrays_.resize(m.shape.arrays());
   }
   /// This rank's numbers of its own count only where the ranks are as many as then.
-  void forget_rank() noexcept { numbers_.micro_batches = numbers_.bytes_sent = 0; }
+  void forget_rank() noexcept {
+    numbers_.micro_batches = numbers_.bytes_sent = 0;
+    own_level_ = 0;
+  }
 
   /// What the ranks read are not their shares: each checks by itself what it reads.
   void check_alone() noexcept { alone_ = true; }
 
   [[nodiscard]] run_numbers const& numbers() const noexcept override { return numbers_; }
+  [[nodiscard]] level_numbers const* level() const noexcept override {
+    auto const& found = manifest_.ranks[own_level_].level;
+    return found ? &*found : nullptr;
+  }
+  void read_of_level(std::string const& array, element_type type, std::size_t first, std::size_t count, std::byte* to) override {
+    std::unique_ptr<chunked_tensors>& file = level_[array];
+    if (!file)
+      file = std::make_unique<chunked_tensors>(path_, manifest_, file_for(array, type, layout_, manifest_.run, numbers_.steps()));
+    file->read_alone(first * size_of(type), {to, count * size_of(type)});
+  }
   [[nodiscard]] bool has(std::size_t array) const noexcept override {
     return manifest_.find(file_of_array(array, manifest_.shape, rule_)) != nullptr;
   }
@@ -248,6 +262,8 @@ class reader final : public state_source {
   std::string rule_;
   bool alone_ = false;
   std::vector<std::unique_ptr<chunked_tensors>> arrays_;
+  std::map<std::string, std::unique_ptr<chunked_tensors>> level_;
+  std::size_t own_level_ = 0;
   std::size_t own_ = 0;                                             // the rank of then whose own this one's are now
   std::map<std::size_t, std::unique_ptr<chunked_tensors>> frozen_;  // 0: of all ranks; k + 1: rank k's own
 };

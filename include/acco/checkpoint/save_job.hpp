@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -70,14 +71,44 @@ struct save_job {
   }
   [[nodiscard]] std::string run_id(writer_setting const& of) const { return of.run.empty() ? session : of.run; }
   [[nodiscard]] bool has(writer_setting const& of, std::size_t array) const {
+    if (copy.level != nullptr) return false;
     if (array < of.shape.owned()) return true;
     return array == of.shape.shown() ? copy.shows : copy.arrives;
+  }
+  /// Calls visit(number of its file, byte of the data, bytes) for all that this rank has of arrays. Returns how many files have
+  /// arrays.
+  template <class Visit>
+  std::size_t for_stretches(writer_setting const& of, Visit&& visit) const {
+    std::size_t file = 0;
+    for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
+      if (!has(of, array)) continue;
+      const std::size_t size = size_of(of.shape.type(array));
+      copy.shares.for_shares(copy.rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
+        visit(file, first * size, std::span(copy.arrays[array] + offset * size, count * size));
+      });
+      ++file;
+    }
+    for (std::size_t k = 0; copy.level != nullptr && k < copy.level->arrays.size(); ++k, ++file) {
+      level_array const& array = copy.level->arrays[k];
+      const std::size_t size = size_of(array.type);
+      for (state_stretch const& each : array.mine)
+        visit(file, each.first * size, std::span(static_cast<std::byte const*>(each.from), each.count * size));
+    }
+    return file;
+  }
+  /// Whether this rank has nothing of that file, and need not open it.
+  [[nodiscard]] bool is_others(std::size_t file) const {
+    return copy.level != nullptr && file < copy.level->arrays.size() && copy.level->arrays[file].mine.empty();
   }
   /// All tensor files of the checkpoint, the frozen one last.
   [[nodiscard]] std::vector<tensor_file> files(writer_setting const& of) const {
     std::vector<tensor_file> all;
     const std::uint64_t step = copy.numbers->steps();
     const std::string rule = value_of(of.construction, "rule");
+    if (copy.level != nullptr) {
+      for (level_array const& each : copy.level->arrays)
+        all.push_back(file_for(each.name, each.type, of.layout, run_id(of), step));
+    }
     for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
       if (has(of, array)) all.push_back(file_for(array, of.shape, rule, of.layout, run_id(of), step));
     }

@@ -121,6 +121,9 @@ class writer final : public state_keeper {
   }
   void taken(state_view const& copy) noexcept override {
     job_.copy = copy;
+    if (copy.level != nullptr && *copy.level->problem != '\0') {
+      for (save& each : saves_) each.problem = copy.level->problem;
+    }
     job_.session = number_of(mine_.rank == 0 ? session_ : heard_session_);
     {
       const std::lock_guard lock(mutex_);

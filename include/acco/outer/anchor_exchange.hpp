@@ -56,6 +56,11 @@ class anchor_exchange {
     engine_.initialize(w);
     keep(w);
   }
+  /// The same for what is loaded then.
+  void begin() {
+    own_ = storage_.allocate(copy_bytes(), 0);
+    engine_.begin();
+  }
   /// The anchor becomes the first worker's masters, at rest. Collective; blocks.
   void set(std::span<Master const> w) {
     engine_.set_parameters(w);
@@ -172,6 +177,35 @@ class anchor_exchange {
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
     engine_.be_at_peace();
+  }
+
+  // A state is kept, and comes back.
+
+  void describe(fragment_numbers& in) const noexcept {
+    in.exchanges = exchanges_;
+    in.samples = samples_;
+  }
+  /// Calls visit(name, elements of the fragment) for what this worker has of its own between two exchanges.
+  template <class Visitor>
+  void for_own(Visitor&& visit) {
+    if (settings_.keeps_copy()) visit("kept", copy());
+    if (auto const lost = engine_.feedback(); !lost.empty()) visit("lost", lost.first(slice_));
+  }
+  /// What `level()` has loaded is its state; `same`: of the same workers, else `w` becomes the anchor. Collective; blocks.
+  void resume(fragment_numbers const& from, bool same, std::span<Master> w) {
+    engine_.take_up(same ? resumption::exact : resumption::at_rest);
+    in_flight_ = same && from.run.completed;
+    exchanges_ = from.exchanges;
+    samples_ = from.samples;
+    news_.reset();
+    if (same) return;
+    if (from.run.completed) {  // it has landed with the state
+      samples_ += from.run.last.counts.loss_sum;
+      exchanges_ += from.run.last.counts.weight > 0 ? 1 : 0;
+    }
+    auto const x = anchor();
+    for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
+    keep(w);
   }
 
   /// On this rank, as it landed last: what all workers hold, which is the masters of `level()` only where it travels in full.

@@ -100,7 +100,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     ++frozen_values_;
     works_.state().begin_averages(queue());
     queue().wait();
-    loop_.shows_masters();
+    loop_.shows(visible::masters);
     queue().clock().begin();
   }
   /// Compares the ranks' construction, and allocates. Collective; blocks.
@@ -140,7 +140,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     loop_.take_back_memory();
     take_from_rank_0(values);
     works_.forget_feedback();
-    loop_.shows_masters();
+    loop_.shows(visible::masters);
   }
   [[nodiscard]] bool at_rest() const noexcept override { return loop_.at_rest(); }
   [[nodiscard]] bool finished() const noexcept override { return at_rest() && membership_.at_peace(); }
@@ -235,13 +235,13 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     restores_.load(source, shape());
   }
   std::uint64_t resume(resumption how) override {
-    restores_.resume(how);
-    ++frozen_values_;
+    take_up(how);
+    loop_.land_if_waiting([](round_report&) {});
     const std::uint64_t digest = world_digest();
-    restores_.forget_sent();
-    queue().clock().begin();
+    taken_up();
     return digest;
   }
+  [[nodiscard]] int ranks() const noexcept override { return shares_.ranks(); }
 
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 
@@ -257,6 +257,37 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     });
     return arrays;
   }
+  /// `resume` in parts: this, collective, which blocks; what else is to be sent; and `taken_up`. A round that the computation
+  /// waits for has still to land.
+  void take_up(resumption how) {
+    restores_.resume(how);
+    ++frozen_values_;
+  }
+  void taken_up() {
+    restores_.forget_sent();
+    queue().clock().begin();
+  }
+  /// This rank's part of the digest of the state, without the numbers; blocks until the round in flight is done.
+  [[nodiscard]] std::uint64_t part_of_digest() {
+    std::uint64_t digest = 0;
+    loop_.outside_rounds([&] { digest = works_.state().part_of_digest(queue()); });
+    return digest;
+  }
+  /// In host memory: visit(number, this rank's slice) for each array of the state, the round in flight included.
+  template <class Visitor>
+  void for_arrays(Visitor&& visit) {
+    loop_.outside_rounds([&] { works_.state().for_arrays(visit); });
+  }
+  /// This rank's state now, the round in flight as one that is done and has not landed, with the parameters in use. Blocks. Valid
+  /// until the next one.
+  [[nodiscard]] state_view copy_now(bool shows) {
+    state_view found{nullptr, {}, shares_, 0, {}, false, false};
+    loop_.outside_rounds([&] { found = saves_.copy_now(loop_.in_flight(), shows); });
+    return found;
+  }
+  /// Whether copies may have parameters in use, and parameters that arrive.
+  [[nodiscard]] state_staging<Storage> const& room() const noexcept { return saves_.room(); }
+  void cut_next(bool due) noexcept { saves_.cut_next(due); }
   /// At rest: the numbers of the state.
   [[nodiscard]] run_numbers numbers() const {
     run_numbers found;

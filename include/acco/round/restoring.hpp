@@ -42,7 +42,7 @@ class restoring {
 
   void load(state_source& source, state_shape const& shape) {
     loaded_.reset();  // of a candidate that was refused
-    loaded_ = transfer_.load(source, shape, waits_);
+    loaded_ = transfer_.load(source, shape, waits_, loop_.serves_worker());
   }
   /// The numbers and arrays that were loaded are this run's now. Collective; blocks.
   void resume(resumption how) {
@@ -55,15 +55,19 @@ class restoring {
     works_.norms().restore_updates(works_.state(), layout_, numbers.updates, numbers.steps());
     if (how == resumption::exact && numbers.completed) {
       go_on(*from);
-      loop_.land_if_waiting();
     } else {
       run_counters& run = record_.run;
       run.steps = numbers.steps();
       run.samples = numbers.samples();
       run.step_weight = run.step_loss_sum = 0;
       while (!begins_step(schedule_, run.round)) ++run.round;
-      transfer_.show_masters();
-      loop_.shows_masters();
+      if (how == resumption::exact && from->shown != nullptr) {
+        transfer_.show_shares(from->shown);
+        loop_.shows(visible::decoded_commit);
+      } else {
+        transfer_.show_masters();
+        loop_.shows(visible::masters);
+      }
     }
     bytes_sent_ = numbers.bytes_sent;
   }

@@ -79,6 +79,22 @@ class saving {
     }
   }
 
+  // For a level around this one.
+
+  /// Its rounds are those of one worker among others.
+  void serve_worker() noexcept { of_worker_ = true; }
+  [[nodiscard]] bool of_worker() const noexcept { return of_worker_; }
+  void cut_next(bool due) noexcept { copies_.cut_next(due); }
+  /// A copy between two rounds, or of a round in flight whose tasks are done; blocks. Valid until the next one. `shows`: with the
+  /// parameters in use.
+  [[nodiscard]] state_view copy_now(bool in_flight, bool shows) {
+    return copies_.copy_now([&](staging& to) {
+      fill_now(to, shows && to.may_show(), in_flight && record_.flight.differences);
+      if (in_flight) keep_round(to.numbers);
+    });
+  }
+  [[nodiscard]] staging const& room() const noexcept { return copies_.room(); }
+
   // A round: `launch`, when its gradients leave; `enqueue`, behind its stages; `end`, when all its tasks are done.
 
   /// What this rank tells the others about saving.
@@ -106,13 +122,7 @@ class saving {
     copies_.rest(
         works_.numbers().all.saving.keepers, works_.backend().size(),
         [this](std::span<double> numbers) { sum_over_ranks(works_, numbers); },
-        [this](staging& to) {
-          works_.add_to(to, shape(), false, false);
-          works_.queue().after_computation();
-          to.enqueue(works_.queue());
-          works_.queue().wait();
-          keep(to.numbers);
-        });
+        [this](staging& to) { fill_now(to, false, false); });
   }
   /// The numbers of the state, between rounds.
   void keep(run_numbers& numbers) const {
@@ -133,6 +143,13 @@ class saving {
     }
   }
   [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
+  void fill_now(staging& to, bool shows, bool arrives) {
+    works_.add_to(to, shape(), shows, arrives);
+    works_.queue().after_computation();
+    to.enqueue(works_.queue());
+    works_.queue().wait();
+    keep(to.numbers);
+  }
   /// The same with a round whose tasks are done, and which has not landed.
   void keep_round(run_numbers& numbers) const {
     flight_facts const& flight = record_.flight;
@@ -147,7 +164,10 @@ class saving {
     numbers.micro_batches = flight.micro_batches;
     numbers.bytes_sent = works_.bytes();
   }
-  [[nodiscard]] staging empty_staging() const { return {shape(), shares_, rank(), !waits_, schedule_.commits_otherwise()}; }
+  [[nodiscard]] staging empty_staging() const {
+    const bool otherwise = schedule_.commits_otherwise();
+    return {shape(), shares_, rank(), !waits_ || (of_worker_ && otherwise), otherwise};
+  }
   [[nodiscard]] std::unique_ptr<staging> new_staging() const {
     auto made = std::make_unique<staging>(empty_staging());
     const std::size_t most_pieces = shape().owned() + shares_.buckets() + accumulator_.stretches();
@@ -162,7 +182,7 @@ class saving {
   options const& options_;
   run_record const& record_;
   partition shares_;
-  bool waits_;
+  bool waits_, of_worker_ = false;
   state_copies<Storage> copies_;
 };
 

@@ -33,6 +33,16 @@ class state_copies {
   /// How many rooms the keeper has.
   [[nodiscard]] std::size_t kept() const noexcept { return staging_ ? 1 : 0; }
 
+  /// The next round that commits is to be the cut, whatever is heard; or not.
+  void cut_next(bool due) noexcept { cut_due_ = due; }
+  /// A copy for whoever holds a keeper of his own: fill_now as in `rest`. Valid until the next one.
+  [[nodiscard]] state_view copy_now(function_view<void(staging&)> fill_now) {
+    staging_->clear();
+    fill_now(*staging_);
+    return staging_->view();
+  }
+  [[nodiscard]] staging const& room() const noexcept { return *staging_; }
+
   // A round: start, tell, enqueue; when it has been worked off: end, hear; when it has landed: news.
 
   /// The trainer's gradients leave for a round that commits, or does not.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "acco/function_view.hpp"
 #include "acco/observe/round_report.hpp"
@@ -56,6 +57,12 @@ class state_source {
   virtual void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) = 0;
   /// The elements of a frozen tensor, in the parameter's type.
   virtual void read_frozen(std::size_t tensor, std::byte* to) = 0;
+
+  /// Of a level, the numbers of this rank, or, where the ranks were others, of rank 0; null where there is none.
+  [[nodiscard]] virtual level_numbers const* level() const noexcept { return nullptr; }
+  /// Elements of an array of a level.
+  virtual void read_of_level(std::string const& /*array*/, element_type, std::size_t /*first*/, std::size_t /*count*/,
+                             std::byte* /*to*/) {}
 };
 
 }  // namespace ACCO_NAMESPACE

@@ -41,7 +41,8 @@ class state_staging {
     numbers.last.measured.reserve(regions);
     numbers.updates.reserve(regions);
   }
-  [[nodiscard]] bool allocated() const noexcept { return pieces_.capacity() != 0; }
+  [[nodiscard]] bool may_show() const noexcept { return may_show_; }
+  [[nodiscard]] bool may_arrive() const noexcept { return may_arrive_; }
 
   /// Begins a new copy, of nothing yet.
   void clear() noexcept {
@@ -99,6 +100,8 @@ class state_staging<Storage> {
  public:
   state_staging(state_shape shape, partition shares, int rank, bool, bool) : shape_(shape), shares_(shares), rank_(rank) {}
   [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
+  [[nodiscard]] static constexpr bool may_show() noexcept { return false; }
+  [[nodiscard]] static constexpr bool may_arrive() noexcept { return false; }
   void allocate(Storage const&, std::size_t, std::size_t) noexcept {}
   void clear() noexcept {}
   void add(std::size_t, std::size_t, void const*, std::size_t) noexcept {}

@@ -174,20 +174,22 @@ class state_transfer {
 
   /// What the source has of this rank's, and, on rank 0, of what is frozen. What it throws leaves masters, slots and parameters
   /// in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the parameters in
-  /// use are the masters, converted.
-  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits) {
+  /// use are the masters, converted, unless it is a worker's state, which tells.
+  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits,
+                                                            bool of_worker) {
     auto into = std::make_unique<loaded_state<Storage>>();
     into->numbers = source.numbers();
+    const bool shows = (!waits || of_worker) && source.has(shape.shown());
     expect(source, waits ? shape.shown() : shape.arrays());
     // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.
-    if (layout_.size() != layout_.trainable_size() || waits) into->values.resize(layout_.size());
+    if (layout_.size() != layout_.trainable_size() || (waits && !shows)) into->values.resize(layout_.size());
     for (std::size_t k = 0; k < layout_.tensor_count(); ++k) {
       update_group const& group = layout_.groups()[layout_[k].group];
       if (group.frozen && layout_[k].size != 0 && (rank() == 0 || group.per_rank))
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
     }
     works_.state().for_arrays([&](std::size_t array, auto* values) { read(source, array, values, false); });
-    if (!waits && source.has(shape.shown())) {
+    if (shows) {
       into->shown = accumulator_.gathered();
       if (into->shown == nullptr) {
         into->apart = works_.storage().allocate(gathered_bytes(), 0);

@@ -60,7 +60,8 @@ class step_loop {
   /// Of the round that landed last, where norms of groups or tensors are wanted.
   [[nodiscard]] std::span<double const> norms() const noexcept { return norms_; }
   /// Its rounds are those of one worker among others.
-  void serve_worker() noexcept { of_worker_ = true; }
+  void serve_worker() noexcept { saves_.serve_worker(); }
+  [[nodiscard]] bool serves_worker() const noexcept { return saves_.of_worker(); }
 
   /// Ends a micro-batch; ends this rank's part of a round too when the pace says so. Here and below between(report) acts when a
   /// round has landed, before the next one starts: a level around this one replaces masters there.
@@ -107,7 +108,7 @@ class step_loop {
     if (visible_ != visible::masters) show_masters();
     phase_ = phase::at_rest;
     compared_ = false;
-    saves_.rest();
+    if (!serves_worker()) saves_.rest();
     membership_.finish();
     adopted_.rest();
     queue().clock().begin();
@@ -160,7 +161,7 @@ class step_loop {
 
   // Parameters and state have come from outside (state_transfer.hpp).
 
-  void shows_masters() noexcept { visible_ = visible::masters; }
+  void shows(visible what) noexcept { visible_ = what; }
   /// A state has been restored, and nothing of it is in flight.
   void rests() noexcept {
     phase_ = phase::at_rest;
@@ -174,9 +175,9 @@ class step_loop {
     phase_ = phase::in_flight;
   }
   /// Lands it, where the computation waits for rounds.
-  void land_if_waiting() {
-    if (!waits_ || !in_flight()) return;
-    (void)land();
+  template <class Between>
+  void land_if_waiting(Between&& between) {
+    if (waits_ && in_flight()) tell(land(), between);
   }
 
   [[nodiscard]] error_place place() const noexcept { return place_in(""); }
@@ -339,7 +340,7 @@ class step_loop {
     record_.totals.add(report);
     end_round(run, n);
     verdicts_.look_for_skips(run);
-    verdicts_.look_for_weight(run, of_worker_);
+    verdicts_.look_for_weight(run, serves_worker());
     return report;
   }
   /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
@@ -388,7 +389,6 @@ class step_loop {
   bool compared_ = false;  // the round that landed last has digested the parameters in use, for the next one to compare
   bool replaced_ = false;  // the masters were, since the last round started
   double moved_ = 0;
-  bool of_worker_ = false;
   std::vector<double> norms_;
   std::exception_ptr put_off_;  // thrown by the next call
 };

@@ -138,7 +138,10 @@ class training_engine {
   // For whoever keeps states (acco::checkpoint).
 
   [[nodiscard]] virtual state_shape shape() const noexcept = 0;
+  /// Of this rank's trainable elements, among the ranks that own them together: of a level, those of a worker.
   [[nodiscard]] virtual partition shares() const noexcept = 0;
+  /// Of the world.
+  [[nodiscard]] virtual int ranks() const noexcept = 0;
   /// What this rank was constructed from, in lines "what = value".
   [[nodiscard]] virtual std::vector<char> construction() const = 0;
   [[nodiscard]] virtual options const& chosen() const noexcept = 0;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine of local updates is constructed from, and how that is described: to the other ranks, and to whoever keeps
+// states.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "acco/error.hpp"
+#include "acco/options.hpp"
+#include "acco/outer/exchange_settings.hpp"
+#include "acco/round/agreement.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// The settings in a world of so many ranks, checked.
+inline exchange_settings cut(exchange_settings settings, int rank, int ranks) {
+  const error_place where{.rank = rank};
+  const int group = settings.ranks_a_worker;
+  if (group < 1 || ranks % group != 0) {
+    throw usage_error(where, text("local_updates::ranks_a_group is ", group, ", and the world has ", ranks, " ranks"),
+                      text("Give a number that divides the ranks of the world"));
+  }
+  settings.workers = ranks / group;
+  if (settings.delay == whole_round) settings.delay = settings.steps;
+  settings.check(where);
+  return settings;
+}
+/// What an engine of local updates can do.
+inline options checked_for_level(options chosen, int rank) {
+  chosen.check({.rank = rank});
+  const auto refuse = [&](char const* what, char const* advice) {
+    throw usage_error({.rank = rank}, text("options::", std::string_view(what), " is not there for local updates"), text(advice));
+  };
+  if (chosen.digest_every != 0) refuse("digest_every", "Ask world_digest() at a report");
+  return chosen;
+}
+/// For the engine of an exchange.
+inline options of_outer(options const& chosen) {
+  options mine;
+  mine.deadline = chosen.deadline;
+  mine.average_decay = chosen.average_decay;
+  mine.compare_every = chosen.compare_every;
+  mine.empty_limit = chosen.empty_limit;
+  return mine;
+}
+
+/// The outer rule, which knows whether it is given means of parameters.
+template <class Rule>
+Rule told(Rule rule, [[maybe_unused]] exchange_settings const& settings) {
+  if constexpr (requires { rule.of_means; }) rule.of_means = settings.sends_parameters();
+  return rule;
+}
+
+/// Lines "what = value", made once: later the learning rate is asked elsewhere.
+class level_construction {
+ public:
+  level_construction(exchange_settings const& settings, std::vector<char> const& of_worker,
+                     std::vector<char> const& of_exchange) {
+    description level;
+    level.add_all("local_updates.", settings);
+    const std::string_view ours = level.lines(), inner(of_worker.data(), of_worker.size()),
+                           outer(of_exchange.data(), of_exchange.size());
+    whole.append(ours).append(inner).append(outer);
+    add(ours, "", [](std::string_view line) { return !line.starts_with("local_updates.ranks_a_group"); });
+    add(outer, "outer: ", [of_schedule = true](std::string_view line) mutable {
+      of_schedule = of_schedule && !line.starts_with("acco = ");
+      return of_schedule || line.starts_with("rule") || line.starts_with("options.average_decay");
+    });
+    of_states.append(inner);
+  }
+
+  std::string whole;      ///< the same on all ranks
+  std::string of_states;  ///< by which states are compared: nothing of the world; all of the level before the worker's
+
+ private:
+  template <class Wanted>
+  void add(std::string_view lines, char const* before, Wanted&& wanted) {
+    while (!lines.empty()) {
+      const std::string_view line = lines.substr(0, lines.find('\n') + 1);
+      if (wanted(line)) of_states.append(before).append(line);
+      lines.remove_prefix(line.size());
+    }
+  }
+};
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
