@@ -42,6 +42,7 @@
 #include "acco/error.hpp"
 #include "acco/options.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

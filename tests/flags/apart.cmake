@@ -5,7 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 
 # By the text: everything in the rooms that compute is in the namespace that carries the flags; all the rest is not.
 set(computing "^(number|encoding|storage|collective|network|cuda|stage|wire|round|usage|outer)/|^optimizer.hpp$")
-set(plain number/finite.hpp number/demand.hpp encoding/encoding.hpp round/training_engine.hpp stage/state_copy.hpp round/state_keeper.hpp
+set(plain number/finite.hpp number/demand.hpp encoding/encoding.hpp round/training_engine.hpp stage/state_copy.hpp stage/level_copy.hpp round/state_keeper.hpp
           outer/local_updates.hpp outer/exchange_settings.hpp outer/outer_rules.hpp)
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE}/acco ${INCLUDE}/acco/*.hpp ${INCLUDE}/acco/*.cuh)
 foreach(header IN LISTS headers)

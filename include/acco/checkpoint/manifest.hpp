@@ -22,6 +22,7 @@
 #include "acco/checkpoint/numbers_in_json.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

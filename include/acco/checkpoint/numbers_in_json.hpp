@@ -17,6 +17,7 @@
 #include "acco/checkpoint/json.hpp"
 #include "acco/checkpoint/named_counts.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

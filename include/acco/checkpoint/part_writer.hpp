@@ -20,6 +20,7 @@
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/clock.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/stage/world_digest.hpp"
 #include "acco/version.hpp"

@@ -12,6 +12,7 @@
 #include "acco/checkpoint/manifest.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

@@ -24,6 +24,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/round/state_keeper.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

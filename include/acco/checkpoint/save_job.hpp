@@ -27,6 +27,7 @@
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

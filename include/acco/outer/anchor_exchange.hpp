@@ -23,6 +23,7 @@
 #include "acco/round/engine.hpp"
 #include "acco/schedule/delayed.hpp"
 #include "acco/schedule/synchronous.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/storage/host.hpp"
 
 namespace ACCO_ENGINE_NAMESPACE {

@@ -33,6 +33,7 @@
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/world_digest.hpp"
 
 #include "acco/hide_macros.hpp"

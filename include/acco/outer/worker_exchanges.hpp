@@ -17,6 +17,7 @@
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"

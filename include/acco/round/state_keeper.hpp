@@ -7,6 +7,7 @@
 
 #include "acco/function_view.hpp"
 #include "acco/observe/round_report.hpp"
+#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

@@ -9,8 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "acco/layout/partition.hpp"
@@ -89,58 +87,7 @@ struct state_shape {
   [[nodiscard]] constexpr element_type type(std::size_t array) const noexcept { return array < owned() ? master : parameter; }
 };
 
-/// What an array of a state is called; `rule` is the name of the rule.
-[[nodiscard]] inline std::string array_name(std::size_t array, state_shape const& shape, std::string_view rule) {
-  if (array == 0) return "master";
-  if (array == shape.shown()) return "shown";
-  if (array == shape.arriving()) return "arriving";
-  if (array > shape.slots) return "average";
-  std::string name;
-  for (const char c : rule) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-    name += plain ? c : '_';
-  }
-  return (name.empty() ? "rule" : name) + "." + std::to_string(array - 1);
-}
-
-// Of a level of local updates: its state is the anchor's, and beside it every worker's.
-
-/// Of the exchanges of one fragment, on one rank.
-struct fragment_numbers {
-  run_numbers run;
-  bool shows = false, arrives = false;  ///< whether the arrays `shown` and `arriving` mean anything
-  bool pending = false;                 ///< the worker has made a step since its last exchange began
-  std::uint64_t exchanges = 0, exchanges_before = 0;
-  double samples = 0, sent_samples = 0;
-};
-/// Of one rank.
-struct level_numbers {
-  int workers = 1, ranks_a_worker = 1;
-  run_numbers worker;
-  bool shows = false, arrives = false;           ///< as in `fragment_numbers`
-  std::uint64_t phase = 0, seen = 0;             ///< the worker's steps of this round; its updates when the level acted last
-  std::uint64_t steps_before = 0;                ///< of the level
-  std::uint64_t whole_steps = 0, own_steps = 0;  ///< when the world changed last (outer/regroup.hpp)
-  double whole_samples = 0, own_samples = 0;
-  std::vector<fragment_numbers> fragments;
-};
-/// Elements of an array that lie on this rank: `count` of them from the trainable element `first` on.
-struct state_stretch {
-  std::size_t first, count;
-  void const* from;
-};
-/// An array of the whole level: every rank has all, in the same order, and of each the stretches that lie there.
-struct level_array {
-  std::string name;
-  element_type type;
-  std::vector<state_stretch> mine;
-};
-struct level_view {
-  level_numbers const* numbers;
-  std::span<level_array const> arrays;
-  std::uint64_t digest;      ///< this rank's part, without the numbers
-  char const* problem = "";  ///< why this rank has no state of that cut
-};
+struct level_view;  // level_copy.hpp
 
 /// This rank's part of a state, in host memory: of every array its slice (layout/partition.hpp). Where there is a level, its
 /// arrays are the state, and the numbers here are those that all ranks have alike.
