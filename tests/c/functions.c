@@ -1142,6 +1142,7 @@ static void apart_averages_norms_habits(void) {
   OK(acco_schedule_init(&schedule, ACCO_SYNCHRONOUS));
   OK(acco_options_init(&options));
   options.average_decay = 0.5;
+  options.check_habits = ACCO_CHECK_OFF;  // checks keep copies of the adopted arrays
   options.norms = ACCO_NORMS_OF_TENSORS;
   OK(acco_optimizer_create(world, layout, &rule, &schedule, &options, &training));
   apart model = {{0}, {0}, {0}, {0}, {7, 8}, 0};

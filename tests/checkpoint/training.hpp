@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,16 +27,16 @@ struct told {
   bool committed, skipped, spike;
   std::uint64_t step;
   std::size_t micro_batches;
+  std::optional<std::uint64_t> digest;
   std::vector<std::uint64_t> bits;  // of its numbers
   friend bool operator==(told const&, told const&) = default;
 };
 inline told tell(acco::round_report const& r, std::span<double const> norms) {
-  told found{r.round, r.committed, r.skipped, r.spike, r.step, r.micro_batches, {}};
+  told found{r.round, r.committed, r.skipped, r.spike, r.step, r.micro_batches, r.digest, {}};
   for (const double number : {r.samples, r.weight, r.mean_loss, r.step_weight, r.step_loss, r.gradient_norm, r.clip_scale,
                               r.learning_rate_scale, static_cast<double>(r.first), static_cast<double>(r.second)})
     found.bits.push_back(std::bit_cast<std::uint64_t>(number));
   found.bits.push_back(r.bytes_sent);
-  found.bits.push_back(r.digest.value_or(1));
   for (const double number : norms) found.bits.push_back(std::bit_cast<std::uint64_t>(number));
   return found;
 }
