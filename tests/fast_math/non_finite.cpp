@@ -48,17 +48,19 @@ template <class T>
 void expect_error_and_skip(auto schedule, double clip) {
   acco::parameter_layout layout;
   layout.add("body", {700}).add("head", {9, 40});
+  // Checks of habits mark parameters of before with a NaN of all bits, which one of ours is.
+  acco::options options{.clip_norm = clip, .check_habits = acco::habit_checks::off};
   for (const std::uint64_t bits : strange<T>) {
     for (const auto policy : {acco::non_finite::raise, acco::non_finite::skip}) {
       CAPTURE(std::string(decltype(schedule)::name));
       CAPTURE(bits);
       CAPTURE(clip);
+      options.on_non_finite = policy;
       std::string what;
       bool skipped = false, finite = true;
       try {
         acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-          acco::optimizer training{schedule, acco::sgd{}, acco::host_storage<T>{},
-                                   world,    layout,      acco::options{.clip_norm = clip, .on_non_finite = policy}};
+          acco::optimizer training{schedule, acco::sgd{}, acco::host_storage<T>{}, world, layout, options};
           training.initialize(std::vector<T>(layout.size(), T(1.0F)));
           for (int m = 0; m < 8; ++m) {
             for (T& gradient : training.gradients()) gradient += T(1.0F);
