@@ -23,12 +23,18 @@ namespace {
 constexpr std::size_t count = 300;
 using workers = std::vector<int>;  // those that are there, in the order of their ranks
 
+auto level_of(int ranks_a_group) {
+  return acco::local_updates{
+      .method = acco::delayed_diloco, .ranks_a_group = ranks_a_group, .steps = 2, .exchange = acco::block_int8<>{}};
+}
 template <class Backend>
 acco::any_optimizer<float> made(Backend const& world, int ranks_a_group, double deadline) {
-  const acco::local_updates level{
-      .method = acco::delayed_diloco, .ranks_a_group = ranks_a_group, .steps = 2, .exchange = acco::block_int8<>{}};
-  return acco::optimizer{level, acco::adamw{.learning_rate = 0.05}, acco::host_storage<float>{}, world,
-                         count, acco::options{.deadline = deadline}};
+  return acco::optimizer{level_of(ranks_a_group),
+                         acco::adamw{.learning_rate = 0.05},
+                         acco::host_storage<float>{},
+                         world,
+                         count,
+                         acco::options{.deadline = deadline}};
 }
 void train(acco::any_optimizer<float>& training, int person) {
   for (int t = 0; t < 11; ++t) {
