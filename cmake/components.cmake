@@ -8,8 +8,9 @@ set(acco_mpi_headers mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi
 set(acco_mpi_needs MPI::MPI_CXX)
 set(acco_gloo_headers gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
 set(acco_gloo_needs gloo)
-set(acco_cuda_headers cuda.hpp cuda/storage.hpp cuda/around.hpp cuda/clock.hpp cuda/memory.hpp cuda/pause.hpp cuda/device_order.hpp cuda/queue.hpp cuda/runtime.hpp cuda/threads.hpp)
-set(acco_cuda_more cuda/access.cuh cuda/coding.cuh cuda/kernels.cuh cuda/launch.cuh cuda/tile.cuh cuda/time.cuh cuda/warp.cuh) # kernels, which only a CUDA compiler takes
+file(GLOB acco_cuda_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/cuda.hpp include/acco/cuda/*.hpp)
+list(FILTER acco_cuda_headers EXCLUDE REGEX "/nccl")
+file(GLOB acco_cuda_more CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/cuda/*.cuh) # kernels, which only a CUDA compiler takes
 set(acco_cuda_needs CUDA::cudart)
 set(acco_nccl_headers nccl.hpp cuda/nccl.hpp cuda/nccl_communicator.hpp cuda/nccl_memory.hpp)
 set(acco_nccl_more cuda/nccl_mpi.hpp) # needs MPI too

@@ -3,28 +3,6 @@
 # own, only those of the plain types that pass between files may be among them. Then links both into one program and runs it.
 cmake_minimum_required(VERSION 3.25)
 
-# By the text: everything in the rooms that compute is in the namespace that carries the flags; all the rest is not.
-set(computing "^(number|encoding|storage|collective|network|cuda|stage|wire|round|usage|outer)/|^optimizer.hpp$")
-set(plain number/finite.hpp number/demand.hpp encoding/encoding.hpp round/training_engine.hpp stage/state_copy.hpp stage/level_copy.hpp round/state_keeper.hpp
-          outer/local_updates.hpp outer/exchange_settings.hpp outer/outer_rules.hpp)
-file(GLOB_RECURSE headers RELATIVE ${INCLUDE}/acco ${INCLUDE}/acco/*.hpp ${INCLUDE}/acco/*.cuh)
-foreach(header IN LISTS headers)
-  file(STRINGS ${INCLUDE}/acco/${header} opened REGEX "^namespace ACCO_")
-  set(right ACCO_NAMESPACE)
-  if(header MATCHES "${computing}" AND NOT header IN_LIST plain)
-    set(right ACCO_SIMD_NAMESPACE)
-  endif()
-  foreach(line IN LISTS opened)
-    if(right STREQUAL "ACCO_SIMD_NAMESPACE" AND line MATCHES "^namespace ACCO_ENGINE_NAMESPACE ") # which lies in it
-      continue()
-    endif()
-    if(NOT line MATCHES "^namespace ${right}[ :]")
-      message(SEND_ERROR "acco/${header}: '${line}' must open ${right} (version.hpp says why)")
-    endif()
-  endforeach()
-endforeach()
-
-# By the symbols.
 file(MAKE_DIRECTORY ${WORK})
 separate_arguments(other UNIX_COMMAND "${OTHER_FLAGS}")
 foreach(unit IN ITEMS no other)
@@ -48,7 +26,7 @@ endif()
 set(own "acco::v[0-9_]+::")
 set(allowed # types that pass between files; what the standard library makes of them
     "^(typeinfo|typeinfo name|vtable) for "
-    "^(decltype.auto. )?${own}(any_optimizer|training_engine)<"
+    "^(decltype.auto. )?${own}(any_optimizer|engine_handle|training_engine)<"
     "^(${own}text& )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_[a-z_]+|in_[a-z]+(<[^>]*>)?|learning_rate_function|constant|adamw|lion|muon|placement|sgd|rules(<.*>)?|update_regions|trace|round_report|round_totals|memory_table|state_keeper|state_source)::"
     "^${own}(demand_[a-z_]+|learning_rate::[a-z_]+|trainable_runs|commits|label_of|words_of|refuse_of_group|check_group_of<.*>)\\("
     "^(guard variable for )?${own}forks\\(" # one count for the process

@@ -19,6 +19,8 @@
 
 #include "acco/error.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Knowledge of a secret, for gloo_options::secret, nccl_options::secret or rendezvous::tcp_options::secret: called with a
@@ -85,3 +87,5 @@ class shared_secret {
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

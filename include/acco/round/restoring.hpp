@@ -94,7 +94,7 @@ class restoring {
     works_.queue().before_computation();
     loop_.goes_on({.plan = plan,
                    .rate = numbers.last.rate,
-                   .micro_batches = numbers.micro_batches,
+                   .micro_batches = static_cast<std::size_t>(numbers.micro_batches),
                    .differences = numbers.last.differences,
                    .digests_state = numbers.last.digested,
                    .counted = numbers.last.apply});

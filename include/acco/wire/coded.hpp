@@ -9,6 +9,7 @@
 
 #include "acco/encoding/encoding.hpp"
 #include "acco/encoding/feedback.hpp"
+#include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -7,6 +7,7 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/encoding/encoding.hpp"
+#include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"

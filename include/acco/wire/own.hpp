@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "acco/encoding/encoding.hpp"
+#include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"
