@@ -27,7 +27,7 @@ acco::checkpoints::manifest small_manifest() {
   m.numbers.last.step_weight = 8;
   m.numbers.last.measured = {1.5, 0x1p-1074};
   m.files = {{"master.safetensors", 4096 + 12, 4096, 77, {5}}, {"trainer-00000-of-00001", 4, 0, sum_of({}), {6}}};
-  m.ranks = {{.micro_batches = 3, .bytes_sent = 40, .has_trainer = true}};
+  m.ranks = {{.micro_batches = 3, .bytes_sent = 40, .has_trainer = true, .level = {}}};
   return m;
 }
 }  // namespace
@@ -38,8 +38,14 @@ int main(int count, char** words) {
   std::filesystem::create_directories(folder + "/tensor_header");
   std::filesystem::create_directories(folder + "/manifest");
 
-  const std::string all = write_manifest(small_manifest());
-  write(folder + "/manifest/small", all.substr(0, all.rfind(",\n \"sum\"")));
+  const auto write_one = [&](std::string const& name, acco::checkpoints::manifest const& m) {
+    const std::string all = write_manifest(m);
+    write(folder + "/manifest/" + name, all.substr(0, all.rfind(",\n \"sum\"")));
+  };
+  acco::checkpoints::manifest m = small_manifest();
+  write_one("small", m);
+  m.ranks.front().level.emplace();
+  write_one("local_updates", m);
   write(folder + "/manifest/empty", "{");
 
   const std::vector<tensor_entry> tensors{{"wte", acco::element_type::float32, {2, 3}, 6},
