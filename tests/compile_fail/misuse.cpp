@@ -261,7 +261,7 @@ void use() {
     float gradient[1] = {};
     const acco::region_update decided;
     const acco::parameter_layout one(1);
-    acco::state_arrays<layout_of_one> arrays;
+    acco::state_arrays<layout_of_one> arrays(acco::partition(1, 1), 0);
     acco::sharded_state<layout_of_one, acco::sgd> state(arrays, {}, one, acco::update_regions(one, acco::norm_detail::total),
                                                         acco::partition(1, 1), 0, false);
     state.begin(acco::partial<float const>(gradient), &decided);

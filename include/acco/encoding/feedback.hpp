@@ -17,7 +17,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// A feedback policy has
 ///  - `sent(g, s, rate)`: what the encoding gets of a gradient g and its state s; `rate` is the learning rate's factor;
 ///  - `kept(x, decoded, s)`: the new state, of what was sent, what the receivers decode of it, and the old state;
-///  - `static constexpr char const* name`;
+///  - `static constexpr char const* name`, as a file may be called;
 ///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
 ///    included.
 /// The state begins as 0. It is written only when the round has counted: a round that is skipped, or in which this rank
@@ -46,7 +46,7 @@ struct error_feedback {
 /// DeMo's decoupled momentum (Peng, Quesnelle, Kingma, arXiv 2411.19870, Algorithm 1): the state is a momentum of every rank's
 /// own; what is sent of it leaves it.
 struct decoupled_momentum {
-  static constexpr char const* name = "decoupled momentum";
+  static constexpr char const* name = "decoupled_momentum";
   double decay = 0.999;
   template <class Real>
   [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real rate) const noexcept {
@@ -61,7 +61,7 @@ struct decoupled_momentum {
 /// EF21 (Richtarik, Sokolov, Fatkhullin, arXiv 2106.05203, Algorithm 2): the state is what the receivers believe this rank's
 /// gradient to be, and its difference to that is sent. The owners keep the sum of all ranks' states.
 struct ef21 {
-  static constexpr char const* name = "believed gradient";
+  static constexpr char const* name = "believed_gradient";
   static constexpr bool sums_states = true;
   template <class Real>
   [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real) const noexcept {

@@ -12,6 +12,7 @@
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -54,6 +55,14 @@ template <class Rule>
 Rule told(Rule rule, [[maybe_unused]] exchange_settings const& settings) {
   if constexpr (requires { rule.of_means; }) rule.of_means = settings.sends_parameters();
   return rule;
+}
+
+/// The arrays of a worker's state, and the averages, which are the anchor's.
+inline state_shape shape_of_level(state_shape of_worker, options const& chosen) {
+  if (chosen.average_decay > 0) {
+    of_worker.add({.name = state_shape::average, .type = of_worker.master, .start = array_start::parameters});
+  }
+  return of_worker;
 }
 
 /// Lines "what = value", made once: later the learning rate is asked elsewhere.
