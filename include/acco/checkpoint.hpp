@@ -338,6 +338,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       const double sum = landed ? n.last.counts.loss_sum : n.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
+    found.dropped = checkpoints::dropped(a.m.shape, on.shape());
     found.thawed.clear();
     found.per_rank_of = -1;
     for (std::size_t k = 0; k < a.now.size(); ++k) {

@@ -147,3 +147,13 @@ TEST_CASE("two arrays that a wire of this test declares reach everything that ar
                          acco::checkpoint_error);
   });
 }
+
+TEST_CASE("two arrays of one name have two names, and shards come before what every rank has whole") {
+  acco::state_arrays<storage> arrays(acco::partition(100, 2), 0);
+  for (const auto extent : {acco::array_extent::whole, acco::array_extent::shard, acco::array_extent::whole})
+    (void)arrays.declare<float>({.name = "kept", .extent = extent}, {0, &acco::memory_table::encoded});
+  std::vector<std::string> names;
+  for (auto const& each : arrays.shape().kept) names.push_back(each.name);
+  CHECK(names == std::vector<std::string>{"kept.2", "kept", "kept.3"});
+  CHECK(arrays.shape().shards() == 1);
+}

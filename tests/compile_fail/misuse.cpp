@@ -223,6 +223,18 @@ void use() {
     training<acco::delayed<acco::fixed_pace, acco::full, acco::extrapolation>, final_rule> wrong{{}, {}, {}, {}, 1};
   }
 #endif
+#if defined(FEEDBACK_OF_AN_ESTIMATE)  // expect: has a feedback, which would send what was lost once more: give the feedback to
+  {
+    // the commit
+    training<acco::two_phase<acco::fixed_pace, acco::with_error_feedback<acco::block_int4<>>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(STATES_IN_THE_PLACE_OF_SUMS)  // expect: has a feedback whose receivers sum states in their place (ef21)
+  {
+    training<acco::two_phase<acco::fixed_pace, acco::full, acco::with_feedback<acco::block_int4<>, acco::ef21>>> wrong{
+        {}, {}, {}, {}, 1};
+  }
+#endif
 #if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
   {
     training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};

@@ -106,7 +106,15 @@ template <class Engine>
   state_shape const& shape = on.shape();
   if (shape.master != m.shape.master || shape.parameter != m.shape.parameter)
     return "the checkpoint's masters or parameters are of another type than its construction says";
-  return difference(m.shape, shape);
+  if (const std::string other = difference(m.shape, shape); !other.empty()) return other;
+  for (std::size_t array = 0; array < shape.owned(); ++array) {  // what was lost of scaled gradients is scaled
+    const bool comes_back = shape.kept[array].use == array_use::feedback && counterpart(shape, array, m.shape) < m.shape.owned();
+    const std::string then_scale = value_of(m.construction, "options.loss_scale"), scale = value_of(mine, "options.loss_scale");
+    if (comes_back && then_scale != scale)
+      return "the checkpoint's '" + shape.kept[array].name + "' is of gradients under another options::loss_scale: '" +
+             then_scale + "' then, '" + scale + "' now";
+  }
+  return "";
 }
 
 }  // namespace ACCO_NAMESPACE::checkpoints

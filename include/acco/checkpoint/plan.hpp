@@ -45,6 +45,14 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
   }
   return to.owned();
 }
+/// The arrays of `from` that `to` has not.
+[[nodiscard]] inline std::vector<std::string> dropped(state_shape const& from, state_shape const& to) {
+  std::vector<std::string> names;
+  for (std::size_t array = 0; array < from.owned(); ++array) {
+    if (counterpart(from, array, to) == to.owned()) names.push_back(from.kept[array].name);
+  }
+  return names;
+}
 /// Of what is frozen; without data where nothing is.
 [[nodiscard]] inline tensor_file file_for_frozen(state_shape const& shape, parameter_layout const& layout, std::string const& run,
                                                  std::uint64_t step) {

@@ -48,6 +48,10 @@ struct error_feedback {
 struct decoupled_momentum {
   static constexpr char const* name = "decoupled_momentum";
   double decay = 0.999;
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("decay", decay);
+  }
   template <class Real>
   [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real rate) const noexcept {
     return Real(decay) * state + rate * gradient;
@@ -73,16 +77,27 @@ struct ef21 {
   }
 };
 
-/// An encoding whose sender keeps what `Feedback` says.
+/// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the gradients of a
+/// schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which needs no feedback there.
+/// It rounds to nearest. The state is an array of all trainable elements, in the gradients' type, on every rank, in memory,
+/// digests and checkpoints (docs/coarse.md).
 template <encoding Encoding, feedback Feedback>
 struct with_feedback : Encoding {
   Feedback policy = {};
 };
+template <class Encoding, class Feedback>
+with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
 template <encoding Encoding>
 using with_error_feedback = with_feedback<Encoding, error_feedback>;
 template <class Wire>
 concept feeds_back =
     encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+
+template <encoding Encoding, feedback Feedback>
+[[nodiscard]] constexpr coded<with_feedback<Encoding, Feedback>, Encoding> as_coded(
+    with_feedback<Encoding, Feedback> const& both) noexcept {
+  return {both, both};
+}
 
 template <class Wire>
 concept sums_states = feeds_back<Wire> && requires { requires decltype(Wire::policy)::sums_states; };
