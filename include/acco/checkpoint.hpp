@@ -301,7 +301,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     if (a.then != a.now) checkpoints::regroup(a.m.numbers, a.then);
     a.freezes_otherwise = !checkpoints::freezes_alike(a.then, a.now);
     if (a.freezes_otherwise) a.before = checkpoints::layout_of(a.then, on.layout());
-    a.source.emplace(path, a.m, a.freezes_otherwise ? a.before : on.layout(), on.shares(), rank);
+    a.source.emplace(path, a.m, a.freezes_otherwise ? a.before : on.layout(), on.shape(), on.shares(), rank);
     const bool same_ranks = checkpoints::same_ranks(on, a.m);
     if (!same_ranks) a.source->forget_rank();
     found.trainers.clear();
@@ -338,12 +338,23 @@ struct checkpoints_need_acco_checkpoint_hpp {
       const double sum = landed ? n.last.counts.loss_sum : n.run.step_loss_sum;
       found.last_loss = found.last_weight > 0 ? sum / found.last_weight : 0;
     }
+    found.dropped = checkpoints::dropped(a.m.shape, on.shape());
     found.thawed.clear();
     found.per_rank_of = -1;
     for (std::size_t k = 0; k < a.now.size(); ++k) {
       if (a.then[k].per_rank && a.now[k].per_rank) found.per_rank_of = on.place().rank % found.ranks;
       if (a.then[k].frozen && !a.now[k].frozen) found.thawed.emplace_back(on.layout()[k].name);
     }
+  }
+  /// Whether the digest is of the same arrays: of what is trained, what wires keep, and what each rank has of its own.
+  static bool has_same_digest(engine& on, attempt const& a) {
+    if (a.freezes_otherwise) return false;
+    state_shape const &then = a.m.shape, &now = on.shape();
+    if (a.source->level() != nullptr) return true;  // which is of the anchor
+    for (std::size_t array = 0; array < now.owned(); ++array) {
+      if (checkpoints::counterpart(now, array, then) != array || then.type(array) != now.type(array)) return false;
+    }
+    return then.owned() == now.owned() && (now.shards() == now.owned() || checkpoints::same_ranks(on, a.m));
   }
   /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
   /// another training's.
@@ -371,7 +382,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     bool ignored = false;
     const bool unchanged = allowed == changes::none || checkpoints::difference(on, a.m, changes::none, ignored).empty();
     describe(on, path, a, unchanged, found);
-    if (found.digest != a.m.digest && !a.freezes_otherwise)  // which is of what is trained
+    if (found.digest != a.m.digest && has_same_digest(on, a))
       return path + ": its digest is " + checkpoints::hex(a.m.digest) + ", and what was read from it has " +
              checkpoints::hex(found.digest);
     // Another training than the one that was is another run: it deletes none of that one's.

@@ -132,7 +132,7 @@ class engine_handle {
     return *found;
   }
   void demand_average(weights which, char const* what) const {
-    if (which == weights::average && !engine_->shape().averages)
+    if (which == weights::average && !engine_->shape().averages())
       fail_use(text(what, ": no average of the weights is kept"),
                "Set options::average_decay, 0.999 say, where the optimizer is made");
   }

@@ -183,7 +183,10 @@ TEST_CASE("values of a manifest that are out of their range") {
   refused("/state/round loss scale", "-0x1p+0", "\"state\".\"round loss scale\" is not positive");
   refused("/state/round loss scale", "0x0p+0", "\"state\".\"round loss scale\" is not positive");
   refused("/sequence", std::uint64_t{1} << 63U, "\"sequence\" is no whole number of at most 4611686018427387904");
-  refused("/slots", 1001, "\"slots\" is no whole number of at most 1000");
+  refused("/slots", 1001, "\"slots\" is no whole number of at most 1000");  // which older ones have in the place of arrays
+  refused("/arrays", json::array(), "\"arrays\" lacks the masters");
+  refused("/arrays/1/extent", "half", "\"arrays\"[1].\"extent\" is 'half', which is none of its words");
+  refused("/arrays/1/name", "adamw.7", "\"arrays\"[1].\"name\" is 'adamw.7', of which a file is missing");
   refused("/step", whole["step"].get<int>() + 1, "\"step\" is not what \"state\" comes to");
   refused("/samples", 1e300, "\"samples\" is not what \"state\" comes to");
   refused("/master", "I64", "\"master\" is 'I64', which is no type of elements");

@@ -193,6 +193,12 @@ TEST_CASE("killed and resumed, a training is the one that was never stopped") {
     check_exact(4, maker(acco::keeping{.rule = acco::diloco.rule, .delay = 2}, 3, 2, 1, acco::full{}, acco::two_phase{}),
                 {1, 4, 6, 7});
   }
+  SUBCASE("inner rounds in four bits with error feedback, two ranks a worker") {
+    check_exact(
+        4,
+        maker(acco::diloco, 3, 2, 1, acco::full{}, acco::synchronous{.commit = acco::with_error_feedback<acco::block_int4<>>{}}),
+        {1, 3, 4, 5});
+  }
   SUBCASE("eager") { check_exact(2, maker(acco::eager_diloco, 2, 1, 1, acco::block_int8<>{}), {2, 3}); }
 }
 

@@ -172,7 +172,7 @@ TEST_CASE("a block that two ranks read is the same for both, or the one that rea
   const acco::parameter_layout all = layout();
   const acco::partition shares(all.trainable_size(), 2, bucket);
   for (const bool damaged : {false, true}) {
-    acco::checkpoints::reader ranks[] = {{path, m, all, shares, 0}, {path, m, all, shares, 1}};
+    acco::checkpoints::reader ranks[] = {{path, m, all, m.shape, shares, 0}, {path, m, all, m.shape, shares, 1}};
     std::vector<float> values(shares.size());
     std::string whole = content(file);
     const auto read = [&](std::size_t rank) {

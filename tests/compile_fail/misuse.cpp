@@ -223,6 +223,18 @@ void use() {
     training<acco::delayed<acco::fixed_pace, acco::full, acco::extrapolation>, final_rule> wrong{{}, {}, {}, {}, 1};
   }
 #endif
+#if defined(FEEDBACK_OF_AN_ESTIMATE)  // expect: has a feedback, which would send what was lost once more: give the feedback to
+  {
+    // the commit
+    training<acco::two_phase<acco::fixed_pace, acco::with_error_feedback<acco::block_int4<>>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(STATES_IN_THE_PLACE_OF_SUMS)  // expect: has a feedback whose receivers sum states in their place (ef21)
+  {
+    training<acco::two_phase<acco::fixed_pace, acco::full, acco::with_feedback<acco::block_int4<>, acco::ef21>>> wrong{
+        {}, {}, {}, {}, 1};
+  }
+#endif
 #if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
   {
     training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};
@@ -261,7 +273,7 @@ void use() {
     float gradient[1] = {};
     const acco::region_update decided;
     const acco::parameter_layout one(1);
-    acco::state_arrays<layout_of_one> arrays;
+    acco::state_arrays<layout_of_one> arrays(acco::partition(1, 1), 0);
     acco::sharded_state<layout_of_one, acco::sgd> state(arrays, {}, one, acco::update_regions(one, acco::norm_detail::total),
                                                         acco::partition(1, 1), 0, false);
     state.begin(acco::partial<float const>(gradient), &decided);

@@ -81,12 +81,6 @@ void train(acco::threads_backend world, whole_world whole) {
         acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
-#if defined(FEEDBACK_OF_A_SCHEDULE)  // expect: acco: with_error_feedback is for exchanges of local updates
-  {
-    acco::optimizer training{acco::delayed{.commit = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
-                             acco::host_storage<float>{}, world, std::size_t{1}};
-  }
-#endif
 #if defined(NO_INNER_SCHEDULE)  // expect: acco: the schedule lacks `round_plan plan(std::size_t round) const`
   {
     struct no_schedule {};

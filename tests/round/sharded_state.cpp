@@ -16,9 +16,9 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   const auto fast = layout.add_group({.learning_rate_scale = 10});
   layout.add("a", {30}).add("b", {40}, fast);
   const acco::update_regions regions(layout, acco::norm_detail::total);
-  acco::state_arrays<storage> arrays;
-  acco::sharded_state<storage, acco::adamw> state(arrays, acco::adamw{.learning_rate = 0.1}, layout, regions,
-                                                  acco::partition(70, 2), 1,
+  const acco::partition shares(70, 2);
+  acco::state_arrays<storage> arrays(shares, 1);
+  acco::sharded_state<storage, acco::adamw> state(arrays, acco::adamw{.learning_rate = 0.1}, layout, regions, shares, 1,
                                                   false);  // elements 64 to 69, of "b"
   CHECK(state.count() == 6);
   acco::host_queue queue;
@@ -28,27 +28,27 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   std::vector<float> gradients(64, 99.0F);
   std::copy_n(std::vector<float>{1, -1, 2, 1, 1, 1}.begin(), 6, gradients.begin());
   state.set_masters(queue, 0, start.data(), 6);
-  const auto empty = state.digest(queue, 0);
+  const auto empty = arrays.digest(queue, 0);
   std::vector<float> predicted(128, -7.0F), committed(128, -7.0F), shown(128, -7.0F);
   acco::region_update decided[] = {{}, {1, true}};
   state.prepare({.count = 1});
   state.begin(acco::sharded<float const>(gradients), decided);
   state.apply(acco::update::predict, queue, 0, acco::replicated<float>(predicted));
   queue.wait();
-  CHECK(state.digest(queue, 0) == empty);
+  CHECK(arrays.digest(queue, 0) == empty);
   CHECK(predicted[64] == doctest::Approx(1 - 1.0 - 0.01).epsilon(1e-5));  // ten times the learning rate, and its weight decay
   CHECK(predicted[63] == -7.0F);                                          // another rank's
   CHECK(predicted[70] == -7.0F);                                          // padding is left alone
   state.apply(acco::update::commit, queue, 0, acco::replicated<float>(committed));
   queue.wait();
   CHECK(committed == predicted);
-  const auto after = state.digest(queue, 0);
+  const auto after = arrays.digest(queue, 0);
   CHECK(after != empty);
   decided[1].wanted = false;
   state.apply(acco::update::commit, queue, 0, acco::replicated<float>(shown));
   queue.wait();
   CHECK(shown == committed);
-  CHECK(state.digest(queue, 0) == after);
+  CHECK(arrays.digest(queue, 0) == after);
 }
 
 TEST_CASE("every element is updated once with the constants of its group, however groups and buckets cut the slice") {
@@ -74,7 +74,7 @@ TEST_CASE("every element is updated once with the constants of its group, howeve
       const acco::partition shares(layout.trainable_size(), ranks, bucket);
       std::vector<float> whole(shares.padded_size(), -1.0F);
       for (int rank = 0; rank < ranks; ++rank) {
-        acco::state_arrays<storage> arrays;
+        acco::state_arrays<storage> arrays(shares, rank);
         acco::sharded_state<storage, acco::sgd> state(arrays, acco::sgd{.learning_rate = 1}, layout, regions, shares, rank,
                                                       false);
         acco::host_queue queue;

@@ -2,6 +2,7 @@
 // What keeps a training from going on from a checkpoint.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <string>
@@ -64,6 +65,23 @@ template <class Engine>
   return m.ranks.size() == static_cast<std::size_t>(on.ranks()) && (!level || level->ranks_a_worker == on.shares().ranks());
 }
 
+/// In which arrays of the state a checkpoint and a training differ; what wires keep may.
+[[nodiscard]] inline std::string difference(state_shape const& then, state_shape const& now) {
+  const auto states = [](state_shape const& shape) {
+    return std::ranges::count(shape.kept, array_use::state, [](kept_array const& each) { return each.use; });
+  };
+  if (states(then) != states(now))
+    return "the checkpoint has " + std::to_string(states(then)) + " arrays a parameter, this training has " +
+           std::to_string(states(now));
+  for (std::size_t array = 0; array < now.owned(); ++array) {
+    if (now.kept[array].use != array_use::state) continue;
+    kept_array const &mine = now.kept[array], &its = then.kept[counterpart(now, array, then)];
+    if (mine.type != its.type || mine.extent != its.extent)
+      return "the checkpoint's array '" + its.name + "' is of another type or extent than this training's '" + mine.name + "'";
+  }
+  return "";
+}
+
 /// Why a training cannot go on from a checkpoint; empty: it can. `same_schedule`: whether a round in flight can go on, too.
 template <class Engine>
 [[nodiscard]] std::string difference(Engine& on, manifest const& m, changes allowed, bool& same_schedule) {
@@ -85,12 +103,17 @@ template <class Engine>
     return "the checkpoint has the tensor '" + std::string(on.layout()[k].name) + "' under rule " + then[k].rule +
            ", this training has it under rule " + now[k].rule;
   }
-  const state_shape shape = on.shape();
+  state_shape const& shape = on.shape();
   if (shape.master != m.shape.master || shape.parameter != m.shape.parameter)
     return "the checkpoint's masters or parameters are of another type than its construction says";
-  if (shape.slots != m.shape.slots || shape.averages != m.shape.averages)
-    return "the checkpoint has " + std::to_string(m.shape.owned()) + " arrays a parameter, this training has " +
-           std::to_string(shape.owned());
+  if (const std::string other = difference(m.shape, shape); !other.empty()) return other;
+  for (std::size_t array = 0; array < shape.owned(); ++array) {  // what was lost of scaled gradients is scaled
+    const bool comes_back = shape.kept[array].use == array_use::feedback && counterpart(shape, array, m.shape) < m.shape.owned();
+    const std::string then_scale = value_of(m.construction, "options.loss_scale"), scale = value_of(mine, "options.loss_scale");
+    if (comes_back && then_scale != scale)
+      return "the checkpoint's '" + shape.kept[array].name + "' is of gradients under another options::loss_scale: '" +
+             then_scale + "' then, '" + scale + "' now";
+  }
   return "";
 }
 

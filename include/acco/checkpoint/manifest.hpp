@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <set>
 #include <span>
@@ -65,13 +64,21 @@ struct manifest {
   }
 };
 
-/// The name of a rank's own file.
-[[nodiscard]] inline std::string of_rank(char const* what, std::size_t rank, std::size_t ranks) {
-  char name[64];
-  std::snprintf(name, sizeof name, "%s-%05zu-of-%05zu", what, rank, ranks);
-  return name;
+[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) {
+  return name_of_rank("trainer", rank, ranks);
 }
-[[nodiscard]] inline std::string trainer_file(std::size_t rank, std::size_t ranks) { return of_rank("trainer", rank, ranks); }
+/// The value of a line "what = value" among lines.
+[[nodiscard]] inline std::string value_of(std::vector<std::string> const& lines, std::string_view what) {
+  for (std::string const& line : lines) {
+    if (line.size() > what.size() + 3 && line.starts_with(what) && line.compare(what.size(), 3, " = ") == 0)
+      return line.substr(what.size() + 3);
+  }
+  return "";
+}
+
+inline constexpr char const* tensors_end = ".safetensors";
+inline constexpr char const* words_of_extents[] = {"shard", "whole"};
+inline constexpr char const* words_of_uses[] = {"state", "feedback"};
 
 /// The file, whose last key is the sum of all bytes before `,"sum"`.
 [[nodiscard]] inline std::string write_manifest(manifest const& m) {
@@ -89,8 +96,13 @@ struct manifest {
   j["digest"] = hex(m.digest);
   j["master"] = dtype_of(m.shape.master);
   j["parameter"] = dtype_of(m.shape.parameter);
-  j["slots"] = m.shape.slots;
-  j["averages"] = m.shape.averages;
+  j["arrays"] = json::array();
+  for (kept_array const& each : m.shape.kept) {
+    j["arrays"].push_back({{"name", each.name},
+                           {"type", dtype_of(each.type)},
+                           {"extent", words_of_extents[static_cast<std::size_t>(each.extent)]},
+                           {"use", words_of_uses[static_cast<std::size_t>(each.use)]}});
+  }
   j["state"] = numbers_to_json(m.numbers);
   j["ranks"] = json::array();
   for (rank_record const& each : m.ranks) {
@@ -110,9 +122,9 @@ struct manifest {
   return text + ",\n \"sum\": \"" + hex(sum_of(std::as_bytes(std::span(text)))) + "\"\n}\n";
 }
 
-/// Throws std::runtime_error with what is wrong with it.
-[[nodiscard]] inline manifest read_manifest(std::string_view text) {
-  using namespace json_details;
+namespace json_details {
+/// What is written, where its own sum is right.
+[[nodiscard]] inline tree summed_tree(std::string_view text) {
   constexpr std::string_view before = ",\n \"sum\": \"", behind = "\"\n}\n";
   constexpr std::size_t end = before.size() + 16 + behind.size();
   std::uint64_t told = 0;
@@ -121,41 +133,33 @@ struct manifest {
     throw std::runtime_error("it does not end as a manifest ends: it is damaged, or cut short");
   const std::string_view summed = text.substr(0, text.size() - end);
   if (sum_of(std::as_bytes(std::span(summed))) != told) throw std::runtime_error("its own sum is wrong: it is damaged");
-  tree all;
   try {
-    all = tree::parse(text);
+    return tree::parse(text);
   } catch (tree::exception const& e) {
     throw std::runtime_error(e.what());
   }
-  const field j(all, "");
-  if (j["format"].text() != manifest::format)
-    throw std::runtime_error("its format is " + in_quotes(j["format"].text()) + ", and this library reads '" + manifest::format +
-                             "'");
-  manifest m;
-  m.library = j["library"].text();
-  m.run = j["run"].id();
-  m.session = j["session"].id();
-  if (j.has("from")) j["from"].for_each([&](field const& each) { m.from.push_back(each.id()); });
-  m.sequence = j["sequence"].whole();
-  m.restarts = j["restarts"].whole();
-  m.digest = j["digest"].sum();
-  m.shape = {.master = j["master"].type(), .parameter = j["parameter"].type(), .averages = j["averages"].flag()};
-  m.shape.slots = j["slots"].whole(1000);
-  read_numbers(j["state"], m.numbers);
-  if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");
-  if (j["samples"].decimal() != m.numbers.samples()) j["samples"].refuse("is not what \"state\" comes to");
-  j["ranks"].for_each([&](field const& each) {
-    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag(), {}});
-    if (!each.has("local updates")) return;
-    read_level(each["local updates"], m.ranks.back().level.emplace());
-    m.ranks.back().level->worker.micro_batches = m.ranks.back().micro_batches;
-    m.ranks.back().level->worker.bytes_sent = m.ranks.back().bytes_sent;
+}
+/// Older manifests say how many slots the rule has, and whether averages are kept.
+inline void read_arrays(field const& j, std::string const& rule, state_shape& shape) {
+  if (j.has("slots")) {
+    shape.add({.name = "master", .type = shape.master});
+    for (std::size_t k = 0, slots = j["slots"].whole(1000); k < slots; ++k)
+      shape.add({.name = name_of_slot(rule, k), .type = shape.master});
+    if (j["averages"].flag()) shape.add({.name = state_shape::average, .type = shape.master});
+    return;
+  }
+  j["arrays"].for_each([&](field const& each) {
+    shape.add({.name = each["name"].text(),
+               .type = each["type"].type(),
+               .extent = static_cast<array_extent>(each["extent"].one_of(words_of_extents)),
+               .use = static_cast<array_use>(each["use"].one_of(words_of_uses))});
   });
-  if (m.ranks.empty()) j["ranks"].refuse("is empty");
-  j["construction"].for_each([&](field const& each) { m.construction.push_back(each.text()); });
+  if (shape.shards() == 0) j["arrays"].refuse("lacks the masters");
+}
+inline void read_files(field const& files, manifest& m) {
   std::set<std::string_view> names;
-  m.files.reserve(j["files"].size());
-  j["files"].for_each([&](field const& each) {
+  m.files.reserve(files.size());
+  files.for_each([&](field const& each) {
     file_record file{each["name"].text(), each["bytes"].whole(), each["data"].whole(), each["header"].sum(), {}};
     if (!plain_name(file.name)) each["name"].refuse("is " + in_quotes(file.name) + ", and no plain name of a file");
     if (file.data > file.bytes) each["data"].refuse("is more than the file has");
@@ -168,8 +172,54 @@ struct manifest {
   });
   for (std::size_t rank = 0; rank < m.ranks.size(); ++rank) {
     if (std::string const name = trainer_file(rank, m.ranks.size()); m.ranks[rank].has_trainer && !names.contains(name))
-      j["files"].refuse("lacks " + name + ", which \"ranks\" tells of");
+      files.refuse("lacks " + name + ", which \"ranks\" tells of");
   }
+}
+/// Each array has a file, or one of every rank.
+inline void demand_files(field const& arrays, manifest const& m) {
+  arrays.for_each([&](field const& each) {
+    const std::string name = each["name"].text();
+    const bool whole = each["extent"].text() == words_of_extents[static_cast<std::size_t>(array_extent::whole)];
+    for (std::size_t rank = 0; rank < (whole ? m.ranks.size() : 1); ++rank) {
+      if (m.find((whole ? name_of_rank(name, rank, m.ranks.size()) : name) + tensors_end) == nullptr)
+        each["name"].refuse("is " + in_quotes(name) + ", of which a file is missing");
+    }
+  });
+}
+}  // namespace json_details
+
+/// Throws std::runtime_error with what is wrong with it.
+[[nodiscard]] inline manifest read_manifest(std::string_view text) {
+  using namespace json_details;
+  const tree all = summed_tree(text);
+  const field j(all, "");
+  if (j["format"].text() != manifest::format)
+    throw std::runtime_error("its format is " + in_quotes(j["format"].text()) + ", and this library reads '" + manifest::format +
+                             "'");
+  manifest m;
+  m.library = j["library"].text();
+  m.run = j["run"].id();
+  m.session = j["session"].id();
+  if (j.has("from")) j["from"].for_each([&](field const& each) { m.from.push_back(each.id()); });
+  m.sequence = j["sequence"].whole();
+  m.restarts = j["restarts"].whole();
+  m.digest = j["digest"].sum();
+  m.shape = {.master = j["master"].type(), .parameter = j["parameter"].type(), .kept = {}};
+  j["construction"].for_each([&](field const& each) { m.construction.push_back(each.text()); });
+  read_arrays(j, value_of(m.construction, "rule"), m.shape);
+  read_numbers(j["state"], m.numbers);
+  if (j["step"].whole() != m.numbers.steps()) j["step"].refuse("is not what \"state\" comes to");
+  if (j["samples"].decimal() != m.numbers.samples()) j["samples"].refuse("is not what \"state\" comes to");
+  j["ranks"].for_each([&](field const& each) {
+    m.ranks.push_back({each["micro_batches"].whole(), each["bytes_sent"].whole(), each["trainer"].flag(), {}});
+    if (!each.has("local updates")) return;
+    read_level(each["local updates"], m.ranks.back().level.emplace());
+    m.ranks.back().level->worker.micro_batches = m.ranks.back().micro_batches;
+    m.ranks.back().level->worker.bytes_sent = m.ranks.back().bytes_sent;
+  });
+  if (m.ranks.empty()) j["ranks"].refuse("is empty");
+  read_files(j["files"], m);
+  if (j.has("arrays") && !m.ranks.front().level) demand_files(j["arrays"], m);
   return m;
 }
 

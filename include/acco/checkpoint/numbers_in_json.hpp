@@ -100,6 +100,14 @@ class field {
       refuse("is no number of a run");
     return digits;
   }
+  /// The number of one of some words.
+  template <std::size_t n>
+  [[nodiscard]] std::size_t one_of(char const* const (&words)[n]) const {
+    for (std::size_t k = 0; k < n; ++k) {
+      if (text() == words[k]) return k;
+    }
+    refuse("is " + in_quotes(text()) + ", which is none of its words");
+  }
   [[nodiscard]] element_type type() const {
     for (const element_type each :
          {element_type::float32, element_type::float64, element_type::bfloat16, element_type::float16}) {

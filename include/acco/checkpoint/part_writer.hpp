@@ -45,8 +45,11 @@ class part_writer {
   /// which the others can write: whether a disk is too small is known before the first byte.
   void open_in(std::string const& in) {
     std::vector<tensor_file> const all = job_.files(mine_);
-    std::uint64_t needed = job_.trainer.size() + (job_.own.empty() ? 0 : job_.own_file(mine_, mine_.rank).bytes());
-    for (tensor_file const& each : all) needed += each.bytes();
+    std::vector<tensor_file> const own = job_.own_files(mine_, mine_.rank);
+    std::uint64_t needed = job_.trainer.size();
+    for (auto const* const files : {&all, &own}) {
+      for (tensor_file const& each : *files) needed += each.bytes();
+    }
     try {
       for (tensor_file const& each : all) {
         const std::string name = in + "/" + each.name;
@@ -58,10 +61,7 @@ class part_writer {
         open_.emplace_back(disk_, in + "/" + name);
         open_.back().reserve(0, bytes);
       };
-      if (!job_.own.empty()) {
-        const tensor_file own = job_.own_file(mine_, mine_.rank);
-        open_own(own.name, own.bytes());
-      }
+      for (tensor_file const& each : own) open_own(each.name, each.bytes());
       if (job_.has_trainer) open_own(own_trainer(), job_.trainer.size());
     } catch (disk_error const& e) {
       if (e.number() != ENOSPC && e.number() != EDQUOT && e.number() != EFBIG) throw;
@@ -89,10 +89,12 @@ class part_writer {
           write_stretch(open_[file], all[file], at, bytes, mine);
         });
     if (mine_.rank == 0 && of_frozen < all.size()) write_stretch(open_[of_frozen], all[of_frozen], 0, job_.frozen, mine);
-    if (!job_.own.empty()) {
-      const tensor_file own = job_.own_file(mine_, mine_.rank);
-      write_own(open_[all.size()], own.name, own.header, job_.own, mine);
-    }
+    std::vector<tensor_file> const own = job_.own_files(mine_, mine_.rank);
+    std::size_t written = 0;
+    job_.for_own(mine_, [&](std::span<std::byte const> bytes) {
+      write_own(open_[all.size() + written], own[written].name, own[written].header, bytes, mine);
+      ++written;
+    });
     if (job_.has_trainer) {
       mine.trainer_bytes = job_.trainer.size();
       write_own(open_.back(), own_trainer(), "", job_.trainer, mine);
@@ -111,7 +113,7 @@ class part_writer {
     } catch (std::exception const&) {  // this rank's report has them
     }
   }
-  /// Tensor files, in the order of the job's, this rank's own, and its trainer's.
+  /// Tensor files, in the order of the job's, then this rank's own, and its trainer's.
   [[nodiscard]] std::vector<file_to_write>& files() noexcept { return open_; }
   void close() noexcept { open_.clear(); }
 

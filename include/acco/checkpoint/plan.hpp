@@ -2,6 +2,7 @@
 // Which files a state becomes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,7 +13,6 @@
 #include "acco/checkpoint/manifest.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
 #include "acco/layout/parameter_layout.hpp"
-#include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
@@ -22,30 +22,36 @@ namespace ACCO_NAMESPACE::checkpoints {
 
 inline constexpr std::string_view frozen_name = "frozen.safetensors";
 
-inline constexpr char const* tensors_end = ".safetensors";
-
-/// The file of an array of the state; `rule` is the name of the rule.
-[[nodiscard]] inline std::string file_of_array(std::size_t array, state_shape const& shape, std::string_view rule) {
-  return array_name(array, shape, rule) + tensors_end;
-}
-
 /// What every tensor file says of itself.
 [[nodiscard]] inline std::vector<std::pair<std::string, std::string>> about_of(std::string const& run, std::uint64_t step) {
   return {{"format", "acco-checkpoint 1"}, {"run", run}, {"step", std::to_string(step)}};
 }
-/// The file of one array.
-[[nodiscard]] inline tensor_file file_for(std::size_t array, state_shape const& shape, std::string_view rule,
-                                          parameter_layout const& layout, std::string const& run, std::uint64_t step) {
-  tensor_file file{file_of_array(array, shape, rule), tensors_of(layout, kept_as::state, shape.type(array)), {}};
-  file.header = header_of(file.tensors, about_of(run, step));
-  return file;
-}
-/// The file of an array of a level.
+/// The file of an array of the trainable elements.
 [[nodiscard]] inline tensor_file file_for(std::string const& array, element_type type, parameter_layout const& layout,
                                           std::string const& run, std::uint64_t step) {
   tensor_file file{array + tensors_end, tensors_of(layout, kept_as::state, type), {}};
   file.header = header_of(file.tensors, about_of(run, step));
   return file;
+}
+/// Which array of the state `to` is array `array` of `from`, which another compiler may have named otherwise; `to.owned()`: none.
+[[nodiscard]] inline std::size_t counterpart(state_shape const& from, std::size_t array, state_shape const& to) {
+  kept_array const& wanted = from.kept[array];
+  const auto is_state = [](kept_array const& each) { return each.use == array_use::state; };
+  auto before = std::count_if(from.kept.begin(), from.kept.begin() + static_cast<std::ptrdiff_t>(array), is_state);
+  for (std::size_t k = 0; k < to.owned(); ++k) {
+    kept_array const& each = to.kept[k];
+    if (each.use != wanted.use) continue;
+    if (is_state(each) ? before-- == 0 : each.name == wanted.name && each.extent == wanted.extent) return k;
+  }
+  return to.owned();
+}
+/// The arrays of `from` that `to` has not.
+[[nodiscard]] inline std::vector<std::string> dropped(state_shape const& from, state_shape const& to) {
+  std::vector<std::string> names;
+  for (std::size_t array = 0; array < from.owned(); ++array) {
+    if (counterpart(from, array, to) == to.owned()) names.push_back(from.kept[array].name);
+  }
+  return names;
 }
 /// Of what is frozen; without data where nothing is.
 [[nodiscard]] inline tensor_file file_for_frozen(state_shape const& shape, parameter_layout const& layout, std::string const& run,
@@ -57,19 +63,11 @@ inline constexpr char const* tensors_end = ".safetensors";
 /// Likewise of what is a rank's own.
 [[nodiscard]] inline tensor_file file_for_own(std::size_t rank, std::size_t ranks, state_shape const& shape,
                                               parameter_layout const& layout, std::string const& run, std::uint64_t step) {
-  tensor_file file{of_rank("frozen", rank, ranks) + ".safetensors", tensors_of(layout, kept_as::own, shape.parameter), {}};
+  tensor_file file{name_of_rank("frozen", rank, ranks) + tensors_end, tensors_of(layout, kept_as::own, shape.parameter), {}};
   file.header = header_of(file.tensors, about_of(run, step));
   return file;
 }
 
-/// The value of a line "what = value" among lines.
-[[nodiscard]] inline std::string value_of(std::vector<std::string> const& lines, std::string_view what) {
-  for (std::string const& line : lines) {
-    if (line.size() > what.size() + 3 && line.starts_with(what) && line.compare(what.size(), 3, " = ") == 0)
-      return line.substr(what.size() + 3);
-  }
-  return "";
-}
 [[nodiscard]] inline std::vector<std::string> lines_of(std::vector<char> const& text) {
   std::vector<std::string> lines(1);
   for (const char c : text) c == '\n' ? lines.emplace_back() : lines.back() += c;

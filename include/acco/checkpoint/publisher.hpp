@@ -81,55 +81,12 @@ class publisher {
   std::uint64_t join(std::uint64_t& digest) {
     const std::string to = job_.folder();
     std::vector<tensor_file> const all = job_.files(mine_);
-    manifest m;
-    m.library =
-        std::to_string(ACCO_VERSION_MAJOR) + "." + std::to_string(ACCO_VERSION_MINOR) + "." + std::to_string(ACCO_VERSION_PATCH);
-    m.run = job_.run_id(mine_);
-    m.from = mine_.from;
-    m.session = job_.session;
-    m.restarts = mine_.restarts;
-    m.shape = mine_.shape;
-    m.construction = mine_.construction;
-    m.numbers = *job_.copy.numbers;
-    const auto expect = [&](tensor_file const& each) {
-      m.files.push_back({each.name, each.bytes(), each.header.size(), sum_of(std::as_bytes(std::span(each.header))), {}});
-      m.files.back().chunks.resize((each.data() + chunk_bytes - 1) / chunk_bytes, 0);
-    };
-    for (tensor_file const& each : all) expect(each);
-    for (int rank = 0; rank < mine_.ranks && !job_.own.empty(); ++rank) expect(job_.own_file(mine_, rank));
-    std::map<std::pair<std::size_t, std::uint64_t>, std::vector<std::byte>> shared;  // by file and block
-    const auto number_of = [&](std::string const& name) {
-      for (std::size_t k = 0; k < m.files.size(); ++k) {
-        if (m.files[k].name == name) return k;
-      }
-      throw std::runtime_error("a part names the file " + name);
-    };
-    m.digest = digest_of(m.numbers.steps(), m.numbers.samples());
+    manifest m = begin_manifest(all);
+    shared_blocks shared;
     const double until = steady_seconds() + mine_.deadline;
     for (int rank = 0; rank < mine_.ranks; ++rank) {
       purpose_.wait_for(to + "/" + part_name(rank), rank, "written its part", until, job_);
-      const part p = read_part(job_, rank);
-      if (!p.problem.empty()) throw anothers_problem("rank " + std::to_string(rank) + ": " + p.problem);
-      m.digest += p.digest;
-      m.ranks.push_back(p.own);
-      if (p.own.has_trainer) {
-        m.files.push_back({trainer_file(static_cast<std::size_t>(rank), static_cast<std::size_t>(mine_.ranks)),
-                           p.trainer_bytes,
-                           0,
-                           sum_of({}),
-                           {}});
-        m.files.back().chunks.resize((p.trainer_bytes + chunk_bytes - 1) / chunk_bytes, 0);
-      }
-      for (auto const& [name, chunks] : p.sums) {
-        for (auto const& [chunk, sum] : chunks) m.files[number_of(name)].chunks.at(chunk) += sum;
-      }
-      for (part::edge const& each : p.edges) {
-        const std::size_t file = number_of(each.file);
-        const std::uint64_t block = each.at / block_bytes, begin = block * block_bytes;
-        std::vector<std::byte>& bytes = shared[{file, block}];
-        bytes.resize(std::min(block_bytes, all[file].data() - begin));
-        std::copy(each.bytes.begin(), each.bytes.end(), bytes.begin() + static_cast<std::ptrdiff_t>(each.at - begin));
-      }
+      add(rank, read_part(job_, rank), all, m, shared);
     }
     digest = m.digest;
     for (auto const& [at, bytes] : shared) {
@@ -162,6 +119,58 @@ class publisher {
 
  private:
   static constexpr std::string_view begun = ".begun";
+  using shared_blocks = std::map<std::pair<std::size_t, std::uint64_t>, std::vector<std::byte>>;  // by file and block
+
+  /// All that is known before the ranks' parts.
+  [[nodiscard]] manifest begin_manifest(std::vector<tensor_file> const& all) const {
+    manifest m;
+    m.library =
+        std::to_string(ACCO_VERSION_MAJOR) + "." + std::to_string(ACCO_VERSION_MINOR) + "." + std::to_string(ACCO_VERSION_PATCH);
+    m.run = job_.run_id(mine_);
+    m.from = mine_.from;
+    m.session = job_.session;
+    m.restarts = mine_.restarts;
+    m.shape = mine_.shape;
+    m.construction = mine_.construction;
+    m.numbers = *job_.copy.numbers;
+    m.digest = digest_of(m.numbers.steps(), m.numbers.samples());
+    const auto expect = [&](tensor_file const& each) {
+      m.files.push_back({each.name, each.bytes(), each.header.size(), sum_of(std::as_bytes(std::span(each.header))), {}});
+      m.files.back().chunks.resize((each.data() + chunk_bytes - 1) / chunk_bytes, 0);
+    };
+    for (tensor_file const& each : all) expect(each);
+    for (int rank = 0; rank < mine_.ranks; ++rank) {
+      for (tensor_file const& each : job_.own_files(mine_, rank)) expect(each);
+    }
+    return m;
+  }
+  /// A rank's part; the blocks of which it has a part go to `shared`.
+  void add(int rank, part const& p, std::vector<tensor_file> const& all, manifest& m, shared_blocks& shared) const {
+    if (!p.problem.empty()) throw anothers_problem("rank " + std::to_string(rank) + ": " + p.problem);
+    const auto number_of = [&](std::string const& name) {
+      for (std::size_t k = 0; k < m.files.size(); ++k) {
+        if (m.files[k].name == name) return k;
+      }
+      throw std::runtime_error("a part names the file " + name);
+    };
+    m.digest += p.digest;
+    m.ranks.push_back(p.own);
+    if (p.own.has_trainer) {
+      const std::string name = trainer_file(static_cast<std::size_t>(rank), static_cast<std::size_t>(mine_.ranks));
+      m.files.push_back({name, p.trainer_bytes, 0, sum_of({}), {}});
+      m.files.back().chunks.resize((p.trainer_bytes + chunk_bytes - 1) / chunk_bytes, 0);
+    }
+    for (auto const& [name, chunks] : p.sums) {
+      for (auto const& [chunk, sum] : chunks) m.files[number_of(name)].chunks.at(chunk) += sum;
+    }
+    for (part::edge const& each : p.edges) {
+      const std::size_t file = number_of(each.file);
+      const std::uint64_t block = each.at / block_bytes, begin = block * block_bytes;
+      std::vector<std::byte>& bytes = shared[{file, block}];
+      bytes.resize(std::min(block_bytes, all[file].data() - begin));
+      std::copy(each.bytes.begin(), each.bytes.end(), bytes.begin() + static_cast<std::ptrdiff_t>(each.at - begin));
+    }
+  }
 
   void clean(std::string const& path) noexcept {
     try {

@@ -15,12 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "acco/bfloat16.hpp"
 #include "acco/checkpoint/folder.hpp"
 #include "acco/checkpoint/manifest.hpp"
 #include "acco/checkpoint/plan.hpp"
 #include "acco/checkpoint/share_edges.hpp"
 #include "acco/checkpoint/sums.hpp"
 #include "acco/checkpoint/tensor_file.hpp"
+#include "acco/half.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/round/state_keeper.hpp"
@@ -141,21 +143,37 @@ class chunked_tensors {
   std::uint64_t whole_at_ = none;
 };
 
-/// `m` must outlive it.
+/// visit(a number of the type).
+template <class Visit>
+void with_type(element_type type, Visit&& visit) {
+  switch (type) {
+    case element_type::float32: return visit(float{});
+    case element_type::float64: return visit(double{});
+    case element_type::bfloat16: return visit(bfloat16{});
+    case element_type::float16: return visit(half{});
+  }
+}
+
+/// `m` and `mine` must outlive it.
 class reader final : public state_source {
  public:
-  /// `shares`: of the ranks that read now, each its own.
-  reader(std::string checkpoint, manifest const& m, parameter_layout const& layout, partition shares, int rank)
-      : path_(std::move(checkpoint)), manifest_(m), layout_(layout), shares_(shares), numbers_(m.numbers) {
-    const auto own = static_cast<std::size_t>(rank);
-    own_ = own_level_ = own % m.ranks.size();
+  /// `mine`: the arrays of the training that reads; `shares`: of the ranks that read now, each its own.
+  reader(std::string checkpoint, manifest const& m, parameter_layout const& layout, state_shape const& mine, partition shares,
+         int rank)
+      : path_(std::move(checkpoint)),
+        manifest_(m),
+        layout_(layout),
+        mine_(mine),
+        shares_(shares),
+        rank_(static_cast<std::size_t>(rank)),
+        numbers_(m.numbers) {
+    own_ = own_level_ = rank_ % m.ranks.size();
     if (level() != nullptr) check_alone();
-    if (own < m.ranks.size()) {
-      numbers_.micro_batches = m.ranks[own].micro_batches;
-      numbers_.bytes_sent = m.ranks[own].bytes_sent;
+    if (rank_ < m.ranks.size()) {
+      numbers_.micro_batches = m.ranks[rank_].micro_batches;
+      numbers_.bytes_sent = m.ranks[rank_].bytes_sent;
     }
-    rule_ = value_of(m.construction, "rule");
-    arrays_.resize(m.shape.arrays());
+    arrays_.resize(mine_.arrays());
   }
   /// This rank's numbers of its own count only where the ranks are as many as then.
   void forget_rank() noexcept {
@@ -177,17 +195,24 @@ class reader final : public state_source {
       file = std::make_unique<chunked_tensors>(path_, manifest_, file_for(array, type, layout_, manifest_.run, numbers_.steps()));
     file->read_alone(first * size_of(type), {to, count * size_of(type)});
   }
+  [[nodiscard]] bool has_of_level(std::string const& array) const noexcept override {
+    return manifest_.find(array + tensors_end) != nullptr;
+  }
   [[nodiscard]] bool has(std::size_t array) const noexcept override {
-    return manifest_.find(file_of_array(array, manifest_.shape, rule_)) != nullptr;
+    const std::size_t then = number_of_then(array);
+    if (then >= manifest_.shape.arrays()) return false;
+    return mine_.extent(array) == array_extent::whole || manifest_.find(manifest_.shape.name(then) + tensors_end) != nullptr;
   }
   void expect(std::size_t array, std::size_t first, std::size_t count) override {
-    const std::size_t size = size_of(manifest_.shape.type(array));
-    file_of(array).expect(first * size, count * size);
+    const std::size_t size = size_of(manifest_.shape.type(number_of_then(array)));
+    for (auto const& each : files_of(array)) each->expect(first * size, count * size);
   }
   void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) override {
-    const std::size_t size = size_of(manifest_.shape.type(array));
+    if (mine_.extent(array) == array_extent::whole) return read_whole(array, first, count, to);
+    const std::size_t size = size_of(manifest_.shape.type(number_of_then(array)));
     const std::span<std::byte> into(to, count * size);
-    alone_ ? file_of(array).read_alone(first * size, into) : file_of(array).read(first * size, into);
+    chunked_tensors& file = *files_of(array).front();
+    alone_ ? file.read_alone(first * size, into) : file.read(first * size, into);
   }
   void read_frozen(std::size_t tensor, std::byte* to) override { read_frozen_of(own_, tensor, to); }
   /// Of what was each rank's own, that of this rank of then.
@@ -212,7 +237,7 @@ class reader final : public state_source {
     std::vector<double> numbers;
     for (std::size_t array = 0; array < arrays_.size() && !alone_; ++array) {
       const share_edges edges = edges_of(array);
-      const partial_sums mine = arrays_[array] ? arrays_[array]->partial() : partial_sums();
+      const partial_sums mine = arrays_[array].empty() ? partial_sums() : arrays_[array].front()->partial();
       for (const std::uint64_t chunk : edges.chunks) sum_words::append(numbers, mine.chunks, chunk);
       for (const std::uint64_t block : edges.blocks) sum_words::append(numbers, mine.begun, block);
     }
@@ -224,7 +249,7 @@ class reader final : public state_source {
     double const* from = summed.data();
     for (std::size_t array = 0; array < arrays_.size(); ++array) {
       const share_edges edges = edges_of(array);
-      if (arrays_[array]) arrays_[array]->check(edges, from);
+      if (!arrays_[array].empty()) arrays_[array].front()->check(edges, from);
       from += (edges.chunks.size() + edges.blocks.size()) * sum_words::count;
     }
     for (auto const& [whose, file] : frozen_) file->check({}, nullptr);
@@ -244,25 +269,78 @@ class reader final : public state_source {
   }
 
  private:
-  [[nodiscard]] share_edges edges_of(std::size_t array) const {
-    return share_edges::of(shares_, size_of(manifest_.shape.type(array)));
+  using opened = std::vector<std::unique_ptr<chunked_tensors>>;
+
+  /// Of an array of mine, the number in the checkpoint; at least `arrays()`: it is not there.
+  [[nodiscard]] std::size_t number_of_then(std::size_t array) const noexcept {
+    state_shape const& then = manifest_.shape;
+    if (array >= mine_.owned()) return then.owned() + (array - mine_.owned());
+    const std::size_t found = counterpart(mine_, array, then);
+    return found < then.owned() ? found : then.arrays();
   }
-  [[nodiscard]] chunked_tensors& file_of(std::size_t array) {
-    std::unique_ptr<chunked_tensors>& file = arrays_[array];
-    if (!file)
-      file = std::make_unique<chunked_tensors>(path_, manifest_,
-                                               file_for(array, manifest_.shape, rule_, layout_, manifest_.run, numbers_.steps()));
-    return *file;
+  /// A rank's own arrays are read by one rank.
+  [[nodiscard]] share_edges edges_of(std::size_t array) const {
+    if (mine_.extent(array) == array_extent::whole) return {};
+    return share_edges::of(shares_, size_of(mine_.type(array)));
+  }
+  /// One; of what every rank of then had of its own, those of ranks `rank`, `rank` + ranks, ...
+  [[nodiscard]] opened& files_of(std::size_t array) {
+    opened& files = arrays_[array];
+    if (!files.empty()) return files;
+    const std::size_t then = number_of_then(array), ranks = manifest_.ranks.size();
+    const auto open = [&](std::string const& name) {
+      tensor_file expected = file_for(name, manifest_.shape.type(then), layout_, manifest_.run, numbers_.steps());
+      files.push_back(std::make_unique<chunked_tensors>(path_, manifest_, std::move(expected)));
+    };
+    const std::string name = manifest_.shape.name(then);
+    if (mine_.extent(array) == array_extent::shard) {
+      open(name);
+    } else {
+      for (std::size_t rank = rank_; rank < ranks; rank += static_cast<std::size_t>(shares_.ranks()))
+        open(name_of_rank(name, rank, ranks));
+    }
+    return files;
+  }
+  /// The sum of what these ranks had; 0 where there are none.
+  void read_whole(std::size_t array, std::size_t first, std::size_t count, std::byte* to) {
+    opened& files = files_of(array);
+    const element_type then = manifest_.shape.type(number_of_then(array)), now = mine_.type(array);
+    const std::size_t size_then = size_of(then), size_now = size_of(now);
+    if (files.size() == 1 && then == now) return files.front()->read_alone(first * size_then, {to, count * size_now});
+    std::vector<std::byte> bytes;
+    std::vector<double> sums;
+    constexpr std::size_t most = chunk_bytes / sizeof(double);
+    for (std::size_t n = 0; count != 0; first += n, count -= n, to += n * size_now) {
+      n = std::min(count, most);
+      sums.assign(n, 0.0);
+      bytes.resize(n * size_then);
+      for (auto const& each : files) {
+        each->read_alone(first * size_then, bytes);
+        with_type(then, [&]<class T>(T value) {
+          for (std::size_t i = 0; i < n; ++i) {
+            std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+            sums[i] += static_cast<double>(value);
+          }
+        });
+      }
+      with_type(now, [&]<class T>(T value) {
+        for (std::size_t i = 0; i < n; ++i) {
+          value = static_cast<T>(sums[i]);
+          std::memcpy(to + i * sizeof(T), &value, sizeof(T));
+        }
+      });
+    }
   }
 
   std::string path_;
   manifest const& manifest_;
   parameter_layout const& layout_;
+  state_shape const& mine_;
   partition shares_;
+  std::size_t rank_;
   run_numbers numbers_;
-  std::string rule_;
   bool alone_ = false;
-  std::vector<std::unique_ptr<chunked_tensors>> arrays_;
+  std::vector<opened> arrays_;
   std::map<std::string, std::unique_ptr<chunked_tensors>> level_;
   std::size_t own_level_ = 0;
   std::size_t own_ = 0;                                             // the rank of then whose own this one's are now

@@ -75,16 +75,17 @@ inline void regroup(run_numbers& numbers, std::vector<place_of_tensor> const& th
 }
 
 /// A reader of the layout of then, as the layout of now asks. What was frozen begins with empty slots, and with what it is as its
-/// master and its average; what is frozen now is its master, rounded. All of it is for a training that begins at rest.
+/// master and its average, as its arrays say; what is frozen now is its master, rounded. All of it is for a training that begins
+/// at rest.
 template <class Master, class Parameter>
 class regrouped final : public state_source {
  public:
   /// All must outlive it.
-  regrouped(reader& from, state_shape shape, parameter_layout const& then, parameter_layout const& now)
+  regrouped(reader& from, state_shape const& shape, parameter_layout const& then, parameter_layout const& now)
       : from_(from), shape_(shape), then_(then), now_(now) {}
 
   [[nodiscard]] run_numbers const& numbers() const noexcept override { return from_.numbers(); }
-  [[nodiscard]] bool has(std::size_t array) const noexcept override { return array < shape_.owned(); }
+  [[nodiscard]] bool has(std::size_t array) const noexcept override { return array < shape_.owned() && from_.has(array); }
   void expect(std::size_t, std::size_t, std::size_t) override {}
   void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) override {
     std::size_t begin = 0, before = 0;  // of the tensor, among those that are trained now, and that were then
@@ -97,11 +98,11 @@ class regrouped final : public state_source {
           if (was_trained) {
             from_.read(array, before + in, n, to);
           } else {
-            begin_with(array, k, in, n, reinterpret_cast<Master*>(to));
+            begin_with(array, k, in, n, to);
           }
           first += n;
           count -= n;
-          to += n * sizeof(Master);
+          to += n * size_of(shape_.type(array));
         }
         begin += size;
       }
@@ -119,18 +120,19 @@ class regrouped final : public state_source {
 
  private:
   static bool is_frozen(parameter_layout const& in, std::size_t tensor) noexcept { return in.groups()[in[tensor].group].frozen; }
-  void begin_with(std::size_t array, std::size_t tensor, std::size_t first, std::size_t count, Master* to) {
-    if (array != 0 && array <= shape_.slots) return static_cast<void>(std::fill_n(to, count, Master(0)));
+  void begin_with(std::size_t array, std::size_t tensor, std::size_t first, std::size_t count, std::byte* to) {
+    if (shape_.kept[array].start == array_start::zeros)
+      return static_cast<void>(std::fill_n(to, count * size_of(shape_.type(array)), std::byte{0}));
     if (thawed_ != tensor) {
       values_.resize(now_[tensor].size);
       from_.read_frozen_of(0, tensor, reinterpret_cast<std::byte*>(values_.data()));
       thawed_ = tensor;
     }
-    elementwise::convert(static_cast<Parameter const*>(values_.data()) + first, to, count);
+    elementwise::convert(static_cast<Parameter const*>(values_.data()) + first, reinterpret_cast<Master*>(to), count);
   }
 
   reader& from_;
-  state_shape shape_;
+  state_shape const& shape_;
   parameter_layout const &then_, &now_;
   std::vector<Parameter> values_;
   std::size_t thawed_ = ~std::size_t{0};  // whose values these are

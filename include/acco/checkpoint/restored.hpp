@@ -28,6 +28,8 @@ struct restored {
   int ranks = 0;                                 ///< that there were
   bool exact = false;                            ///< whether the training goes on as if it had never stopped: as many ranks, and
                                                  ///< nothing changed (of a learning rate its first value is compared)
+  std::vector<std::string> dropped;              ///< what wires kept in it, and none of this training's keeps: it is lost
+                                                 ///< (`changes::allowed`)
   std::vector<std::string> thawed;               ///< tensors that were frozen in it, and are trained now: the rule's slots begin
                                                  ///< empty for them (`changes::allowed`)
   int per_rank_of = -1;                          ///< the rank of then whose tensors that are `per_rank` this one has now: itself,
@@ -73,8 +75,8 @@ struct restored {
 enum class changes {
   none,     ///< nothing but what looks on or keeps copies (docs/checkpoints.md): the first line that differs is named
   allowed,  ///< hyperparameters, groups and what is frozen among them, options, the schedule, but for one whose predictor or
-            ///< compensation has slots: these belong to the rule. Under another schedule, or in other groups, the training begins
-            ///< at rest, as after `finish`
+            ///< compensation has slots: these belong to the rule. What a wire keeps goes to the array of its name. Under another
+            ///< schedule, or in other groups, the training begins at rest, as after `finish`
 };
 
 }  // namespace ACCO_NAMESPACE

@@ -53,7 +53,7 @@ struct writer_setting {
 
 /// What the trainer's thread hands over at a cut. The writing thread's from `taken` until nothing is being written.
 struct save_job {
-  state_view copy{nullptr, {}, partition(0, 1), 0, {}, false, false};
+  state_view copy{nullptr, nullptr, partition(0, 1), 0, {}, false, false};
   std::string run;      ///< its folder
   std::string session;  ///< of rank 0, in hexadecimal digits
   std::string problem;  ///< why this rank has nothing to write
@@ -76,13 +76,16 @@ struct save_job {
     if (array < of.shape.owned()) return true;
     return array == of.shape.shown() ? copy.shows : copy.arrives;
   }
-  /// Calls visit(number of its file, byte of the data, bytes) for all that this rank has of arrays. Returns how many files have
-  /// arrays.
+  [[nodiscard]] bool is_own(writer_setting const& of, std::size_t array) const {
+    return has(of, array) && of.shape.extent(array) == array_extent::whole;
+  }
+  /// Calls visit(number of its file, byte of the data, bytes) for all that this rank has of arrays of which ranks have shards.
+  /// Returns how many files have such arrays.
   template <class Visit>
   std::size_t for_stretches(writer_setting const& of, Visit&& visit) const {
     std::size_t file = 0;
     for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
-      if (!has(of, array)) continue;
+      if (!has(of, array) || is_own(of, array)) continue;
       const std::size_t size = size_of(of.shape.type(array));
       copy.shares.for_shares(copy.rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
         visit(file, first * size, std::span(copy.arrays[array] + offset * size, count * size));
@@ -101,26 +104,49 @@ struct save_job {
   [[nodiscard]] bool is_others(std::size_t file) const {
     return copy.level != nullptr && file < copy.level->arrays.size() && copy.level->arrays[file].mine.empty();
   }
-  /// All tensor files of the checkpoint, the frozen one last.
+  /// All tensor files of the checkpoint that ranks write together, the frozen one last.
   [[nodiscard]] std::vector<tensor_file> files(writer_setting const& of) const {
     std::vector<tensor_file> all;
     const std::uint64_t step = copy.numbers->steps();
-    const std::string rule = value_of(of.construction, "rule");
     if (copy.level != nullptr) {
       for (level_array const& each : copy.level->arrays)
         all.push_back(file_for(each.name, each.type, of.layout, run_id(of), step));
     }
     for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
-      if (has(of, array)) all.push_back(file_for(array, of.shape, rule, of.layout, run_id(of), step));
+      if (has(of, array) && !is_own(of, array))
+        all.push_back(file_for(of.shape.name(array), of.shape.type(array), of.layout, run_id(of), step));
     }
     tensor_file still = file_for_frozen(of.shape, of.layout, run_id(of), step);
     if (still.data() != 0) all.push_back(std::move(still));
     return all;
   }
-  /// The one that a rank has for itself.
-  [[nodiscard]] tensor_file own_file(writer_setting const& of, int rank) const {
-    return file_for_own(static_cast<std::size_t>(rank), static_cast<std::size_t>(of.ranks), of.shape, of.layout, run_id(of),
-                        copy.numbers->steps());
+  /// Those that a rank has for itself: of what is frozen, and of arrays.
+  [[nodiscard]] std::vector<tensor_file> own_files(writer_setting const& of, int rank) const {
+    std::vector<tensor_file> all;
+    const std::uint64_t step = copy.numbers->steps();
+    const auto whose = static_cast<std::size_t>(rank), ranks = static_cast<std::size_t>(of.ranks);
+    if (!own.empty()) all.push_back(file_for_own(whose, ranks, of.shape, of.layout, run_id(of), step));
+    for (std::size_t array = 0; array < of.shape.owned(); ++array) {
+      if (is_own(of, array))
+        all.push_back(
+            file_for(name_of_rank(of.shape.name(array), whose, ranks), of.shape.type(array), of.layout, run_id(of), step));
+    }
+    return all;
+  }
+  /// The data of this rank's, in their order: visit(bytes).
+  template <class Visit>
+  void for_own(writer_setting const& of, Visit&& visit) const {
+    if (!own.empty()) visit(std::span<std::byte const>(own));
+    std::vector<std::byte> in_order;
+    for (std::size_t array = 0; array < of.shape.owned(); ++array) {
+      if (!is_own(of, array)) continue;
+      const std::size_t size = size_of(of.shape.type(array));
+      in_order.resize(of.layout.trainable_size() * size);
+      for_elements_of(array_extent::whole, copy.shares, copy.rank, [&](std::size_t index, std::size_t first, std::size_t count) {
+        std::copy_n(copy.arrays[array] + index * size, count * size, in_order.data() + first * size);
+      });
+      visit(std::span<std::byte const>(in_order));
+    }
   }
 };
 

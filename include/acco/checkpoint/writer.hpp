@@ -246,8 +246,8 @@ class writer final : public state_keeper {
       if (!failed) twin_ = now.path;
       std::uint64_t bytes = 0;
       for (tensor_file const& each : job_.files(mine_)) bytes += each.bytes();
-      if (tensor_file const own = job_.own_file(mine_, mine_.rank); own.data() != 0)
-        bytes += static_cast<std::uint64_t>(mine_.ranks) * own.bytes();
+      for (tensor_file const& each : job_.own_files(mine_, mine_.rank))
+        bytes += static_cast<std::uint64_t>(mine_.ranks) * each.bytes();
       now.outcome = {now.path.c_str(), now.problem.c_str(), step, bytes, failed ? 0 : digest_, steady_seconds() - job_.began};
     } catch (...) {
       now.outcome = {.problem = "there is no memory to say more"};

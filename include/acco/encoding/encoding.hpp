@@ -102,7 +102,8 @@ template <encoding Encoding>
 }
 
 /// How a round's two messages travel: gradients to the owners of the slices, parameters back. Encoded parameters travel as
-/// differences against those in use, which every rank holds alike.
+/// differences against those in use, which every rank holds alike. What codes lose of gradients that are committed a feedback
+/// keeps (feedback.hpp).
 template <gradient_wire Gradients = full, full_or_encoding Parameters = full>
 struct coded {
   Gradients gradients = {};

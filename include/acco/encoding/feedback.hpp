@@ -17,7 +17,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// A feedback policy has
 ///  - `sent(g, s, rate)`: what the encoding gets of a gradient g and its state s; `rate` is the learning rate's factor;
 ///  - `kept(x, decoded, s)`: the new state, of what was sent, what the receivers decode of it, and the old state;
-///  - `static constexpr char const* name`;
+///  - `static constexpr char const* name`, as a file may be called;
 ///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
 ///    included.
 /// The state begins as 0. It is written only when the round has counted: a round that is skipped, or in which this rank
@@ -46,8 +46,12 @@ struct error_feedback {
 /// DeMo's decoupled momentum (Peng, Quesnelle, Kingma, arXiv 2411.19870, Algorithm 1): the state is a momentum of every rank's
 /// own; what is sent of it leaves it.
 struct decoupled_momentum {
-  static constexpr char const* name = "decoupled momentum";
+  static constexpr char const* name = "decoupled_momentum";
   double decay = 0.999;
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("decay", decay);
+  }
   template <class Real>
   [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real rate) const noexcept {
     return Real(decay) * state + rate * gradient;
@@ -61,7 +65,7 @@ struct decoupled_momentum {
 /// EF21 (Richtarik, Sokolov, Fatkhullin, arXiv 2106.05203, Algorithm 2): the state is what the receivers believe this rank's
 /// gradient to be, and its difference to that is sent. The owners keep the sum of all ranks' states.
 struct ef21 {
-  static constexpr char const* name = "believed gradient";
+  static constexpr char const* name = "believed_gradient";
   static constexpr bool sums_states = true;
   template <class Real>
   [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real) const noexcept {
@@ -73,16 +77,27 @@ struct ef21 {
   }
 };
 
-/// An encoding whose sender keeps what `Feedback` says.
+/// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the gradients of a
+/// schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which needs no feedback there.
+/// It rounds to nearest. The state is an array of all trainable elements, in the gradients' type, on every rank, in memory,
+/// digests and checkpoints (docs/coarse.md).
 template <encoding Encoding, feedback Feedback>
 struct with_feedback : Encoding {
   Feedback policy = {};
 };
+template <class Encoding, class Feedback>
+with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
 template <encoding Encoding>
 using with_error_feedback = with_feedback<Encoding, error_feedback>;
 template <class Wire>
 concept feeds_back =
     encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+
+template <encoding Encoding, feedback Feedback>
+[[nodiscard]] constexpr coded<with_feedback<Encoding, Feedback>, Encoding> as_coded(
+    with_feedback<Encoding, Feedback> const& both) noexcept {
+  return {both, both};
+}
 
 template <class Wire>
 concept sums_states = feeds_back<Wire> && requires { requires decltype(Wire::policy)::sums_states; };

@@ -18,10 +18,11 @@ namespace ACCO_NAMESPACE {
 /// with `stable_addresses` (not under `synchronous`), frozen tensors or a rule for matrices max(p, g) of the trainable ones;
 /// where estimates are kept (coded, or from own gradients), always p Phi + g Phi, unless `options::in_place`;
 /// + (k + 1) m Phi / N + s Phi / N, + m Phi / N for averages; where rounds travel encoded, + the encoded bytes of Phi gradients,
-/// and once more of gradients or parameters, whichever are more; once `save` has been called, + (k + 1) m Phi / N + 2 p Phi / N,
-/// and m Phi / N where averages are kept. Local updates: docs/local_updates.md. Bookkeeping is not counted: a few KiB, some 3 KiB
-/// for every bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every block, at most 4096 elements of one group in the
-/// slice; 8 more where norms are wanted of groups or tensors.
+/// and once more of gradients or parameters, whichever are more; with a feedback, + g Phi, and m Phi / N under `ef21`; once
+/// `save` has been called, + (k + 1) m Phi / N + 2 p Phi / N, m Phi / N where averages are kept, and what a feedback has. Local
+/// updates: docs/local_updates.md. Bookkeeping is not counted: a few KiB, some 3 KiB for every bucket, and 32 bytes (on a GPU 16
+/// there, and 32 here) for every block, at most 4096 elements of one group in the slice; 8 more where norms are wanted of groups
+/// or tensors.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole
@@ -31,7 +32,7 @@ struct memory_table {
   std::size_t averages = 0;    ///< `options::average_decay`: averages of the masters, this rank's slice
   std::size_t scratch = 0;     ///< for a rule that updates matrices: room for this rank's largest, and what its update needs
   std::size_t reduced = 0;     ///< reduced gradients, this rank's slice; under `two_phase` the kept first half lives here
-  std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives
+  std::size_t encoded = 0;     ///< encoded gradients and parameters, whole: what leaves and what arrives; what a feedback keeps
   std::size_t messages = 0;    ///< what the backend itself allocated, when it was made, for arriving messages
   std::size_t outer = 0;       ///< under local updates: anchor, changes, outer state, and all else of the level between workers
   std::size_t staging = 0;     ///< in host memory, once `save` has been called: a copy of this rank's part of the state

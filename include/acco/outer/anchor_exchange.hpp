@@ -167,7 +167,7 @@ class anchor_exchange {
   void take_up(carried_anchor<Master>& all, bringing_workers const& who, std::span<Master> w) {
     own_ = storage_.allocate(copy_bytes(), 0);
     engine_.begin();
-    all.travel(engine_.shape().owned(), slice_, who.joins, [&](std::span<char> bytes) { engine_.broadcast(bytes, who.first); });
+    all.travel(engine_.shape().shards(), slice_, who.joins, [&](std::span<char> bytes) { engine_.broadcast(bytes, who.first); });
     engine_.load(all);
     (void)engine_.resume(resumption::at_rest);
     exchanges_ = all.exchanges;

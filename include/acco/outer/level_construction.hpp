@@ -12,6 +12,7 @@
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -56,6 +57,14 @@ Rule told(Rule rule, [[maybe_unused]] exchange_settings const& settings) {
   return rule;
 }
 
+/// The arrays of a worker's state, and the averages, which are the anchor's.
+inline state_shape shape_of_level(state_shape of_worker, options const& chosen) {
+  if (chosen.average_decay > 0) {
+    of_worker.add({.name = state_shape::average, .type = of_worker.master, .start = array_start::parameters});
+  }
+  return of_worker;
+}
+
 /// Lines "what = value", made once: later the learning rate is asked elsewhere.
 class level_construction {
  public:
@@ -69,6 +78,7 @@ class level_construction {
     add(ours, "", [](std::string_view line) { return !line.starts_with("local_updates.ranks_a_group"); });
     add(outer, "outer: ", [of_schedule = true](std::string_view line) mutable {
       of_schedule = of_schedule && !line.starts_with("acco = ");
+      if (line.starts_with("commit feedback")) return false;  // every exchange that is encoded has it
       return of_schedule || line.starts_with("rule") || line.starts_with("options.average_decay");
     });
     of_states.append(inner);

@@ -4,7 +4,7 @@
 //
 // The anchor's are called as those of a training without workers: `master`, `sgd.0`, `average`, `shown`, `arriving`. A worker's
 // have its number before their names, and two more: `kept`, what it keeps from one exchange to the next, and `lost`, what codes
-// have lost of its changes.
+// have lost of its changes. What every rank of a worker has of its own has that rank's number behind its name.
 #pragma once
 
 #include <algorithm>
@@ -42,28 +42,36 @@ struct level_position {
 /// A worker's part of a state that comes back.
 class worker_source final : public state_source {
  public:
-  /// `same`: it is this worker's; else it begins anew.
-  worker_source(state_source& from, state_shape shape, std::string const& rule, std::string prefix, bool same)
-      : from_(from), shape_(shape), rule_(rule), prefix_(std::move(prefix)), same_(same) {}
+  /// `same`: it is this worker's, and rank `rank` of it; else it begins anew.
+  worker_source(state_source& from, state_shape const& shape, std::string prefix, int rank, int ranks, bool same)
+      : from_(from), shape_(shape), prefix_(std::move(prefix)), rank_(rank), ranks_(ranks), same_(same) {}
+
+  /// An array of a worker's; of what every rank of it has, that of one.
+  [[nodiscard]] static std::string name_of(state_shape const& shape, std::size_t array, int rank, int ranks) {
+    if (shape.extent(array) == array_extent::shard) return shape.name(array);
+    return name_of_rank(shape.name(array), static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+  }
 
   [[nodiscard]] run_numbers const& numbers() const noexcept override { return same_ ? from_.level()->worker : fresh_; }
   [[nodiscard]] bool has(std::size_t array) const noexcept override {
-    if (array < shape_.owned()) return true;
+    if (array < shape_.owned()) return !same_ || shape_.kept[array].use != array_use::feedback || from_.has_of_level(name(array));
     return same_ && (array == shape_.shown() ? from_.level()->shows : from_.level()->arrives);
   }
   void expect(std::size_t, std::size_t, std::size_t) override {}
   void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) override {
     const element_type type = shape_.type(array);
     if (!same_) return static_cast<void>(std::memset(to, 0, count * size_of(type)));
-    from_.read_of_level(prefix_ + array_name(array, shape_, rule_), type, first, count, to);
+    from_.read_of_level(name(array), type, first, count, to);
   }
   void read_frozen(std::size_t tensor, std::byte* to) override { from_.read_frozen(tensor, to); }
 
  private:
+  [[nodiscard]] std::string name(std::size_t array) const { return prefix_ + name_of(shape_, array, rank_, ranks_); }
+
   state_source& from_;
-  state_shape shape_;
-  std::string const& rule_;
+  state_shape const& shape_;
   std::string prefix_;
+  int rank_, ranks_;
   bool same_;
   run_numbers fresh_;
 };
@@ -96,18 +104,18 @@ class elements_of_slice {
 /// A fragment's part of an anchor that comes back.
 class anchor_source final : public state_source {
  public:
-  anchor_source(state_source& from, fragment_numbers const& numbers, state_shape shape, std::string const& rule,
-                elements_of_slice const& elements, std::size_t begin)
-      : from_(from), numbers_(numbers), shape_(shape), rule_(rule), elements_(elements), begin_(begin) {}
+  anchor_source(state_source& from, fragment_numbers const& numbers, state_shape const& shape, elements_of_slice const& elements,
+                std::size_t begin)
+      : from_(from), numbers_(numbers), shape_(shape), elements_(elements), begin_(begin) {}
 
   [[nodiscard]] run_numbers const& numbers() const noexcept override { return numbers_.run; }
   [[nodiscard]] bool has(std::size_t array) const noexcept override {
-    if (array < shape_.owned()) return true;
+    if (array < shape_.owned()) return array < shape_.shards();
     return array == shape_.shown() ? numbers_.shows : numbers_.arrives;
   }
   void expect(std::size_t, std::size_t, std::size_t) override {}
   void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) override {
-    read_elements(from_, array_name(array, shape_, rule_), shape_.type(array), elements_, begin_ + first, count, to);
+    read_elements(from_, shape_.name(array), shape_.type(array), elements_, begin_ + first, count, to);
   }
   void read_frozen(std::size_t, std::byte*) override {}  // an anchor has none
 
@@ -124,14 +132,13 @@ class anchor_source final : public state_source {
  private:
   state_source& from_;
   fragment_numbers const& numbers_;
-  state_shape shape_;
-  std::string const& rule_;
+  state_shape const& shape_;
   elements_of_slice const& elements_;
   std::size_t begin_;
 };
 
 /// One rank's. Refers to what an engine of local updates owns. The trainer's thread calls all members.
-template <class Rule, class OuterRule, class Inner, class Exchanges>
+template <class Inner, class Exchanges>
 class level_state final : public level_saves {
  public:
   level_state(Inner& inner, Exchanges& exchanges, exchange_settings const& settings, level_position& at) noexcept
@@ -178,12 +185,12 @@ class level_state final : public level_saves {
     same_ = loaded_.workers == settings_.workers && loaded_.ranks_a_worker == settings_.ranks_a_worker &&
             loaded_.fragments.size() == settings_.fragments;
     for (auto& each : exchanges_.all()) each.exchange->level().for_arrays([](std::size_t, auto const*) {});  // none is in flight
-    worker_source worker(source, inner_.shape(), rule_, prefix_of(worker_), same_);
+    worker_source worker(source, inner_.shape(), prefix_of(worker_), inner_.place().rank, settings_.ranks_a_worker, same_);
     inner_.load(worker);
     for (std::size_t p = 0; p < exchanges_.all().size(); ++p) {
       auto& each = exchanges_.all()[p];
       auto& level = each.exchange->level();
-      anchor_source anchor(source, loaded_fragment(p), level.shape(), outer_rule_, elements_, each.begin);
+      anchor_source anchor(source, loaded_fragment(p), level.shape(), elements_, each.begin);
       level.load(anchor);
       each.exchange->for_own([&](char const* name, auto values) {
         auto* const to = reinterpret_cast<std::byte*>(values.data());
@@ -209,7 +216,7 @@ class level_state final : public level_saves {
       auto& level = each.exchange->level();
       level.for_arrays([&](std::size_t array, auto const* values) {
         for_share(each, level.shares(), level.place().rank, [&](std::size_t offset, std::size_t first, std::size_t n) {
-          sum += digest_of(values + offset, n, key_of(first, array, level.shape().owned()));
+          sum += digest_of(values + offset, n, key_of(first, array, level.shape().shards()));
         });
       });
     }
@@ -247,8 +254,8 @@ class level_state final : public level_saves {
       of.sent_samples = each.sent_samples;
       of.exchanges_before = each.exchanges_before;
       each.exchange->describe(of);
-      of.shows = copies.back().arrays[copies.back().shape.shown()] != nullptr;
-      of.arrives = copies.back().arrays[copies.back().shape.arriving()] != nullptr;
+      of.shows = copies.back().arrays[copies.back().shape->shown()] != nullptr;
+      of.arrives = copies.back().arrays[copies.back().shape->arriving()] != nullptr;
     }
     add_anchor(copies);
     for (int worker = 0; worker < settings_.workers; ++worker) add_worker(of_worker, worker);
@@ -262,8 +269,8 @@ class level_state final : public level_saves {
     numbers_ = {.workers = settings_.workers,
                 .ranks_a_worker = settings_.ranks_a_worker,
                 .worker = *of_worker.numbers,
-                .shows = of_worker.arrays[of_worker.shape.shown()] != nullptr,
-                .arrives = of_worker.arrays[of_worker.shape.arriving()] != nullptr,
+                .shows = of_worker.arrays[of_worker.shape->shown()] != nullptr,
+                .arrives = of_worker.arrays[of_worker.shape->arriving()] != nullptr,
                 .phase = exchanges_.phase(),
                 .seen = at_.seen,
                 .steps_before = at_.before,
@@ -283,37 +290,35 @@ class level_state final : public level_saves {
   }
   void add_anchor(std::vector<state_view> const& copies) {
     auto& fragments = exchanges_.all();
-    const state_shape shape = copies.front().shape;
+    state_shape const& shape = *copies.front().shape;
     for (std::size_t array = 0; array < shape.arrays(); ++array) {
-      if (!is_kept(shape, array, exchanges_.first().room())) continue;
-      level_array& to = arrays_.emplace_back(level_array{array_name(array, shape, outer_rule_), shape.type(array), {}});
+      if (!is_kept(shape, array, exchanges_.first().room()) || shape.extent(array) == array_extent::whole) continue;
+      level_array& to = arrays_.emplace_back(level_array{shape.name(array), shape.type(array), {}});
       for (std::size_t p = 0; p < fragments.size(); ++p) {
         std::byte const* const from = begin_of(copies[p], array);
         for_share(fragments[p], copies[p].shares, copies[p].rank, [&](std::size_t offset, std::size_t first, std::size_t n) {
           to.mine.push_back({first, n, from + offset * size_of(to.type)});
-          if (array < shape.owned()) view_.digest += digest_of_elements(to, array, shape.owned());
+          if (array < shape.owned())
+            view_.digest += digest_of(to.type, from + offset * size_of(to.type), n, key_of(first, array, shape.shards()));
         });
       }
     }
   }
-  /// Of those that were added last.
-  [[nodiscard]] static std::uint64_t digest_of_elements(level_array const& in, std::size_t array, std::size_t arrays) noexcept {
-    state_stretch const& last = in.mine.back();
-    const digest_key key = key_of(last.first, array, arrays);
-    if (in.type == element_type::float64) return digest_of(static_cast<double const*>(last.from), last.count, key);
-    return digest_of(static_cast<float const*>(last.from), last.count, key);
-  }
   void add_worker(state_view const& copy, int worker) {
     const std::string prefix = prefix_of(worker);
-    state_shape const& shape = copy.shape;
+    state_shape const& shape = *copy.shape;
     for (std::size_t array = 0; array < shape.arrays(); ++array) {
       if (!is_kept(shape, array, inner_.room())) continue;
-      level_array& to = arrays_.emplace_back(level_array{prefix + array_name(array, shape, rule_), shape.type(array), {}});
-      if (worker != worker_) continue;
-      std::byte const* const from = begin_of(copy, array);
-      copy.shares.for_shares(copy.rank, [&](std::size_t offset, std::size_t first, std::size_t n) {
-        to.mine.push_back({first, n, from + offset * size_of(to.type)});
-      });
+      const array_extent extent = shape.extent(array);
+      for (int rank = 0; rank < (extent == array_extent::whole ? copy.shares.ranks() : 1); ++rank) {
+        const std::string name = worker_source::name_of(shape, array, rank, copy.shares.ranks());
+        level_array& to = arrays_.emplace_back(level_array{prefix + name, shape.type(array), {}});
+        if (worker != worker_ || (extent == array_extent::whole && rank != copy.rank)) continue;
+        std::byte const* const from = begin_of(copy, array);
+        for_elements_of(extent, copy.shares, copy.rank, [&](std::size_t index, std::size_t first, std::size_t n) {
+          to.mine.push_back({first, n, from + index * size_of(to.type)});
+        });
+      }
     }
     const std::size_t first_of_own = arrays_.size();
     for (auto& each : exchanges_.all()) {
@@ -335,7 +340,6 @@ class level_state final : public level_saves {
   Exchanges& exchanges_;
   exchange_settings const& settings_;
   level_position& at_;
-  const std::string rule_ = name_of_type<Rule>(), outer_rule_ = name_of_type<OuterRule>();
   int worker_ = 0;
   elements_of_slice elements_{partition(0, 1), 0};
 

@@ -205,11 +205,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
 
   // States: level_state.hpp.
 
-  [[nodiscard]] state_shape shape() const noexcept override {
-    state_shape found = inner_.shape();
-    found.averages = chosen_.average_decay > 0;  // the anchor's
-    return found;
-  }
+  [[nodiscard]] state_shape const& shape() const noexcept override { return shape_; }
   [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
   [[nodiscard]] int ranks() const noexcept override { return in_->size(); }
   [[nodiscard]] std::vector<char> construction() const override {
@@ -391,9 +387,9 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   mutable round_totals totals_;
   inner_engine inner_;
   exchanges_type exchanges_;
+  const state_shape shape_ = shape_of_level(inner_.shape(), chosen_);
   const level_construction construction_{settings_, inner_.construction(), exchanges_.first().construction()};
-  level_state<Rule, OuterRule, inner_engine, exchanges_type> state_{inner_, exchanges_, settings_, at_};  // ends before what it
-                                                                                                          // keeps
+  level_state<inner_engine, exchanges_type> state_{inner_, exchanges_, settings_, at_};  // ends before what it keeps
 };
 
 }  // namespace ACCO_ENGINE_NAMESPACE

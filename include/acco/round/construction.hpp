@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -31,6 +32,11 @@ void describe_wire(description& d, std::string const& of, coded<Gradients, Param
     }
   };
   d.add(of + " gradients", name(wire.gradients).view());
+  if constexpr (feeds_back<Gradients>) {
+    using policy = std::remove_cvref_t<decltype(wire.gradients.policy)>;
+    d.add(of + " feedback", std::string_view(policy::name));
+    d.add_all(of + " feedback.", wire.gradients.policy);
+  }
   d.add(of + " parameters", name(wire.parameters).view());
   d.add(of + " exact_every", wire.exact_every);
 }

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/round/gradient_accumulator.hpp"
-#include "acco/round/sharded_state.hpp"
+#include "acco/stage/state_arrays.hpp"
 #include "acco/stage/world_digest.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage_traits.hpp"
@@ -28,20 +30,16 @@ class round_digests {
  public:
   using queue = typename Storage::queue;
   using parameter_type = typename Storage::parameter_type;
-  using master_type = typename Storage::master_type;
 
-  template <class Rule>
-  void allocate(Storage const& storage, parameter_layout const& layout, sharded_state<Storage, Rule> const& state,
+  void allocate(Storage const& storage, parameter_layout const& layout, state_arrays<Storage> const& arrays,
                 partition const& shares, int rank) {
     of_tensors_ = {storage, layout.tensor_count()};
-    of_state_ = {storage, 1};
     shown_.reserve(layout.tensor_count());
-    const std::size_t arrays = state.arrays();
-    state.for_arrays([&](std::size_t array, master_type const* values) {
-      shares.for_shares(rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
-        state_.push_back({values + offset, count, key_of(first, array, arrays), 0});
-      });
+    arrays.for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
+      pieces_of(state_, values).push_back({values, count, key_of(first, array, arrays.shape(), rank, shares.ranks()), 0});
     });
+    for_state([](auto const&) {});
+    of_state_ = {storage, sums_};
   }
 
   /// Enqueues the digests of the parameters in use, tensor by tensor: the parts of element i of the layout have the number i + 1.
@@ -58,10 +56,11 @@ class round_digests {
     Storage::digest(q, std::span<digest_piece<parameter_type> const>(shown_), of_tensors_.there(), layout.tensor_count());
     of_tensors_.download(q);
   }
-  /// Enqueues the digest of this rank's part of the state; where works find it.
-  unsigned long long const* digest_state(queue& q) {
-    Storage::digest(q, std::span<digest_piece<master_type> const>(state_), of_state_.there(), 1);
-    return of_state_.there();
+  /// Enqueues the digest of this rank's part of the state, as the sum of as many as there are types of elements; where works find
+  /// them.
+  std::span<unsigned long long const> digest_state(queue& q) {
+    for_state([&](auto const& pieces) { Storage::digest(q, std::span(pieces), of_state_.there() + sums_, 1); });
+    return {of_state_.there(), sums_};
   }
 
   /// What `digest_shown` has found: of a tensor, and of everything.
@@ -73,9 +72,36 @@ class round_digests {
   }
 
  private:
+  template <class T>
+  using pieces = std::vector<digest_piece<T>>;
+  using all_pieces =
+      std::tuple<pieces<typename Storage::master_type>, pieces<typename Storage::gradient_type>, pieces<parameter_type>>;
+
+  /// The first list of this type.
+  template <class T>
+  [[nodiscard]] static pieces<T>& pieces_of(all_pieces& all, T const*) noexcept {
+    if constexpr (std::is_same_v<std::tuple_element_t<0, all_pieces>, pieces<T>>) {
+      return std::get<0>(all);
+    } else {
+      return std::get<std::is_same_v<std::tuple_element_t<1, all_pieces>, pieces<T>> ? 1 : 2>(all);
+    }
+  }
+  /// visit(pieces) for the lists that have some; `sums_` counts them.
+  template <class Visitor>
+  void for_state(Visitor&& visit) {
+    sums_ = 0;
+    const auto unless_empty = [&](auto const& each) {
+      if (each.empty()) return;
+      visit(each);
+      ++sums_;
+    };
+    std::apply([&](auto const&... each) { (unless_empty(each), ...); }, state_);
+  }
+
   typename Storage::template numbers<unsigned long long> of_tensors_, of_state_;
-  std::vector<digest_piece<parameter_type>> shown_;  // of the round in flight
-  std::vector<digest_piece<master_type>> state_;
+  pieces<parameter_type> shown_;  // of the round in flight
+  all_pieces state_;
+  std::size_t sums_ = 0;
 };
 
 /// Of a storage that cannot.

@@ -139,7 +139,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     queue().place = loop_.place_in("set_parameters");
     loop_.take_back_memory();
     take_from_rank_0(values);
-    works_.forget_feedback();
+    works_.arrays().forget_feedback(queue());
     loop_.shows(visible::masters);
   }
   [[nodiscard]] bool at_rest() const noexcept override { return loop_.at_rest(); }
@@ -196,20 +196,20 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
 
   [[nodiscard]] std::uint64_t state_digest() override {
     std::uint64_t digest = 0;
-    loop_.outside_rounds([&] { digest = works_.state().digest(queue(), loop_.committed().steps); });
+    loop_.outside_rounds([&] { digest = works_.arrays().digest(queue(), loop_.committed().steps); });
     return digest;
   }
   [[nodiscard]] std::uint64_t world_digest() override {
     std::uint64_t digest = 0;
     loop_.outside_rounds([&] {
-      digest_words words = digest_words::of(works_.state().part_of_digest(queue()));
+      digest_words words = digest_words::of(works_.arrays().part_of_digest(queue()));
       acco::sum_over_ranks(works_, words.word);
       digest = words.sum() + digest_of(loop_.committed().steps, loop_.committed().samples);
     });
     return digest;
   }
 
-  [[nodiscard]] state_shape shape() const noexcept override { return saves_.shape(); }
+  [[nodiscard]] state_shape const& shape() const noexcept override { return works_.arrays().shape(); }
   [[nodiscard]] partition shares() const noexcept override { return shares_; }
   [[nodiscard]] std::vector<char> construction() const override {
     description const found = construction_lines();
@@ -232,7 +232,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void attach(state_keeper* keeper) override { saves_.attach(std::unique_ptr<state_keeper>(keeper), place()); }
   void load(state_source& source) override {
     loop_.take_back_memory();
-    restores_.load(source, shape());
+    restores_.load(source);
   }
   std::uint64_t resume(resumption how) override {
     take_up(how);
@@ -246,11 +246,11 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 
   [[nodiscard]] loop_type& loop() noexcept { return loop_; }
-  /// At rest, in host memory: the arrays of all ranks' state (state_copy.hpp), by position. Collective; blocks.
+  /// At rest, in host memory: all ranks' shards of the arrays of the state (state_copy.hpp), by position. Collective; blocks.
   [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state() {
     std::vector<std::vector<typename Storage::master_type>> arrays;
     loop_.outside_rounds([&] {
-      works_.state().for_arrays([&](std::size_t, typename Storage::master_type const* slice) {
+      for_shards([&](std::size_t, typename Storage::master_type const* slice) {
         gather_shards(works_, slice, std::span(arrays.emplace_back(shares_.padded_size())));
         arrays.back().resize(shares_.size());
       });
@@ -267,21 +267,15 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     restores_.forget_sent();
     queue().clock().begin();
   }
-  /// This rank's part of the digest of the state, without the numbers; blocks until the round in flight is done.
-  [[nodiscard]] std::uint64_t part_of_digest() {
-    std::uint64_t digest = 0;
-    loop_.outside_rounds([&] { digest = works_.state().part_of_digest(queue()); });
-    return digest;
-  }
-  /// In host memory: visit(number, this rank's slice) for each array of the state, the round in flight included.
+  /// In host memory: visit(number, this rank's shard) for each array of the state that is cut, the round in flight included.
   template <class Visitor>
   void for_arrays(Visitor&& visit) {
-    loop_.outside_rounds([&] { works_.state().for_arrays(visit); });
+    loop_.outside_rounds([&] { for_shards(visit); });
   }
   /// This rank's state now, the round in flight as one that is done and has not landed, with the parameters in use. Blocks. Valid
   /// until the next one.
   [[nodiscard]] state_view copy_now(bool shows) {
-    state_view found{nullptr, {}, shares_, 0, {}, false, false};
+    state_view found{nullptr, nullptr, shares_, 0, {}, false, false};
     loop_.outside_rounds([&] { found = saves_.copy_now(loop_.in_flight(), shows); });
     return found;
   }
@@ -295,7 +289,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     return found;
   }
   /// At rest: by position, what wires keep of this rank's gradients that they have not sent; empty where none does.
-  [[nodiscard]] std::span<gradient_type> feedback() noexcept { return works_.feedback(); }
+  [[nodiscard]] std::span<gradient_type> feedback() noexcept { return works_.arrays().feedback(); }
   /// At rest, on every rank: this one may leave in peace, as after `finish`.
   void be_at_peace() noexcept { membership_.finish(); }
 
@@ -308,6 +302,12 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     schedule_->describe(lines);  // first: what is named first in a mismatch is what is chosen by a flag
     describe_construction<Storage>(lines, rule_, options_, layout_);
     return lines;
+  }
+  template <class Visitor>
+  void for_shards(Visitor&& visit) {
+    works_.arrays().for_kept([&](std::size_t array, auto* values) {
+      if (shape().extent(array) == array_extent::shard) visit(array, values);
+    });
   }
   /// The values of rank 0 become every rank's parameters in use, and masters. Collective; blocks.
   void take_from_rank_0(std::span<parameter_type const> values) {

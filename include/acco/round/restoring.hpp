@@ -40,9 +40,9 @@ class restoring {
         record_(record),
         waits_(waits) {}
 
-  void load(state_source& source, state_shape const& shape) {
+  void load(state_source& source) {
     loaded_.reset();  // of a candidate that was refused
-    loaded_ = transfer_.load(source, shape, waits_, loop_.serves_worker());
+    loaded_ = transfer_.load(source, waits_, loop_.serves_worker());
   }
   /// The numbers and arrays that were loaded are this run's now. Collective; blocks.
   void resume(resumption how) {

@@ -47,10 +47,6 @@ class saving {
   [[nodiscard]] save_outcome const* saved() const noexcept { return copies_.saved(); }
   /// Of the save that has ended since this was asked.
   [[nodiscard]] save_outcome const* news() noexcept { return copies_.news(); }
-  [[nodiscard]] state_shape shape() const noexcept {
-    return {type_of<typename Storage::master_type>(), type_of<typename Storage::parameter_type>(), Rule::slot_count,
-            options_.average_decay > 0};
-  }
   /// Of the room, and of the frozen tensors that are copied with it.
   [[nodiscard]] std::size_t bytes() const noexcept {
     if (copies_.kept() == 0) return 0;
@@ -107,7 +103,7 @@ class saving {
     flight_facts const& flight = record_.flight;
     copies_.enqueue(wanted, [&](staging& to) {
       to.clear();
-      works_.add_to(to, shape(), !waits_, flight.differences || !shows_committed(flight.plan));
+      works_.add_to(to, !waits_, flight.differences || !shows_committed(flight.plan));
     });
   }
   /// All tasks of the round are done; its parameters are not yet in use. The copies that it was asked to make are complete.
@@ -132,19 +128,9 @@ class saving {
   }
 
  private:
-  template <class T>
-  [[nodiscard]] static constexpr element_type type_of() noexcept {
-    if constexpr (std::is_same_v<T, double>) {
-      return element_type::float64;
-    } else if constexpr (std::is_same_v<T, bfloat16>) {
-      return element_type::bfloat16;
-    } else {
-      return std::is_same_v<T, half> ? element_type::float16 : element_type::float32;
-    }
-  }
   [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
   void fill_now(staging& to, bool shows, bool arrives) {
-    works_.add_to(to, shape(), shows, arrives);
+    works_.add_to(to, shows, arrives);
     works_.queue().after_computation();
     to.enqueue(works_.queue());
     works_.queue().wait();
@@ -166,11 +152,11 @@ class saving {
   }
   [[nodiscard]] staging empty_staging() const {
     const bool otherwise = schedule_.commits_otherwise();
-    return {shape(), shares_, rank(), !waits_ || (of_worker_ && otherwise), otherwise};
+    return {works_.arrays().shape(), shares_, rank(), !waits_ || (of_worker_ && otherwise), otherwise};
   }
   [[nodiscard]] std::unique_ptr<staging> new_staging() const {
     auto made = std::make_unique<staging>(empty_staging());
-    const std::size_t most_pieces = shape().owned() + shares_.buckets() + accumulator_.stretches();
+    const std::size_t most_pieces = works_.arrays().shape().owned() + shares_.buckets() + accumulator_.stretches();
     made->allocate(works_.storage(), most_pieces, std::max(works_.norms().regions().size(), layout_.tensor_count()));
     return made;
   }

@@ -184,8 +184,7 @@ class schedule_of final : public schedule_in_use<Works> {
   struct way {
     explicit way(Wire const& of) : wire(of), up(of.gradients), down(of.parameters) {}
 
-    static constexpr bool keeps =
-        !std::is_same_v<typename Wire::gradient_encoding, full> && !feeds_back<typename Wire::gradient_encoding>;
+    static constexpr bool keeps = !std::is_same_v<typename Wire::gradient_encoding, full>;
     static constexpr bool learns = std::is_same_v<typename Wire::gradient_encoding, own_corrected>;
     static constexpr bool encodes_parameters = encoding<typename Wire::parameter_encoding>;
 

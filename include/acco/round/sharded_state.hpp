@@ -6,10 +6,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "acco/layout/distribution.hpp"
@@ -17,10 +18,10 @@
 #include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
 #include "acco/observe/memory_table.hpp"
+#include "acco/round/agreement.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/stage/stagger.hpp"
 #include "acco/stage/state_arrays.hpp"
-#include "acco/stage/world_digest.hpp"
 #include "acco/storage/update_table.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -44,15 +45,15 @@ class sharded_state {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
     updates_.resize(groups_.size(), 0);
     cut(layout, regions);
-    const std::size_t bytes = shares_.slice_size() * sizeof(master_type);
-    masters_ = arrays_.declare({"masters", array_use::state, bytes, stagger::masters, &memory_table::masters});
+    const auto keep = [this](std::string name, array_start start, std::size_t cache_offset, std::size_t memory_table::* row) {
+      return arrays_.template declare<master_type>({.name = std::move(name), .start = start}, {cache_offset, row});
+    };
+    masters_ = keep("master", array_start::parameters, stagger::masters, &memory_table::masters);
     for (std::size_t k = 0; k < Rule::slot_count; ++k)
-      slots_[k] = arrays_.declare({"slot", array_use::state, bytes, stagger::slots + k, &memory_table::slots});
+      slots_[k] = keep(name_of_slot(name_of_type<Rule>(), k), array_start::zeros, stagger::slots + k, &memory_table::slots);
     if (keeps_averages_)
-      averages_ =
-          arrays_.declare({"averages", array_use::state, bytes, stagger::slots + Rule::slot_count, &memory_table::averages});
-    for_matrices_ =
-        arrays_.declare({"room for a matrix", array_use::room, scratch_ * sizeof(master_type), 0, &memory_table::scratch});
+      averages_ = keep(state_shape::average, array_start::parameters, stagger::slots + Rule::slot_count, &memory_table::averages);
+    for_matrices_ = arrays_.declare_room("room for a matrix", scratch_ * sizeof(master_type), {0, &memory_table::scratch});
   }
   /// Of a layout's tensor: whether the rule updates it as a matrix, and so whole on one rank.
   [[nodiscard]] static bool whole(parameter_layout const& layout, std::size_t tensor) noexcept {
@@ -95,26 +96,6 @@ class sharded_state {
   void average(queue& q, std::size_t bucket, bool const* wanted, double keep) {
     const std::size_t offset = shares_[bucket].offset;
     Storage::average(q, wanted, masters() + offset, averages() + offset, real(bucket), keep);
-  }
-  /// Calls visit(number, pointer) for the arrays of a state that it owns, in their order (state_copy.hpp).
-  template <class Visitor>
-  void for_arrays(Visitor&& visit) const {
-    visit(std::size_t{0}, masters());
-    for (std::size_t k = 0; k < Rule::slot_count; ++k) visit(1 + k, slot(k));
-    if (keeps_averages_) visit(std::size_t{1 + Rule::slot_count}, averages());
-  }
-  [[nodiscard]] std::size_t arrays() const noexcept { return 1 + Rule::slot_count + (keeps_averages_ ? 1 : 0); }
-  /// This rank's part of the state's digest, without the numbers (world_digest.hpp).
-  [[nodiscard]] std::uint64_t part_of_digest(queue& q) const {
-    std::uint64_t sum = 0;
-    for_arrays([&](std::size_t array, master_type const* values) {
-      shares_.for_shares(rank_, [&](std::size_t offset, std::size_t first, std::size_t count) {
-        Storage::visit_on_host(q, values + offset, count, [&](master_type const* from, std::size_t index, std::size_t n) {
-          sum += digest_of(from, n, key_of(first + index, array, arrays()));
-        });
-      });
-    });
-    return sum;
   }
   /// Enqueues the sums of squares of this rank's share of a bucket of the slice, block by block.
   void squares_of_blocks(queue& q, std::size_t bucket, sum_type const* slice, double* results) {
@@ -205,24 +186,6 @@ class sharded_state {
   [[nodiscard]] std::size_t real(std::size_t bucket) const noexcept {
     const auto b = shares_[bucket];
     return std::min(b.share, count_ - std::min(count_, b.offset));
-  }
-
-  /// 64-bit hash of masters, slots and averages of this rank, and of the updates committed: a rank may own nothing.
-  [[nodiscard]] std::uint64_t digest(queue& q, std::uint64_t steps) const {
-    std::uint64_t hash = 0x243f6a8885a308d3ULL + steps;
-    const auto mix = [&hash](master_type const* values, std::size_t, std::size_t count) {
-      for (std::size_t i = 0; i < count; ++i) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, values + i, sizeof(master_type));
-        hash = (hash ^ word) * 0x9fb21c651e98df25ULL;
-        hash ^= hash >> 32U;
-      }
-    };
-    Storage::visit_on_host(q, static_cast<master_type const*>(masters()), count_, mix);
-    for (std::size_t k = 0; k < Rule::slot_count; ++k)
-      Storage::visit_on_host(q, static_cast<master_type const*>(slot(k)), count_, mix);
-    if (keeps_averages_) Storage::visit_on_host(q, static_cast<master_type const*>(averages()), count_, mix);
-    return hash;
   }
 
  private:

@@ -54,14 +54,15 @@ class state_source {
   [[nodiscard]] virtual bool has(std::size_t array) const noexcept = 0;
   /// That these elements of an array will be read soon, so that they may be fetched already.
   virtual void expect(std::size_t array, std::size_t first, std::size_t count) = 0;
-  /// Elements of an array, by their number among the trainable ones.
+  /// Elements of an array, by their number among the trainable ones: of what every rank has of its own, this rank's.
   virtual void read(std::size_t array, std::size_t first, std::size_t count, std::byte* to) = 0;
   /// The elements of a frozen tensor, in the parameter's type.
   virtual void read_frozen(std::size_t tensor, std::byte* to) = 0;
 
   /// Of a level, the numbers of this rank, or, where the ranks were others, of rank 0; null where there is none.
   [[nodiscard]] virtual level_numbers const* level() const noexcept { return nullptr; }
-  /// Elements of an array of a level.
+  /// Whether there is an array of a level of this name; elements of it.
+  [[nodiscard]] virtual bool has_of_level(std::string const& /*array*/) const noexcept { return false; }
   virtual void read_of_level(std::string const& /*array*/, element_type, std::size_t /*first*/, std::size_t /*count*/,
                              std::byte* /*to*/) {}
 };

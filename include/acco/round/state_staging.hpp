@@ -23,9 +23,9 @@ concept stages = storage_traits_of<Storage>.stages;
 template <class Storage>
 class state_staging {
  public:
-  /// `shape`, `shares`, `rank` of the engine; whether there may be parameters in use, and parameters that arrive, which do not
-  /// follow from the masters.
-  state_staging(state_shape shape, partition shares, int rank, bool may_show, bool may_arrive)
+  /// `shape`, which must outlive it, `shares`, `rank` of the engine; whether there may be parameters in use, and parameters that
+  /// arrive, which do not follow from the masters.
+  state_staging(state_shape const& shape, partition shares, int rank, bool may_show, bool may_arrive)
       : shape_(shape), shares_(shares), rank_(rank), may_show_(may_show), may_arrive_(may_arrive) {}
 
   [[nodiscard]] std::size_t bytes() const noexcept {
@@ -57,7 +57,7 @@ class state_staging {
     numbers.last.measured = std::move(measured);
     numbers.updates = std::move(updates);
   }
-  /// Adds elements of an array, from `offset` of the slice on.
+  /// Adds elements of an array, from `offset` of it on.
   void add(std::size_t array, std::size_t offset, void const* from, std::size_t count) {
     std::byte* const begin = begin_of(array);
     arrays_[array] = begin;
@@ -67,7 +67,7 @@ class state_staging {
   /// Enqueues the copying of what was added.
   void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_piece const>(pieces_)); }
 
-  [[nodiscard]] state_view view() const noexcept { return {&numbers, shape_, shares_, rank_, arrays_, shows, arrives}; }
+  [[nodiscard]] state_view view() const noexcept { return {&numbers, &shape_, shares_, rank_, arrays_, shows, arrives}; }
 
   run_numbers numbers;
   bool shows = false, arrives = false;  ///< parameters in use, and parameters that arrive
@@ -76,7 +76,8 @@ class state_staging {
   [[nodiscard]] static constexpr std::size_t rounded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
   [[nodiscard]] std::size_t bytes_of(std::size_t array) const noexcept {
     if ((array == shape_.shown() && !may_show_) || (array == shape_.arriving() && !may_arrive_)) return 0;
-    return shares_.slice_size() * size_of(shape_.type(array));
+    const bool whole = shape_.extent(array) == array_extent::whole;
+    return (whole ? shares_.padded_size() : shares_.slice_size()) * size_of(shape_.type(array));
   }
   [[nodiscard]] std::byte* begin_of(std::size_t array) const noexcept {
     std::byte* at = buffer_.template as<std::byte>();
@@ -84,7 +85,7 @@ class state_staging {
     return at;
   }
 
-  state_shape shape_;
+  state_shape const& shape_;
   partition shares_;
   int rank_;
   bool may_show_, may_arrive_;
@@ -98,7 +99,7 @@ template <class Storage>
   requires(!stages<Storage>)
 class state_staging<Storage> {
  public:
-  state_staging(state_shape shape, partition shares, int rank, bool, bool) : shape_(shape), shares_(shares), rank_(rank) {}
+  state_staging(state_shape const& shape, partition shares, int rank, bool, bool) : shape_(shape), shares_(shares), rank_(rank) {}
   [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
   [[nodiscard]] static constexpr bool may_show() noexcept { return false; }
   [[nodiscard]] static constexpr bool may_arrive() noexcept { return false; }
@@ -106,13 +107,13 @@ class state_staging<Storage> {
   void clear() noexcept {}
   void add(std::size_t, std::size_t, void const*, std::size_t) noexcept {}
   void enqueue(typename Storage::queue&) noexcept {}
-  [[nodiscard]] state_view view() const noexcept { return {&numbers, shape_, shares_, rank_, {}, false, false}; }
+  [[nodiscard]] state_view view() const noexcept { return {&numbers, &shape_, shares_, rank_, {}, false, false}; }
 
   run_numbers numbers;
   bool shows = false, arrives = false;
 
  private:
-  state_shape shape_;
+  state_shape const& shape_;
   partition shares_;
   int rank_;
 };

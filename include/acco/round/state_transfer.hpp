@@ -175,8 +175,9 @@ class state_transfer {
   /// What the source has of this rank's, and, on rank 0, of what is frozen. What it throws leaves masters, slots and parameters
   /// in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the parameters in
   /// use are the masters, converted, unless it is a worker's state, which tells.
-  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, state_shape const& shape, bool waits,
-                                                            bool of_worker) {
+  [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, bool waits, bool of_worker) {
+    state_arrays<Storage>& arrays = works_.arrays();
+    state_shape const& shape = arrays.shape();
     auto into = std::make_unique<loaded_state<Storage>>();
     into->numbers = source.numbers();
     const bool shows = (!waits || of_worker) && source.has(shape.shown());
@@ -188,18 +189,24 @@ class state_transfer {
       if (group.frozen && layout_[k].size != 0 && (rank() == 0 || group.per_rank))
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
     }
-    works_.state().for_arrays([&](std::size_t array, auto* values) { read(source, array, values, false); });
+    arrays.for_kept([&](std::size_t array, auto* values) {
+      if (shape.kept[array].use == array_use::feedback && !source.has(array)) {
+        arrays.clear(queue(), array);
+        return settle();
+      }
+      read(source, array, shape.extent(array), [values](std::size_t index) { return values + index; });
+    });
     if (shows) {
       into->shown = accumulator_.gathered();
       if (into->shown == nullptr) {
         into->apart = works_.storage().allocate(gathered_bytes(), 0);
         into->shown = into->apart.template as<parameter_type>();
       }
-      read(source, shape.shown(), into->shown, true);
+      read_where_it_lies(source, shape.shown(), into->shown);
     }
     if (source.has(shape.arriving())) {
       into->arriving = works_.storage().allocate(gathered_bytes(), 0);
-      read(source, shape.arriving(), into->arriving.template as<parameter_type>(), true);
+      read_where_it_lies(source, shape.arriving(), into->arriving.template as<parameter_type>());
     }
     return into;
   }
@@ -241,15 +248,21 @@ class state_transfer {
   void expect(state_source& source, std::size_t arrays) const {
     for (std::size_t array = 0; array < arrays; ++array) {
       if (!source.has(array)) continue;
-      shares_.for_shares(rank(), [&](std::size_t, std::size_t first, std::size_t count) { source.expect(array, first, count); });
+      for_elements_of(works_.arrays().shape().extent(array), shares_, rank(),
+                      [&](std::size_t, std::size_t first, std::size_t count) { source.expect(array, first, count); });
     }
   }
 
-  /// Elements of an array of the source's to this rank's slice, or, `whole`, to where they lie in the whole.
-  template <class T>
-  void read(state_source& source, std::size_t array, T* to, bool whole) {
-    shares_.for_shares(rank(), [&](std::size_t offset, std::size_t first, std::size_t count) {
-      T* const at = to + (whole ? shares_.position(rank(), offset) : offset);
+  /// This rank's shard of an array of the source's, to where it lies in the whole.
+  void read_where_it_lies(state_source& source, std::size_t array, parameter_type* whole) {
+    read(source, array, array_extent::shard, [&](std::size_t offset) { return whole + shares_.position(rank(), offset); });
+  }
+  /// This rank's elements of an array of the source's; where(index in the array) is where they belong.
+  template <class At>
+  void read(state_source& source, std::size_t array, array_extent extent, At&& where) {
+    using T = std::remove_pointer_t<decltype(where(std::size_t{}))>;
+    for_elements_of(extent, shares_, rank(), [&](std::size_t index, std::size_t first, std::size_t count) {
+      T* const at = where(index);
       if constexpr (Storage::host_memory) {
         source.read(array, first, count, reinterpret_cast<std::byte*>(at));
       } else {

@@ -137,7 +137,7 @@ class training_engine {
 
   // For whoever keeps states (acco::checkpoint).
 
-  [[nodiscard]] virtual state_shape shape() const noexcept = 0;
+  [[nodiscard]] virtual state_shape const& shape() const noexcept = 0;
   /// Of this rank's trainable elements, among the ranks that own them together: of a level, those of a worker.
   [[nodiscard]] virtual partition shares() const noexcept = 0;
   /// Of the world.

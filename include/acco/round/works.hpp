@@ -67,8 +67,8 @@ class round_works {
         keeps_reduced_(keeps_reduced),
         norms_(layout, chosen.norms),
         state_(arrays_, rule, layout, norms_.regions(), shares_, backend_.rank(), chosen.average_decay > 0),
-        reduced_(arrays_.declare({"reduced gradients", array_use::room, shares_.slice_size() * sizeof(sum_type), stagger::reduced,
-                                  &memory_table::reduced})) {
+        reduced_(arrays_.declare_room("reduced gradients", shares_.slice_size() * sizeof(sum_type),
+                                      {stagger::reduced, &memory_table::reduced})) {
     queue_.deadline = options_.deadline;
     queue_.place.rank = backend_.rank();
   }
@@ -85,6 +85,8 @@ class round_works {
     if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
   }
   [[nodiscard]] state_type& state() noexcept { return state_; }
+  [[nodiscard]] state_arrays<Storage>& arrays() noexcept { return arrays_; }
+  [[nodiscard]] state_arrays<Storage> const& arrays() const noexcept { return arrays_; }
   [[nodiscard]] partition const& shares() const noexcept { return shares_; }
   /// Who moves messages, in words; empty where the backend does not tell.
   [[nodiscard]] char const* progress_policy() const noexcept {
@@ -113,11 +115,8 @@ class round_works {
     view_.reduced = arrays_.template as<sum_type>(reduced_);
     if constexpr (remembers_others<Rule>) view_.others = state_.others();
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
-    digests_.allocate(storage_, layout_, state_, shares_, backend_.rank());
+    digests_.allocate(storage_, layout_, arrays_, shares_, backend_.rank());
   }
-
-  /// What wires keep of gradients that they have not sent is not sent any more.
-  void forget_feedback() { arrays_.clear(queue_, array_use::feedback); }
 
   // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the results;
   // then take_flight.
@@ -195,10 +194,12 @@ class round_works {
   /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`: whether the
   /// parameters in use, and those that arrive, do not follow from the masters.
   template <class Copy>
-  void add_to(Copy& copy, state_shape const& shape, bool shows, bool arrives) const {
+  void add_to(Copy& copy, bool shows, bool arrives) const {
+    state_shape const& shape = arrays_.shape();
     copy.shows = shows;
     copy.arrives = arrives;
-    state_.for_arrays([&](std::size_t array, auto const* values) { copy.add(array, 0, values, shares_.slice_size()); });
+    arrays_.for_kept(
+        [&](std::size_t array, auto const* values) { copy.add(array, 0, values, arrays_.elements(shape.extent(array))); });
     if (shows) {
       accumulator_.for_slice_in_use(backend_.rank(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
         copy.add(shape.shown(), offset, from, count);
@@ -251,21 +252,13 @@ class round_works {
     if constexpr (digests<Storage>) return digests_.shown(layout_);
     return 0;
   }
-  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does.
-  [[nodiscard]] std::span<gradient_type> feedback() noexcept {
-    std::span<gradient_type> found;
-    arrays_.for_each(array_use::feedback, [&](array_spec const&, std::byte* values) {
-      if (found.empty()) found = {reinterpret_cast<gradient_type*>(values), shares_.size()};
-    });
-    return found;
-  }
 
  private:
   /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
   static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
     constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
     constexpr std::size_t of_matrices = matrix_rule<Rule> ? 1 : 0;
-    return 31 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
+    return 33 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
   }
   static queue_type queue_for(Storage const& storage, Backend& backend) {
     if constexpr (storage_traits_of<Storage>.makes_queue) {
@@ -317,7 +310,8 @@ class round_works {
       if (wanted.shown) digests_.digest_shown(queue_, layout_, accumulator_, options_.compare_frozen);
       if (wanted.state) {
         round_numbers* const n = numbers_.there();
-        Storage::run(queue_, tell_state{n, digests_.digest_state(queue_)});
+        const std::span<unsigned long long const> found = digests_.digest_state(queue_);
+        Storage::run(queue_, tell_state{n, found.data(), found.size()});
         view_.all_reduce(backend_, n->state_mine.word, n->state_all.word, digest_words::count);
       }
     }
@@ -372,7 +366,7 @@ class round_works {
   accumulator_type const& accumulator_;
   partition shares_;
   bool keeps_reduced_;
-  state_arrays<Storage> arrays_;
+  state_arrays<Storage> arrays_{shares_, backend_.rank()};
   round_norms<Storage> norms_;
   state_type state_;
   round_digests<Storage> digests_;

@@ -157,6 +157,8 @@ enum class schedule_flaw {
   keeps_while_waiting,
   keeps_and_commits,
   kept_twice,
+  kept_with_feedback,
+  adds_to_states,
   never_commits,
   shows_nothing,
   never_shows,
@@ -178,6 +180,10 @@ enum class schedule_flaw {
     case schedule_flaw::keeps_and_commits:
       return "a round that commits keeps its gradients, so the next step would use them again";
     case schedule_flaw::kept_twice: return "a round adds gradients to reduced ones that the accumulator has kept too";
+    case schedule_flaw::kept_with_feedback:
+      return "a round keeps its gradients, which the next one sends again, and its wire's feedback would send what was lost too";
+    case schedule_flaw::adds_to_states:
+      return "a round adds to kept gradients, and its wire's feedback sums states in their place (ef21)";
     case schedule_flaw::never_commits: return "no round of its period commits";
     case schedule_flaw::shows_nothing: return "a round shows what a predictor makes of its commit, and the schedule has none";
     case schedule_flaw::never_shows: return "it has a predictor, and no round shows what that makes of a commit";
@@ -205,20 +211,30 @@ struct schedule_means {
   bool predicts = false, compensates = false;  ///< has_predictor, has_compensation
   bool by_number = false;                      ///< chooses_wires
   std::size_t wires = 2;
-  std::uint32_t own = 0;  ///< bit k: wire k takes own gradients
+  std::uint32_t own = 0;              ///< bit k: wire k takes own gradients
+  std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
   }
-  [[nodiscard]] constexpr bool takes_own(round_plan const& plan) const noexcept { return (own >> wire(plan) & 1U) != 0; }
+  /// Whether the wire of a round is one of these.
+  [[nodiscard]] constexpr bool is_in(std::uint32_t wires_of_a_kind, round_plan const& plan) const noexcept {
+    return (wires_of_a_kind >> wire(plan) & 1U) != 0;
+  }
 };
 template <class Schedule>
 [[nodiscard]] constexpr schedule_means means_of() noexcept {
   return by_wires<Schedule>([]<class... Wires>() {
     static_assert(sizeof...(Wires) <= 32);
-    schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires), 0};
+    schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires)};
     std::uint32_t bit = 1;
-    ((means.own |= own_gradients<typename Wires::gradient_encoding> ? bit : 0U, bit <<= 1U), ...);
+    const auto note = [&means, &bit]<class Gradients>(Gradients const*) {
+      means.own |= own_gradients<Gradients> ? bit : 0U;
+      means.feeds |= feeds_back<Gradients> ? bit : 0U;
+      means.sums |= sums_states<Gradients> ? bit : 0U;
+      bit <<= 1U;
+    };
+    (note(static_cast<typename Wires::gradient_encoding const*>(nullptr)), ...);
     return means;
   });
 }
@@ -238,26 +254,23 @@ template <class Plan>
   for (std::size_t round = 0; round < rounds.rounds(); ++round) {
     const round_plan now = plan(round), next = plan(rounds.stands_for(round + 1));
     if (means.wire(now) >= means.wires) return schedule_flaw::no_such_wire;
-    if (commits(now) && means.takes_own(now)) return schedule_flaw::commits_own;
+    if (commits(now) && means.is_in(means.own, now)) return schedule_flaw::commits_own;
     if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
     if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
     if (commits(now) && next.gradients != carried::fresh) return schedule_flaw::step_begins_with_kept;
     if (now.keeps && next.gradients != carried::fresh) return schedule_flaw::kept_twice;
+    if (now.keeps && means.is_in(means.feeds, now)) return schedule_flaw::kept_with_feedback;
+    if (now.gradients != carried::fresh && means.is_in(means.sums, now)) return schedule_flaw::adds_to_states;
     if (now.parameters == update::commit_and_show && !means.predicts) return schedule_flaw::shows_nothing;
     if (!commits(now) && means.compensates) return schedule_flaw::compensates_estimates;
-    if (means.takes_own(now) && !now.keeps) return schedule_flaw::estimate_not_kept;
+    if (means.is_in(means.own, now) && !now.keeps) return schedule_flaw::estimate_not_kept;
     ever_shows = ever_shows || now.parameters == update::commit_and_show;
     ever_commits = ever_commits || (round >= rounds.warm_up && commits(now));
   }
   if (means.predicts && !ever_shows) return schedule_flaw::never_shows;
   return ever_commits ? schedule_flaw::none : schedule_flaw::never_commits;
 }
-
-/// Whether some wire keeps what it has not sent of gradients.
-template <class Schedule>
-inline constexpr bool has_feedback =
-    by_wires<Schedule>([]<class... Wires>() { return (feeds_back<typename Wires::gradient_encoding> || ...); });
 
 /// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Its rounds repeat
 /// every `static constexpr std::size_t period` rounds (without it, the shortest that is seen), after
@@ -277,9 +290,6 @@ concept has_constant_plan = requires { typename std::bool_constant<(Schedule{}.p
 template <class Schedule>
 consteval bool check_schedule() {
   static_assert(has_plan<Schedule>, "acco: the schedule lacks `round_plan plan(std::size_t round) const`");
-  static_assert(!has_feedback<Schedule>,
-                "acco: with_error_feedback is for exchanges of local updates, which give it themselves: give a schedule the "
-                "encoding alone");
   static_assert(
       has_pace<Schedule>,
       "acco: the schedule lacks a data member `pace` with `minimum(step_part)` and `maximum(step_part)` returning unsigned");
@@ -301,6 +311,13 @@ consteval bool check_schedule() {
                   "acco: a round of the schedule that commits keeps its gradients, so the next step would use them again");
     static_assert(flaw != schedule_flaw::kept_twice,
                   "acco: a round of the schedule adds gradients to reduced ones that the accumulator has kept too");
+    static_assert(
+        flaw != schedule_flaw::kept_with_feedback,
+        "acco: an estimate of the schedule keeps its gradients, which the commit sends again, and has a feedback, which "
+        "would send what was lost once more: give the feedback to the commit");
+    static_assert(flaw != schedule_flaw::adds_to_states,
+                  "acco: a commit of the schedule adds to the gradients that its estimate has sent, and has a feedback whose "
+                  "receivers sum states in their place (ef21): give it error_feedback, or let the estimate keep its gradients");
     static_assert(flaw != schedule_flaw::never_commits, "acco: no round of the schedule's period commits");
     static_assert(flaw != schedule_flaw::shows_nothing,
                   "acco: a round of the schedule is `update::commit_and_show`, and the schedule lacks a data member `predictor` "

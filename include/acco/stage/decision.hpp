@@ -310,8 +310,13 @@ struct stop_if_refused {
 /// This rank's part of the state's digest, for the sum over the ranks.
 struct tell_state {
   round_numbers* n;
-  unsigned long long const* digest;
-  constexpr void operator()() const { n->state_mine = digest_words::of(*digest); }
+  unsigned long long const* digests;  ///< whose sum it is
+  std::size_t count;
+  constexpr void operator()() const {
+    std::uint64_t sum = 0;
+    for (std::size_t k = 0; k < count; ++k) sum += digests[k];
+    n->state_mine = digest_words::of(sum);
+  }
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a level of local updates, as it leaves an engine and comes back, and what arrays of a state are called.
+// The state of a level of local updates, as it leaves an engine and comes back.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "acco/stage/state_copy.hpp"
@@ -15,20 +14,6 @@
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE {
-
-/// What an array of a state is called; `rule` is the name of the rule.
-[[nodiscard]] inline std::string array_name(std::size_t array, state_shape const& shape, std::string_view rule) {
-  if (array == 0) return "master";
-  if (array == shape.shown()) return "shown";
-  if (array == shape.arriving()) return "arriving";
-  if (array > shape.slots) return "average";
-  std::string name;
-  for (const char c : rule) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-    name += plain ? c : '_';
-  }
-  return (name.empty() ? "rule" : name) + "." + std::to_string(array - 1);
-}
 
 // Of a level of local updates: its state is the anchor's, and beside it every worker's.
 

@@ -1,29 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of one rank's optimizer: each is declared once, by who works on it, before any is allocated.
+// The arrays of one rank's optimizer: each is declared once, by who works on it, before any is allocated. The memory table, the
+// allocation, digests, checkpoints and what becomes of an array on other ranks follow from the declaration.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "acco/bfloat16.hpp"
+#include "acco/half.hpp"
+#include "acco/layout/partition.hpp"
 #include "acco/observe/memory_table.hpp"
+#include "acco/stage/state_copy.hpp"
+#include "acco/stage/world_digest.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-enum class array_use {
-  state,     ///< part of the optimizer's state
-  feedback,  ///< what a wire keeps of gradients that it has not sent; forgotten where the parameters are replaced
-  room       ///< only the round in flight needs it
-};
+template <class T>
+[[nodiscard]] constexpr element_type element_type_of() noexcept {
+  if constexpr (std::is_same_v<T, double>) {
+    return element_type::float64;
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return element_type::bfloat16;
+  } else {
+    return std::is_same_v<T, half> ? element_type::float16 : element_type::float32;
+  }
+}
 
-struct array_spec {
-  char const* name;                 ///< a literal
-  array_use use;                    ///< what it is for
-  std::size_t bytes;                ///< 0: nothing is allocated
+/// How an array lies in memory.
+struct array_place {
   std::size_t cache_offset;         ///< stagger.hpp
   std::size_t memory_table::* row;  ///< the row of the memory table that counts it
 };
@@ -32,50 +46,145 @@ struct array_spec {
 template <class Storage>
 class state_arrays {
  public:
-  /// Returns the array's number. A room whose name is declared already is the same one, and as large as the larger asks for:
-  /// wires share rooms.
-  std::size_t declare(array_spec const& spec) {
-    for (std::size_t k = 0; k < arrays_.size(); ++k) {
-      if (spec.use != array_use::room || std::strcmp(arrays_[k].spec.name, spec.name) != 0) continue;
-      arrays_[k].spec.bytes = std::max(arrays_[k].spec.bytes, spec.bytes);
-      return k;
-    }
-    arrays_.push_back({spec, {}});
+  using queue = typename Storage::queue;
+
+  state_arrays(partition const& shares, int rank) : shares_(shares), rank_(rank) {
+    shape_.master = element_type_of<typename Storage::master_type>();
+    shape_.parameter = element_type_of<typename Storage::parameter_type>();
+  }
+
+  /// An array of `T`, the storage's master, gradient or parameter type, that digests and checkpoints have. `what.type` is filled
+  /// in; a second array of a name gets ".2" behind it. Returns its number.
+  template <class T>
+  std::size_t declare(kept_array what, array_place const& place) {
+    what.type = element_type_of<T>();
+    const std::string name = what.name;
+    for (std::size_t n = 2; shape_.has(what.name); ++n) what.name = name + "." + std::to_string(n);
+    const array_use use = what.use;
+    const std::size_t bytes = elements(what.extent) * sizeof(T), at = shape_.add(std::move(what));
+    kept_.insert(kept_.begin() + static_cast<std::ptrdiff_t>(at), arrays_.size());
+    arrays_.push_back({"", use, bytes, place, {}});
     return arrays_.size() - 1;
   }
+  /// So many bytes that only the round in flight needs; 0: nothing is allocated. `name` is a literal. A room whose name is
+  /// declared already is the same one, and as large as the larger asks for: wires share rooms.
+  std::size_t declare_room(char const* name, std::size_t bytes, array_place const& place) {
+    for (std::size_t k = 0; k < arrays_.size(); ++k) {
+      if (arrays_[k].use != array_use::room || std::strcmp(arrays_[k].room, name) != 0) continue;
+      arrays_[k].bytes = std::max(arrays_[k].bytes, bytes);
+      return k;
+    }
+    arrays_.push_back({name, array_use::room, bytes, place, {}});
+    return arrays_.size() - 1;
+  }
+  /// Those that digests and checkpoints have.
+  [[nodiscard]] state_shape const& shape() const noexcept { return shape_; }
   void count(memory_table& table) const noexcept {
-    for (array const& each : arrays_) table.*each.spec.row += Storage::allocation_size(each.spec.bytes, each.spec.cache_offset);
+    for (array const& each : arrays_) table.*each.place.row += Storage::allocation_size(each.bytes, each.place.cache_offset);
   }
   /// Allocates all, filled with zeros. Enqueues.
-  void allocate(Storage const& storage, typename Storage::queue& queue) {
+  void allocate(Storage const& storage, queue& q) {
     for (array& each : arrays_) {
-      each.memory = storage.allocate(each.spec.bytes, each.spec.cache_offset);
-      Storage::clear(queue, each.memory.template as<std::byte>(), each.spec.bytes);
+      each.memory = storage.allocate(each.bytes, each.place.cache_offset);
+      clear(q, each);
     }
   }
-  /// Fills the arrays of a use with zeros. Enqueues.
-  void clear(typename Storage::queue& queue, array_use use) const {
+  /// Fills what wires keep with zeros. Enqueues.
+  void forget_feedback(queue& q) const {
     for (array const& each : arrays_) {
-      if (each.spec.use == use) Storage::clear(queue, each.memory.template as<std::byte>(), each.spec.bytes);
+      if (each.use == array_use::feedback) clear(q, each);
     }
   }
-  /// visit(spec, pointer) for the arrays of a use, in the order of their declaration.
-  template <class Visitor>
-  void for_each(array_use use, Visitor&& visit) const {
-    for (array const& each : arrays_) {
-      if (each.spec.use == use) visit(each.spec, each.memory.template as<std::byte>());
-    }
-  }
+  /// Fills an array of the shape with zeros. Enqueues.
+  void clear(queue& q, std::size_t kept) const { clear(q, arrays_[kept_[kept]]); }
+
   template <class T>
   [[nodiscard]] T* as(std::size_t number) const noexcept {
     return arrays_[number].memory.template as<T>();
   }
+  /// Numbers of an array, padding included.
+  [[nodiscard]] std::size_t elements(array_extent extent) const noexcept {
+    return extent == array_extent::shard ? shares_.slice_size() : shares_.padded_size();
+  }
+  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does.
+  [[nodiscard]] std::span<typename Storage::gradient_type> feedback() const noexcept {
+    for (std::size_t k = 0; k < kept_.size(); ++k) {
+      kept_array const& each = shape_.kept[k];
+      if (each.use == array_use::feedback && each.extent == array_extent::whole)
+        return {as<typename Storage::gradient_type>(kept_[k]), shares_.size()};
+    }
+    return {};
+  }
+  /// visit(number in the shape, pointer) for each array of the shape.
+  template <class Visitor>
+  void for_kept(Visitor&& visit) const {
+    for (std::size_t k = 0; k < kept_.size(); ++k) typed(k, [&](auto* values) { visit(k, values); });
+  }
+  /// visit(number in the shape, values, first trainable element, count) for the stretches of each array of the shape.
+  template <class Visitor>
+  void for_elements(Visitor&& visit) const {
+    for_kept([&](std::size_t array, auto* values) {
+      for_elements_of(shape_.extent(array), shares_, rank_, [&](std::size_t index, std::size_t first, std::size_t count) {
+        visit(array, values + index, first, count);
+      });
+    });
+  }
+
+  /// This rank's part of the state's digest, without the numbers (world_digest.hpp).
+  [[nodiscard]] std::uint64_t part_of_digest(queue& q) const {
+    std::uint64_t sum = 0;
+    for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
+      Storage::visit_on_host(q, values, count, [&](auto const* from, std::size_t index, std::size_t n) {
+        sum += digest_of(from, n, key_of(first + index, array, shape_, rank_, shares_.ranks()));
+      });
+    });
+    return sum;
+  }
+  /// 64-bit hash of this rank's arrays, and of the updates committed: a rank may own nothing.
+  [[nodiscard]] std::uint64_t digest(queue& q, std::uint64_t steps) const {
+    std::uint64_t hash = 0x243f6a8885a308d3ULL + steps;
+    for_kept([&](std::size_t array, auto const* values) {
+      const std::size_t count = shape_.extent(array) == array_extent::shard ? shares_.count(rank_) : shares_.size();
+      Storage::visit_on_host(q, values, count, [&](auto const* from, std::size_t, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i) {
+          hash = (hash ^ bits_of(from[i])) * 0x9fb21c651e98df25ULL;
+          hash ^= hash >> 32U;
+        }
+      });
+    });
+    return hash;
+  }
 
  private:
   struct array {
-    array_spec spec;
+    char const* room;
+    array_use use;
+    std::size_t bytes;
+    array_place place;
     typename Storage::buffer memory;
   };
+
+  static void clear(queue& q, array const& of) { Storage::clear(q, of.memory.template as<std::byte>(), of.bytes); }
+  template <class Visitor>
+  void typed(std::size_t kept, Visitor&& visit) const {
+    using master = typename Storage::master_type;
+    using gradient = typename Storage::gradient_type;
+    using parameter = typename Storage::parameter_type;
+    array const& in = arrays_[kept_[kept]];
+    const element_type type = shape_.type(kept);
+    if (type == element_type_of<master>()) return visit(in.memory.template as<master>());
+    if constexpr (!std::is_same_v<gradient, master>) {
+      if (type == element_type_of<gradient>()) return visit(in.memory.template as<gradient>());
+    }
+    if constexpr (!std::is_same_v<parameter, master> && !std::is_same_v<parameter, gradient>) {
+      if (type == element_type_of<parameter>()) return visit(in.memory.template as<parameter>());
+    }
+  }
+
+  partition shares_;
+  int rank_;
+  state_shape shape_;
+  std::vector<std::size_t> kept_;  // by their number in the shape: which array it is
   std::vector<array> arrays_;
 };
 

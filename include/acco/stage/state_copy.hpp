@@ -2,13 +2,16 @@
 // The whole state of a run at a cut, as it leaves an engine and comes back: plain types, between the engine and whoever keeps it.
 //
 // A cut is a round that commits. It carries all gradients that there are, so when it has been worked off, and before it lands, no
-// gradient lives anywhere: the state is masters, slots, averages, the parameters that are in use, and those that arrive.
+// gradient lives anywhere: the state is masters, slots, averages, what wires keep, the parameters in use, and those that arrive.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "acco/layout/partition.hpp"
@@ -73,27 +76,98 @@ struct run_numbers {
   [[nodiscard]] double samples() const noexcept { return run.samples + (completed && last.apply ? last.step_weight : 0); }
 };
 
-/// The arrays of a state: masters, the rule's slots, averages, then parameters in use and parameters that arrive. The last two
-/// are there only where they do not follow from the masters.
+/// What an array is for.
+enum class array_use : std::uint8_t {
+  state,     ///< part of the optimizer's state
+  feedback,  ///< what a wire keeps of gradients that it has not sent: forgotten where the parameters are replaced, 0 where a
+             ///< state that comes back lacks it
+  room       ///< only the round in flight needs it: no checkpoint has it, nor any digest
+};
+/// Which trainable elements a rank's array has.
+enum class array_extent : std::uint8_t {
+  shard,  ///< the rank's shard: all ranks together have each element once. One file; other ranks cut it anew
+  whole   ///< all of them, of every rank's own. A file a rank; among other ranks, rank r's is the sum of those of ranks r,
+          ///< r + ranks, r + 2 ranks, ... of then, or 0: over all ranks the sum stays what it was
+};
+/// How an array begins for a tensor that was frozen before.
+enum class array_start : std::uint8_t { zeros, parameters };
+
+/// An array that digests and checkpoints have.
+struct kept_array {
+  std::string name;  ///< of its file
+  element_type type = element_type::float32;
+  array_extent extent = array_extent::shard;
+  array_use use = array_use::state;
+  array_start start = array_start::zeros;
+};
+/// The file's name, without its end, of what is rank `rank`'s own.
+[[nodiscard]] inline std::string name_of_rank(std::string_view what, std::size_t rank, std::size_t ranks) {
+  const auto digits = [](std::size_t number) {
+    const std::string text = std::to_string(number);
+    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
+  };
+  return std::string(what) + "-" + digits(rank) + "-of-" + digits(ranks);
+}
+/// The name of a rule's slot.
+[[nodiscard]] inline std::string name_of_slot(std::string_view rule, std::size_t slot) {
+  std::string name;
+  for (const char c : rule) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    name += plain ? c : '_';
+  }
+  return (name.empty() ? "rule" : name) + "." + std::to_string(slot);
+}
+/// visit(index in the array, first trainable element, count) for the elements of a rank's array.
+template <class Visitor>
+void for_elements_of(array_extent extent, partition const& shares, int rank, Visitor&& visit) {
+  extent == array_extent::shard ? shares.for_shares(rank, visit) : shares.for_elements(0, shares.size(), visit);
+}
+
+/// The arrays of a state: those that were declared (state_arrays.hpp), shards first, then parameters in use and parameters that
+/// arrive. The last two are there only where they do not follow from the masters.
 struct state_shape {
   element_type master = element_type::float32, parameter = element_type::float32;
-  std::size_t slots = 0;
-  bool averages = false;
+  std::vector<kept_array> kept;
 
-  [[nodiscard]] constexpr std::size_t owned() const noexcept { return 1 + slots + (averages ? 1 : 0); }
-  [[nodiscard]] constexpr std::size_t shown() const noexcept { return owned(); }
-  [[nodiscard]] constexpr std::size_t arriving() const noexcept { return owned() + 1; }
-  [[nodiscard]] constexpr std::size_t arrays() const noexcept { return owned() + 2; }
-  [[nodiscard]] constexpr element_type type(std::size_t array) const noexcept { return array < owned() ? master : parameter; }
+  /// Returns its number; that of the arrays behind it grows by one.
+  std::size_t add(kept_array each) {
+    const std::size_t at = each.extent == array_extent::shard ? shards() : kept.size();
+    kept.insert(kept.begin() + static_cast<std::ptrdiff_t>(at), std::move(each));
+    return at;
+  }
+  [[nodiscard]] std::size_t owned() const noexcept { return kept.size(); }
+  [[nodiscard]] std::size_t shards() const noexcept {
+    std::size_t count = 0;
+    while (count < kept.size() && kept[count].extent == array_extent::shard) ++count;
+    return count;
+  }
+  [[nodiscard]] std::size_t shown() const noexcept { return owned(); }
+  [[nodiscard]] std::size_t arriving() const noexcept { return owned() + 1; }
+  [[nodiscard]] std::size_t arrays() const noexcept { return owned() + 2; }
+  [[nodiscard]] element_type type(std::size_t array) const noexcept { return array < owned() ? kept[array].type : parameter; }
+  [[nodiscard]] array_extent extent(std::size_t array) const noexcept {
+    return array < owned() ? kept[array].extent : array_extent::shard;
+  }
+  [[nodiscard]] std::string name(std::size_t array) const {
+    return array < owned() ? kept[array].name : array == shown() ? "shown" : "arriving";
+  }
+  [[nodiscard]] bool has(std::string_view array) const noexcept {
+    for (kept_array const& each : kept) {
+      if (each.name == array) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] bool averages() const noexcept { return has(average); }
+  static constexpr char const* average = "average";  ///< of the masters: the name
 };
 
 struct level_view;  // level_copy.hpp
 
-/// This rank's part of a state, in host memory: of every array its slice (layout/partition.hpp). Where there is a level, its
-/// arrays are the state, and the numbers here are those that all ranks have alike.
+/// This rank's part of a state, in host memory: of every array what it has. Where there is a level, its arrays are
+/// the state, and the numbers here are those that all ranks have alike.
 struct state_view {
   run_numbers const* numbers;
-  state_shape shape;
+  state_shape const* shape;
   partition shares;
   int rank;
   std::span<std::byte const* const> arrays;

@@ -12,13 +12,23 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The digest of a state is the sum, modulo 2^64, over all elements of masters, slots and averages, of
+/// The digest of a state is the sum, modulo 2^64, over all elements of masters, slots, averages and every other array of which
+/// ranks have shards, of
 ///   mix(bits + (element * arrays + array + 1) * 0x9e3779b97f4a7c15)
 /// where `element` is the number of the element among the trainable ones, `array` that of the array, `arrays` how many there are,
 /// and `bits` are the element's, as an unsigned number; and of mix(updates + 1) and mix(bits of the samples + 2). A sum, so that
 /// every division of the elements over ranks gives the same. (mix is the finalizer of splitmix64: number/digest.hpp.)
+/// Of the arrays that every rank has whole, of its own, the number of an element is
+///   2^63 + (element * ranks + rank) * arrays + array.
 [[nodiscard]] constexpr digest_key key_of(std::size_t first, std::size_t array, std::size_t arrays) noexcept {
   return {first * arrays + array + 1, arrays};
+}
+[[nodiscard]] inline digest_key key_of(std::size_t first, std::size_t array, state_shape const& shape, int rank,
+                                       int ranks) noexcept {
+  const std::size_t shards = shape.shards(), wholes = shape.owned() - shards;
+  if (array < shards) return key_of(first, array, shards);
+  const auto all = static_cast<std::uint64_t>(ranks);
+  return {(std::uint64_t{1} << 63U) + (first * all + static_cast<std::uint64_t>(rank)) * wholes + (array - shards), all * wholes};
 }
 /// The same with their arithmetic.
 struct digest_words : digest_numbers {
@@ -39,19 +49,28 @@ struct digest_words : digest_numbers {
 [[nodiscard]] constexpr std::uint64_t digest_of(std::uint64_t steps, double samples) noexcept {
   return mix(steps + 1) + mix(bits_of(samples) + 2);
 }
+/// Of elements of a type.
+[[nodiscard]] inline std::uint64_t digest_of(element_type type, std::byte const* values, std::size_t count,
+                                             digest_key key) noexcept {
+  switch (type) {
+    case element_type::float64: return digest_of(reinterpret_cast<double const*>(values), count, key);
+    case element_type::float32: return digest_of(reinterpret_cast<float const*>(values), count, key);
+    case element_type::bfloat16:
+    case element_type::float16: break;
+  }
+  return digest_of(reinterpret_cast<std::uint16_t const*>(values), count, key);  // whose bits those are
+}
 /// This rank's part of a copy, without the numbers.
 [[nodiscard]] inline std::uint64_t digest_of(state_view const& copy) noexcept {
   std::uint64_t sum = 0;
-  const std::size_t arrays = copy.shape.owned();
-  for (std::size_t array = 0; array < arrays; ++array) {
-    void const* const values = copy.arrays[array];
-    copy.shares.for_shares(copy.rank, [&](std::size_t offset, std::size_t first, std::size_t count) {
-      if (copy.shape.master == element_type::float64) {
-        sum += digest_of(static_cast<double const*>(values) + offset, count, key_of(first, array, arrays));
-      } else {
-        sum += digest_of(static_cast<float const*>(values) + offset, count, key_of(first, array, arrays));
-      }
-    });
+  state_shape const& shape = *copy.shape;
+  for (std::size_t array = 0; array < shape.owned(); ++array) {
+    const std::size_t size = size_of(shape.type(array));
+    const auto add = [&](std::size_t index, std::size_t first, std::size_t count) {
+      sum += digest_of(shape.type(array), copy.arrays[array] + index * size, count,
+                       key_of(first, array, shape, copy.rank, copy.shares.ranks()));
+    };
+    for_elements_of(shape.extent(array), copy.shares, copy.rank, add);
   }
   return sum;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include "acco/encoding/encoding.hpp"
@@ -21,13 +22,12 @@ template <encoding Encoding, class Storage>
 struct code_room {
   std::size_t array = 0;
 
-  /// `extra`: whether it is the room for what arrives.
+  /// `arriving`: whether it is the room for what arrives.
   static code_room declare(round_view<Storage>& v, bool arriving) {
     const bucket last = v.shares[v.shares.buckets() - 1];
     const std::size_t bytes = begin(v, last) + bytes_of(v, last);
-    return {arriving
-                ? v.arrays.declare({"codes that arrive", array_use::room, bytes, stagger::encoded + 1, &memory_table::encoded})
-                : v.arrays.declare({"codes that leave", array_use::room, bytes, stagger::encoded, &memory_table::encoded})};
+    return {arriving ? v.arrays.declare_room("codes that arrive", bytes, {stagger::encoded + 1, &memory_table::encoded})
+                     : v.arrays.declare_room("codes that leave", bytes, {stagger::encoded, &memory_table::encoded})};
   }
   /// All shares of a bucket, and a rank's.
   [[nodiscard]] std::span<std::byte> operator()(round_view<Storage> const& v, bucket const& b) const noexcept {
@@ -64,12 +64,14 @@ class reducer<Encoding, Storage> : public keeps_nothing {
     leaving_ = code_room<Encoding, Storage>::declare(v, false);
     arriving_ = code_room<Encoding, Storage>::declare(v, true);
     if constexpr (feeds_back<Encoding>) {
-      state_ = v.arrays.declare({decltype(code_.policy)::name, array_use::feedback,
-                                 v.shares.padded_size() * sizeof(gradient_type), stagger::encoded + 1, &memory_table::encoded});
+      state_ = v.arrays.template declare<gradient_type>(
+          {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
+          {stagger::encoded + 1, &memory_table::encoded});
     }
     if constexpr (sums_states<Encoding>) {
-      total_ = v.arrays.declare({"sum of the ranks' states", array_use::feedback, v.shares.slice_size() * sizeof(master_type),
-                                 stagger::encoded, &memory_table::encoded});
+      total_ = v.arrays.template declare<master_type>(
+          {.name = std::string(decltype(code_.policy)::name) + ".sum", .use = array_use::feedback},
+          {stagger::encoded, &memory_table::encoded});
     }
   }
   void encode_kept(round_view<Storage>& v) const {

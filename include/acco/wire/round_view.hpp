@@ -95,7 +95,7 @@ struct round_view {
 
   /// An array that is indexed like this rank's shard, for sums, or own gradients, that are not yet in `reduced`.
   std::size_t declare_received(std::size_t bytes) {
-    return arrays.declare({"sums that arrive", array_use::room, bytes, stagger::reduced + 1, &memory_table::reduced});
+    return arrays.declare_room("sums that arrive", bytes, {stagger::reduced + 1, &memory_table::reduced});
   }
 };
 

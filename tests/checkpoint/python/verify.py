@@ -24,7 +24,7 @@ except ImportError as missing:
 
 BLOCK, CHUNK, MASK = 4096, 1 << 20, (1 << 64) - 1
 SIZES = {"F32": 4, "F64": 8, "BF16": 2, "F16": 2}
-KEYS = ("format library run session sequence restarts step samples digest master parameter slots averages state ranks construction "
+KEYS = ("format library run session sequence restarts step samples digest master parameter arrays state ranks construction "
         "files sum").split()
 
 
@@ -56,10 +56,10 @@ def mix(x):
         return x ^ (x >> np.uint64(31))
 
 
-def digest_of_array(bits, array, arrays):
-    """The part of all elements of one array, by their number among the trainable ones."""
+def digest_of_array(bits, first, stride):
+    """The part of all elements of one array: element i of the trainable ones has the number first + i * stride."""
     with np.errstate(over="ignore"):
-        place = np.arange(len(bits), dtype=np.uint64) * np.uint64(arrays) + np.uint64(array + 1)
+        place = np.arange(len(bits), dtype=np.uint64) * np.uint64(stride) + np.uint64(first)
         return int(np.sum(mix(bits.astype(np.uint64) + place * np.uint64(0x9E3779B97F4A7C15)), dtype=np.uint64))
 
 
@@ -86,7 +86,7 @@ def check_tensor_file(name, raw, record, manifest):
     about = header.pop("__metadata__")
     demand(about == {"format": "acco-checkpoint 1", "run": manifest["run"], "step": str(manifest["step"])},
            f"{name} says of itself {about}")
-    expected = manifest["master"] if record["kind"] == "owned" else manifest["parameter"]
+    expected = record["type"]
     at, tensors = 0, []
     for tensor, each in header.items():
         begin, end = each["data_offsets"]
@@ -111,15 +111,22 @@ def check_tensor_file(name, raw, record, manifest):
 def verify(folder):
     """Throws what is wrong with a checkpoint; returns a line about it."""
     manifest = read_manifest(folder)
-    rule = [line.removeprefix("rule = ") for line in manifest["construction"] if line.startswith("rule = ")]
-    demand(len(rule) == 1, f"the construction names the rules {rule}")
-    stem = re.sub("[^A-Za-z0-9_-]", "_", rule[0]) or "rule"
     demand(manifest["master"] in ("F32", "F64") and manifest["parameter"] in SIZES, "other types of elements")
-    owned = ["master.safetensors"] + [f"{stem}.{k}.safetensors" for k in range(manifest["slots"])]
-    owned += ["average.safetensors"] if manifest["averages"] else []
     ranks = manifest["ranks"]
+    arrays = {"shard": [], "whole": []}
+    for each in manifest["arrays"]:
+        demand(each["type"] in SIZES and each["use"] in ("state", "feedback"), f"the array {each}")
+        arrays[each["extent"]].append(each)
+    demand(manifest["arrays"] == arrays["shard"] + arrays["whole"], "arrays in another order")
+    demand(arrays["shard"][0]["name"] == "master", "the first array are no masters")
+    owned = [each["name"] + ".safetensors" for each in arrays["shard"]]
+    of_ranks = {f"{each['name']}-{rank:05}-of-{len(ranks):05}.safetensors": (k, rank)
+                for rank in range(len(ranks)) for k, each in enumerate(arrays["whole"])}
+    types = {each["name"]: each["type"] for each in manifest["arrays"]}
     others = ["shown.safetensors", "arriving.safetensors", "frozen.safetensors"]
-    others += [f"frozen-{rank:05}-of-{len(ranks):05}.safetensors" for rank in range(len(ranks))]
+    for rank in range(len(ranks)):
+        others += [f"frozen-{rank:05}-of-{len(ranks):05}.safetensors"]
+        others += [name for name, (_, of) in of_ranks.items() if of == rank]
     own = [f"trainer-{rank:05}-of-{len(ranks):05}" for rank, each in enumerate(ranks) if each["trainer"]]
     records = {record["name"]: record for record in manifest["files"]}
     names = list(records)
@@ -129,7 +136,8 @@ def verify(folder):
 
     layout, frozen, digest = None, set(), 0
     for name, record in records.items():
-        record["kind"] = "owned" if name in owned else "other" if name in others else "trainer"
+        record["kind"] = "owned" if name in owned or name in of_ranks else "other" if name in others else "trainer"
+        record["type"] = types.get(name.removesuffix(".safetensors").split("-0")[0], manifest["parameter"])
         with open(f"{folder}/{name}", "rb") as file:
             raw = file.read()
         demand(len(raw) == record["bytes"], f"{name} has {len(raw)} bytes, not {record['bytes']}")
@@ -148,9 +156,12 @@ def verify(folder):
             continue
         layout = layout or tensors
         demand(tensors == layout, f"{name}: other tensors than in master.safetensors")
+        bits = np.frombuffer(data, f"<u{SIZES[record['type']]}")
         if name in owned:
-            bits = np.frombuffer(data, {"F32": "<u4", "F64": "<u8"}[manifest["master"]])
-            digest += digest_of_array(bits, owned.index(name), len(owned))
+            digest += digest_of_array(bits, owned.index(name) + 1, len(owned))
+        if name in of_ranks:
+            array, rank = of_ranks[name]
+            digest += digest_of_array(bits, (1 << 63) + rank * len(arrays["whole"]) + array, len(ranks) * len(arrays["whole"]))
     demand(not frozen & {tensor for tensor, _ in layout}, "a tensor is trainable and frozen")
 
     samples = np.array([manifest["samples"]], "<f8")

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// What senders keep of coded gradients is part of the state: a run that was killed goes on with it, and among other ranks nothing
+// of it is lost.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+#include <acco/checkpoint.hpp>
+
+#include "checkpoint/scratch.hpp"
+
+namespace {
+constexpr std::size_t elements = 700;
+
+float gradient(int rank, std::size_t m, std::size_t index) {
+  return std::sin(static_cast<float>(7 * index + 131 * m + 17 * static_cast<std::size_t>(rank)));
+}
+template <class Schedule>
+acco::any_optimizer<float> make(Schedule schedule, acco::threads_backend const& world, double momentum, double loss_scale = 1) {
+  return acco::optimizer{schedule,
+                         acco::sgd{.learning_rate = 1, .momentum = momentum},
+                         acco::host_storage<float>{},
+                         world,
+                         elements,
+                         acco::options{.on_non_finite = acco::non_finite::skip,
+                                       .loss_scale = loss_scale,
+                                       .check_habits = acco::habit_checks::off,
+                                       .bucket_elements = 300}};
+}
+template <class Policy>
+auto sending(Policy policy) {
+  return acco::coded{acco::with_feedback{acco::block_int4{}, policy}, acco::full{}};
+}
+
+// A run with disasters: a rank that brings nothing, rounds that nobody brings anything to, a gradient that is infinite.
+constexpr std::size_t micro_batches = 26;
+double weight(int rank, std::size_t m) { return m % 8 >= 6 || (rank == 1 && m % 5 == 1) ? 0 : 1 + 0.5 * rank; }
+
+struct history {
+  std::vector<std::vector<float>> parameters = std::vector<std::vector<float>>(micro_batches);  // after each micro-batch
+  std::uint64_t end = 0, skipped = 0;
+};
+/// `save_at`: the micro-batch at which a save into `run` is asked for.
+void train(acco::any_optimizer<float>& t, int rank, std::size_t from, history& h, std::string const& run = "",
+           std::size_t save_at = micro_batches) {
+  std::size_t at = from;
+  for (std::size_t m = from; m < micro_batches; ++m) {
+    at = m;
+    for (std::size_t i = 0; weight(rank, m) > 0 && i < elements; ++i) t.gradients()[i] += gradient(rank, m, i);
+    if (m == 12 && rank == 0) t.gradients()[5] = std::numeric_limits<float>::infinity();
+    if (m == save_at) t.save(run, [&at] { return at; });
+    (void)t.accumulated(weight(rank, m));
+    h.parameters[m].assign(t.parameters().begin(), t.parameters().end());
+  }
+  t.finish(acco::unfinished::commit);
+  h.end = t.world_digest();
+  h.skipped = t.totals().skipped;
+}
+template <class Schedule>
+void compare(Schedule const& schedule, int ranks) {
+  const scratch folder(in_memory());
+  const auto each = [&](auto&& action) {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      auto t = make(schedule, world, 0.5);
+      action(t, world.rank(), static_cast<std::size_t>(world.rank()));
+    });
+  };
+  const auto all = static_cast<std::size_t>(ranks);
+  std::vector<history> whole(all), resumed(all);
+  std::vector<std::size_t> from(all);
+  each([&](auto& t, int rank, std::size_t k) {
+    t.initialize(std::vector<float>(elements, 0.0F));
+    train(t, rank, 0, whole[k]);
+  });
+  each([&](auto& t, int rank, std::size_t) {
+    t.initialize(std::vector<float>(elements, 0.0F));
+    history ignored;
+    train(t, rank, 0, ignored, folder.run(), 7);
+    REQUIRE(t.saved() != nullptr);
+    CHECK_MESSAGE(t.saved()->complete(), t.saved()->problem);
+  });
+  each([&](auto& t, int rank, std::size_t k) {
+    auto const found = t.restore(folder.run());
+    CHECK(found.exact);
+    from[k] = found.template position<std::size_t>() + 1;
+    CHECK(from[k] < 12);
+    train(t, rank, from[k], resumed[k]);
+  });
+  for (std::size_t k = 0; k < all; ++k) {
+    CAPTURE(k);
+    for (std::size_t m = from[k]; m < micro_batches; ++m) CHECK((resumed[k].parameters[m] == whole[k].parameters[m]));
+    CHECK(resumed[k].end == whole[k].end);
+    CHECK(resumed[k].skipped == whole[k].skipped);
+    CHECK(whole[k].skipped >= 1);
+  }
+}
+
+// The sum of all that was computed is what was applied, and what ranks still keep.
+struct sums {
+  std::vector<double> computed = std::vector<double>(elements), applied = computed, kept = computed;
+  std::size_t m = 0;
+};
+void add_kept(std::string const& run, std::size_t ranks, std::vector<double>& kept) {
+  kept.assign(elements, 0.0);
+  std::vector<double> values(elements);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const acco::model_file file(acco::latest_checkpoint(run).value() + "/" + acco::name_of_rank("residual", rank, ranks) +
+                                ".safetensors");
+    REQUIRE(file.tensors().size() == 1);
+    file.read(file.tensors().front().name, 0, std::span(values));
+    for (std::size_t i = 0; i < elements; ++i) kept[i] += values[i];
+  }
+}
+/// Some rounds on so many ranks, from the state in `from`, if any, to that in `to`.
+void go_on(sums& s, int ranks, std::string const& from, std::string const& to) {
+  constexpr std::size_t rounds = 6;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+    auto t = make(acco::synchronous{.commit = sending(acco::error_feedback{})}, world, 0);
+    from.empty() ? t.initialize(std::vector<float>(elements, 0.0F)) : static_cast<void>(t.restore(from));
+    std::vector<float> before(t.parameters().begin(), t.parameters().end());
+    for (std::size_t m = s.m; m < s.m + rounds; ++m) {
+      for (std::size_t i = 0; i < elements; ++i) t.gradients()[i] += gradient(world.rank(), m, i);
+      auto const report = t.accumulated(1);
+      REQUIRE(report);
+      for (std::size_t i = 0; world.rank() == 0 && i < elements; ++i)
+        s.applied[i] += (static_cast<double>(before[i]) - static_cast<double>(t.parameters()[i])) * report->weight;
+      before.assign(t.parameters().begin(), t.parameters().end());
+    }
+    t.finish();
+    t.save(to);
+    t.finish();
+    REQUIRE(t.saved() != nullptr);
+    REQUIRE_MESSAGE(t.saved()->complete(), t.saved()->problem);
+  });
+  for (std::size_t m = s.m; m < s.m + rounds; ++m) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (std::size_t i = 0; i < elements; ++i) s.computed[i] += static_cast<double>(gradient(rank, m, i));
+    }
+  }
+  s.m += rounds;
+  add_kept(to, static_cast<std::size_t>(ranks), s.kept);
+}
+}  // namespace
+
+TEST_CASE("a run with feedback, killed at a cut, goes on as if it had not been, on one rank, two and three") {
+  for (const int ranks : {1, 2, 3}) {
+    CAPTURE(ranks);
+    compare(acco::synchronous{.commit = sending(acco::error_feedback{})}, ranks);
+    compare(acco::two_phase{.commit = sending(acco::error_feedback{}), .pace = acco::fixed_pace{1}}, ranks);
+    compare(acco::two_phase{.estimate = acco::block_int4{},
+                            .commit = acco::with_error_feedback<acco::block_int4<>>{},
+                            .pace = acco::fixed_pace{1}},
+            ranks);
+    compare(acco::delayed{.commit = sending(acco::decoupled_momentum{.decay = 0.9})}, ranks);
+    compare(acco::delayed{.commit = sending(acco::ef21{})}, ranks);
+  }
+}
+
+TEST_CASE("among other ranks nothing is lost of what was not sent") {
+  const scratch folder(in_memory());
+  sums s;
+  std::string from;
+  for (const int ranks : {3, 2, 5, 1}) {
+    CAPTURE(ranks);
+    const std::string to = folder.run("of " + std::to_string(ranks));
+    go_on(s, ranks, from, to);
+    std::size_t wrong = 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+      wrong += std::abs(s.applied[i] + s.kept[i] - s.computed[i]) > 1e-3 ? 1 : 0;
+      largest = std::max(largest, std::abs(s.kept[i]));
+    }
+    CHECK(wrong == 0);
+    CHECK(largest > 0.01);
+    from = to;
+  }
+}
+
+TEST_CASE("what a wire keeps is dropped, or begins empty, where the schedule was changed, and says so") {
+  const scratch folder(in_memory());
+  const auto save = [](auto& t, std::string const& run) {
+    for (std::size_t i = 0; i < elements; ++i) t.gradients()[i] += gradient(0, 0, i);
+    (void)t.accumulated(1);
+    t.finish();
+    t.save(run);
+    t.finish();
+  };
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    auto with = make(acco::synchronous{.commit = sending(acco::error_feedback{})}, world, 0);
+    with.initialize(std::vector<float>(elements, 0.0F));
+    save(with, folder.run("with"));
+    auto without = make(acco::synchronous{}, world, 0);
+    CHECK_THROWS_WITH_AS((void)without.restore(folder.run("with")), doctest::Contains("commit"), acco::checkpoint_error);
+    auto changed = make(acco::synchronous{}, world, 0);
+    CHECK(changed.restore(folder.run("with"), acco::changes::allowed).dropped == std::vector<std::string>{"residual"});
+    save(changed, folder.run("without"));
+    auto back = make(acco::synchronous{.commit = sending(acco::error_feedback{})}, world, 0);
+    CHECK(back.restore(folder.run("without"), acco::changes::allowed).dropped.empty());
+    save(back, folder.run("back"));
+    auto scaled = make(acco::synchronous{.commit = sending(acco::error_feedback{})}, world, 0, 2);
+    CHECK_THROWS_WITH_AS((void)scaled.restore(folder.run("with"), acco::changes::allowed),
+                         doctest::Contains("the checkpoint's 'residual' is of gradients under another options::loss_scale"),
+                         acco::checkpoint_error);
+  });
+}
+
+TEST_CASE("the digest that a round computes has what a wire keeps, in its own type, and is that of the state that comes back") {
+  const scratch folder(in_memory());
+  const auto made = [](acco::threads_backend const& world) -> acco::any_optimizer<float, acco::half> {
+    return acco::optimizer{acco::synchronous{.commit = sending(acco::ef21{})},
+                           acco::sgd{},
+                           acco::host_storage<float, acco::half>{},
+                           world,
+                           elements,
+                           acco::options{.check_habits = acco::habit_checks::off, .digest_every = 1, .bucket_elements = 300}};
+  };
+  std::uint64_t saved = 0;
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    auto t = made(world);
+    t.initialize(std::vector<float>(elements, 0.0F));
+    for (std::size_t m = 0; m < 3; ++m) {
+      for (std::size_t i = 0; i < elements; ++i) t.gradients()[i] += gradient(world.rank(), m, i);
+      auto const report = t.accumulated(1);
+      REQUIRE(report);
+      CHECK(report->digest == t.world_digest());
+    }
+    t.finish();
+    t.save(folder.run());
+    t.finish();
+    const std::uint64_t digest = t.world_digest();
+    if (world.rank() == 0) saved = digest;
+  });
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    auto t = made(world);
+    CHECK(t.restore(folder.run()).digest == saved);
+  });
+}
