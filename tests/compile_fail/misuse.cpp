@@ -262,8 +262,9 @@ void use() {
     const acco::region_update decided;
     const acco::parameter_layout one(1);
     acco::state_arrays<layout_of_one> arrays;
-    acco::sharded_state<layout_of_one, acco::sgd> state(arrays, {}, one, acco::update_regions(one, acco::norm_detail::total),
-                                                        acco::partition(1, 1), 0, false);
+    extern acco::rule_in_use<layout_of_one>& rule;
+    acco::sharded_state<layout_of_one> state(arrays, rule, one, acco::update_regions(one, acco::norm_detail::total),
+                                             acco::partition(1, 1), 0, false);
     state.begin(acco::partial<float const>(gradient), &decided);
   }
 #endif

@@ -131,7 +131,7 @@ class anchor_source final : public state_source {
 };
 
 /// One rank's. Refers to what an engine of local updates owns. The trainer's thread calls all members.
-template <class Rule, class OuterRule, class Inner, class Exchanges>
+template <class Inner, class Exchanges>
 class level_state final : public level_saves {
  public:
   level_state(Inner& inner, Exchanges& exchanges, exchange_settings const& settings, level_position& at) noexcept
@@ -335,7 +335,7 @@ class level_state final : public level_saves {
   Exchanges& exchanges_;
   exchange_settings const& settings_;
   level_position& at_;
-  const std::string rule_ = name_of_type<Rule>(), outer_rule_ = name_of_type<OuterRule>();
+  const std::string rule_ = inner_.rule_name(), outer_rule_ = exchanges_.first().rule_name();
   int worker_ = 0;
   elements_of_slice elements_{partition(0, 1), 0};
 

@@ -30,8 +30,7 @@ class round_digests {
   using parameter_type = typename Storage::parameter_type;
   using master_type = typename Storage::master_type;
 
-  template <class Rule>
-  void allocate(Storage const& storage, parameter_layout const& layout, sharded_state<Storage, Rule> const& state,
+  void allocate(Storage const& storage, parameter_layout const& layout, sharded_state<Storage> const& state,
                 partition const& shares, int rank) {
     of_tensors_ = {storage, layout.tensor_count()};
     of_state_ = {storage, 1};

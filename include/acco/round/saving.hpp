@@ -25,11 +25,11 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns; owns the room for a copy, and the keeper. The trainer's thread calls all members.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class saving {
  public:
-  using works_type = round_works<Rule, Storage, Backend>;
-  using schedule_type = schedule_in_use<works_type>;
+  using works_type = round_works<Storage>;
+  using schedule_type = schedule_in_use<Storage>;
   using staging = state_staging<Storage>;
 
   saving(works_type& works, schedule_type const& schedule, gradient_accumulator<Storage> const& accumulator,
@@ -48,7 +48,7 @@ class saving {
   /// Of the save that has ended since this was asked.
   [[nodiscard]] save_outcome const* news() noexcept { return copies_.news(); }
   [[nodiscard]] state_shape shape() const noexcept {
-    return {type_of<typename Storage::master_type>(), type_of<typename Storage::parameter_type>(), Rule::slot_count,
+    return {type_of<typename Storage::master_type>(), type_of<typename Storage::parameter_type>(), works_.state().slot_count(),
             options_.average_decay > 0};
   }
   /// Of the room, and of the frozen tensors that are copied with it.
