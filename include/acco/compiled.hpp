@@ -11,7 +11,9 @@
 #include "acco/encoding/block_integer.hpp"
 #include "acco/encoding/encoding.hpp"
 #include "acco/round/rule_in_use.hpp"
+#include "acco/round/schedule_in_use.hpp"
 #include "acco/rule/all.hpp"
+#include "acco/schedule/all.hpp"
 #include "acco/storage/host.hpp"
 #include "acco/usage/make_engine.hpp"
 #include "acco/version.hpp"
@@ -23,18 +25,22 @@
 #define ACCO_COMPILED_WIRE(Wire, Storage, ...)       \
   __VA_ARGS__ template class reducer<Wire, Storage>; \
   __VA_ARGS__ template class gatherer<Wire, Storage>;
-#define ACCO_COMPILED_OVER(Storage, ...)                           \
-  __VA_ARGS__ template struct engines_over<Storage>;               \
-  __VA_ARGS__ template class backend_of<solo_backend, Storage>;    \
-  __VA_ARGS__ template class backend_of<threads_backend, Storage>; \
-  __VA_ARGS__ template class rule_of<adamw, Storage>;              \
-  __VA_ARGS__ template class rule_of<sgd, Storage>;                \
-  __VA_ARGS__ template class rule_of<lion, Storage>;               \
-  ACCO_COMPILED_WIRE(full, Storage, __VA_ARGS__)                   \
-  ACCO_COMPILED_WIRE(bfloat16_wire, Storage, __VA_ARGS__)          \
-  ACCO_COMPILED_WIRE(block_int8<>, Storage, __VA_ARGS__)           \
-  ACCO_COMPILED_WIRE(block_int4<>, Storage, __VA_ARGS__)           \
-  __VA_ARGS__ template class reducer<own_slice, Storage>;          \
+#define ACCO_COMPILED_OVER(Storage, ...)                                \
+  __VA_ARGS__ template struct engines_over<Storage>;                    \
+  __VA_ARGS__ template class backend_of<solo_backend, Storage>;         \
+  __VA_ARGS__ template class backend_of<threads_backend, Storage>;      \
+  __VA_ARGS__ template class rule_of<adamw, Storage>;                   \
+  __VA_ARGS__ template class rule_of<sgd, Storage>;                     \
+  __VA_ARGS__ template class rule_of<lion, Storage>;                    \
+  __VA_ARGS__ template class schedule_of<synchronous<>, Storage>;       \
+  __VA_ARGS__ template class schedule_of<delayed<>, Storage>;           \
+  __VA_ARGS__ template class schedule_of<weight_prediction<>, Storage>; \
+  __VA_ARGS__ template class schedule_of<two_phase<>, Storage>;         \
+  ACCO_COMPILED_WIRE(full, Storage, __VA_ARGS__)                        \
+  ACCO_COMPILED_WIRE(bfloat16_wire, Storage, __VA_ARGS__)               \
+  ACCO_COMPILED_WIRE(block_int8<>, Storage, __VA_ARGS__)                \
+  ACCO_COMPILED_WIRE(block_int4<>, Storage, __VA_ARGS__)                \
+  __VA_ARGS__ template class reducer<own_slice, Storage>;               \
   __VA_ARGS__ template class reducer<own_corrected, Storage>;
 
 namespace ACCO_SIMD_NAMESPACE::of_compiled {
