@@ -89,12 +89,12 @@ class optimizer : public plain_types<Storage>::optimizer {
       !measuring_pace<decltype(inner_schedule::pace)> || requires { inner_schedule::splits_steps; } ||
           requires(decltype(inner_schedule::pace) const& chosen) { chosen.measures(); },  // then the engine asks
       "acco: auto_pace splits the steps of schedules with two rounds: use it with two_phase");
-  static_assert(!sends_encoded_parameters<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
-                "acco: parameters are to travel encoded: the backend lacks `all_gather(queue, sharded<std::byte const>, "
-                "replicated<std::byte>)`");
   static_assert(!sends_encoded_gradients<inner_schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
+  static_assert(!sends_encoded_parameters<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
+                "acco: parameters are to travel encoded: the backend lacks `all_gather(queue, sharded<std::byte const>, "
+                "replicated<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
       static_assert(!traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||

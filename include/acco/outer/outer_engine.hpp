@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "acco/collective/backend.hpp"
 #include "acco/collective/backend_in_use.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/round_report.hpp"
@@ -396,8 +395,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   inner_engine inner_;
   exchanges_type exchanges_;
   const level_construction construction_{settings_, inner_.construction(), exchanges_.first().construction()};
-  level_state<inner_engine, exchanges_type> state_{inner_, exchanges_, settings_, at_};  // ends before what it
-                                                                                         // keeps
+  level_state<inner_engine, exchanges_type> state_{inner_, exchanges_, settings_, at_};  // ends before what it keeps
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
