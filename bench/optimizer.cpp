@@ -24,10 +24,12 @@ BENCHMARK(accumulated_without_round);
 
 /// The same without the plain type between: what its checks and its indirect call cost is the difference.
 void accumulated_of_the_engine(benchmark::State& state) {
-  using engine = acco::round_engine<acco::adamw, acco::host_storage<float>, acco::solo_backend>;
-  using schedule = acco::schedule_of<acco::two_phase<>, engine::works_type>;
-  engine direct(std::make_unique<schedule>(acco::two_phase{.pace = acco::fixed_pace{1U << 30U}}), acco::adamw{},
-                acco::host_storage<float>{}, acco::solo_backend{}, acco::parameter_layout(count), acco::options{});
+  using storage = acco::host_storage<float>;
+  using schedule = acco::schedule_of<acco::two_phase<>, storage>;
+  acco::round_engine<storage> direct(std::make_unique<schedule>(acco::two_phase{.pace = acco::fixed_pace{1U << 30U}}),
+                                     std::make_unique<acco::rule_of<acco::adamw, storage>>(acco::adamw{}), storage{},
+                                     std::make_unique<acco::backend_of<acco::solo_backend, storage>>(acco::solo_backend{}),
+                                     acco::parameter_layout(count), acco::options{});
   direct.initialize(std::vector<float>(count, 1.0F));
   for (auto _ : state) benchmark::DoNotOptimize(direct.accumulated(1.0, 2.0));
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installation: headers, exported target, package configuration, pkg-config file. Everything but acco::c is architecture-independent.
+# Installation: headers, exported target, package configuration, pkg-config file. Everything but acco::c and acco::compiled is architecture-independent.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -33,6 +33,11 @@ if(ACCO_BUILD_C)
   endif()
   configure_file(cmake/acco-c.pc.in ${PROJECT_BINARY_DIR}/c/acco-c.pc.configured @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/c/acco-c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT acco_c OPTIONAL) # made with the library
+endif()
+
+if(ACCO_BUILD_COMPILED)
+  install(TARGETS acco_compiled EXPORT acco_compiled_targets)
+  install(EXPORT acco_compiled_targets NAMESPACE acco:: DESTINATION ${package_dir})
 endif()
 
 install(FILES cmake/dependencies.cmake cmake/FindNCCL.cmake cmake/FindxxHash.cmake DESTINATION ${package_dir})

@@ -15,6 +15,8 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "cuda"
     "round"
     "usage engine_handle.hpp"
+    "committed_state.hpp compiled.hpp"
+    "worker_changes.hpp"
     "any_optimizer.hpp outer"
     "optimizer.hpp attach checkpoint"
     "make.hpp acco.hpp outer.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")

@@ -79,6 +79,14 @@ foreach(flags IN ITEMS -O0 -O2)
     message("${added}\tone more optimizer: ${what}")
   endforeach()
 endforeach()
+# The same where acco::compiled is linked, whose flags are none.
+foreach(flags IN ITEMS -O0 -O2)
+  milliseconds(one "${flags} -DACCO_COMPILED=0" "${head}${tail}")
+  message("a user's file with one optimizer over acco::compiled, ${flags}; target of -O2: 2000\n${one}\tthe whole file")
+endforeach()
+milliseconds(with "-O0 -DACCO_COMPILED=0" "#include <acco/acco.hpp>\n")
+math(EXPR added "${with} - ${empty}")
+message("${added}\tacco/acco.hpp over acco::compiled; target 700\n")
 milliseconds(user -O0 "#include <acco/any_optimizer.hpp>
 double step(acco::any_optimizer<float>& training) {
   for (float& g : training.gradients()) g += training.parameters()[0];

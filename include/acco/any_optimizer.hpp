@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <optional>
 #include <span>
@@ -13,13 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "acco/engine_handle.hpp"
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/number/finite.hpp"
-#include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/round/training_engine.hpp"
+#include "acco/worker_changes.hpp"
 
 namespace ACCO_NAMESPACE {
 
@@ -66,9 +64,8 @@ struct micro_batch_sums {
 /// the committed weights; another optimizer restores a checkpoint and goes on. One that is empty (default constructed, or moved
 /// from) throws `usage_error` from every member.
 template <class Parameter, class Gradient = Parameter>
-class any_optimizer : engine_handle<Parameter, Gradient> {
-  using handle = engine_handle<Parameter, Gradient>;
-  using handle::changing;
+class any_optimizer : public worker_changes<Parameter, Gradient> {
+  using handle = worker_changes<Parameter, Gradient>;
   using handle::claim_arrays;
   using handle::claim_tensors;
   using handle::demand_average;
@@ -81,14 +78,16 @@ class any_optimizer : engine_handle<Parameter, Gradient> {
   using handle::fail_apart;
   using handle::fail_use;
   using handle::failure_;
-  using handle::gather_as;
   using handle::guarded;
   using handle::initialize_masters;
   using handle::state_;
   using typename handle::entry;
   using typename handle::state;
 
+  // What can be asked of it, and workers that come and go, are members of its bases.
+
  public:
+  using handle::layout;
   using parameter_type = Parameter;
   using gradient_type = Gradient;
 
@@ -289,102 +288,10 @@ class any_optimizer : engine_handle<Parameter, Gradient> {
     guarded([&] { engine_->finish(rest); });
   }
 
-  /// Writes the weights committed so far, the round in flight included, to `out` (`layout().size()` elements). Collective;
-  /// blocks. Works after an error that all ranks have thrown alike, too.
-  void gather_committed(std::span<Parameter> out) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("gather_committed");
-    demand_room(out, "gather_committed");
-    guarded([&] { engine_->gather(out, weights::committed); });
-  }
-
-  /// Writes the exponential moving average of the committed weights (`options::average_decay`) to `out`. For the rest like
-  /// `gather_committed`. Throws `usage_error` where no average is kept.
-  void gather_average(std::span<Parameter> out) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("gather_average");
-    demand_average(weights::average, "gather_average");
-    demand_room(out, "gather_average");
-    guarded([&] { engine_->gather(out, weights::average); });
-  }
-
-  /// Writes the committed weights as the optimizer keeps them, in the master's type, or their averages, to `out`
-  /// (`layout().size()` elements; frozen ones are the parameters, converted): for evaluation, export, and to begin again from.
-  /// For the rest like `gather_committed`.
-  void gather_masters(std::span<float> out, weights which = weights::committed) { gather_as(out, which); }
-  void gather_masters(std::span<double> out, weights which = weights::committed) { gather_as(out, which); }
-
-  /// Replaces the numbers by their sums over all ranks, e.g. a validation loss. Collective: at the same report on every rank
-  /// (under elastic_pace the same micro-batch lies between other rounds). Blocks until the round in flight is done.
-  void sum_over_ranks(std::span<double> numbers) {
-    demand_running("sum_over_ranks");
-    guarded([&] { engine_->sum_over_ranks(numbers); });
-  }
-
-  // Workers of local updates come and go (docs/local_updates.md), after `finish` and before the next micro-batch: `depart` on
-  // those that leave, `regroup` on those that stay, `join`, instead of `initialize`, on those that come.
-
-  /// This optimizer goes on in `world`, of its backend's type: a handle on a world of those that stay and those that join.
-  /// Anchor, outer state and averages are cut over its workers; masters, slots and parameters of this worker stay as they are.
-  /// `samples()` and `steps()` go on, and so does the learning rate. A worker of several ranks stays as a whole: neighbours in
-  /// the same order, from a multiple of `ranks_a_group` on. Collective over the optimizer's world so far, then over `world`;
-  /// blocks; allocates, for as long as it lasts, the anchor and its slots whole. Throws `usage_error` where a step is under way,
-  /// after which the training goes on; `usage_error` where worlds do not fit, `mismatch_error`, `peer_error`, `deadline_error`,
-  /// which end it, and are told to both worlds.
-  template <class Backend>
-  void regroup(Backend const& world) {
-    demand_rest("regroup");
-    changing_workers* const found = engine_->changing();
-    if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
-      fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
-               "Give it a backend of the same type, and include acco/outer.hpp");
-    }
-    guarded([&] { found->regroup(&world); });
-  }
-  /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it. `parameters()`
-  /// stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over the world so far; blocks.
-  /// Throws what `regroup` throws.
-  void depart() {
-    demand_rest("depart");
-    changing_workers& found = changing("depart");
-    guarded([&] { found.depart(); });
-    failure_ = std::make_exception_ptr(usage_error(engine_->place(), text("this worker has departed from its training"),
-                                                   text("To come back, construct an optimizer over a new world, and join")));
-    state_ = state::failed;
-  }
-  /// Instead of `initialize`: this optimizer, made over the new world, comes to those that `regroup`. Its parameters and masters
-  /// are the anchor, the rule's slots are fresh; `samples()`, `steps()` and the learning rate are where the others are.
-  /// Collective over the new world; blocks. Throws `usage_error` where nobody regroups, and what `initialize` throws.
-  void join() {
-    if (failure_) std::rethrow_exception(failure_);
-    if (state_ == state::running) fail_use(text("join was called after initialize"), "Call it instead of initialize, once");
-    changing_workers& found = changing("join");
-    guarded([&] { found.join(); });
-    state_ = state::running;
-  }
-
   /// Gives a backend that makes progress in the caller's thread the chance to do so; costs nothing elsewhere.
   void poll() {
     demand_running("poll");
     guarded([&] { engine_->poll(); });
-  }
-
-  /// Norms of the mean gradient of the round that ended last, before clipping, over all ranks: by group or by tensor of the
-  /// layout, as `options::norms` says (empty by default); 0 for frozen ones. Valid until the next report.
-  [[nodiscard]] std::span<double const> norms() const { return engine().norms(); }
-  /// Weight committed so far, over all ranks; the same on every rank.
-  [[nodiscard]] double samples() const { return engine().samples(); }
-  /// Updates committed so far.
-  [[nodiscard]] std::uint64_t steps() const { return engine().steps(); }
-  /// Sums over this rank's rounds, those inside `finish` included.
-  [[nodiscard]] round_totals const& totals() const { return engine().totals(); }
-  /// This rank's buffers in bytes: known before `initialize`, equal to what it allocates.
-  [[nodiscard]] memory_table memory() const { return engine().memory(); }
-  [[nodiscard]] parameter_layout const& layout() const { return engine().layout(); }
-
-  /// 64-bit hash of this rank's masters, slots and averages and of the updates committed; a prediction leaves it unchanged. Waits
-  /// for the round in flight.
-  [[nodiscard]] std::uint64_t state_digest() {
-    demand_running("state_digest");
-    return guarded([&] { return engine_->state_digest(); });
   }
 
   // Checkpoints: include acco/checkpoint.hpp, and link acco::checkpoint. docs/checkpoints.md has the guarantees.
@@ -441,13 +348,6 @@ class any_optimizer : engine_handle<Parameter, Gradient> {
       state_ = state::running;
       return found;
     });
-  }
-
-  /// 64-bit digest of the committed state of all ranks: masters, slots, averages, updates and samples (stage/world_digest.hpp).
-  /// The same whatever the number of ranks, and after a restore. Collective: like `sum_over_ranks`.
-  [[nodiscard]] std::uint64_t world_digest() {
-    demand_running("world_digest");
-    return guarded([&] { return engine_->world_digest(); });
   }
 
  protected:

@@ -10,10 +10,12 @@
 
 #include "acco/any_optimizer.hpp"
 #include "acco/collective/backend.hpp"
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
-#include "acco/round/engine.hpp"
+#include "acco/round/rule_in_use.hpp"
+#include "acco/round/schedule_in_use.hpp"
 #include "acco/round/training_engine.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/schedule/decorated_rule.hpp"
@@ -21,7 +23,12 @@
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/storage_traits.hpp"
-#include "acco/usage/checked_engine.hpp"
+#include "acco/usage/make_engine.hpp"
+#if ACCO_ENGINES_ARE_COMPILED
+#include "acco/compiled.hpp"
+#else
+#include "acco/usage/engines.hpp"
+#endif
 
 namespace ACCO_ENGINE_NAMESPACE {
 
@@ -37,6 +44,15 @@ struct plain_types<Storage> {
   using optimizer = any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type>;
   using engine = training_engine<typename Storage::parameter_type, typename Storage::gradient_type>;
 };
+
+/// Whether engines that files compiled like this one make are checked (usage/checked_engine.hpp).
+[[nodiscard]] constexpr bool checks_habits(habit_checks chosen) noexcept {
+#if defined(NDEBUG)
+  return chosen == habit_checks::on;
+#else
+  return chosen != habit_checks::off;
+#endif
+}
 
 /// Whether the storage has what the rule and the schedule's rounds ask of it, and what its traits declare.
 template <class Schedule, class Rule, class Storage, class Backend>
@@ -76,6 +92,9 @@ class optimizer : public plain_types<Storage>::optimizer {
   static_assert(!sends_encoded_gradients<inner_schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
+  static_assert(!sends_encoded_parameters<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
+                "acco: parameters are to travel encoded: the backend lacks `all_gather(queue, sharded<std::byte const>, "
+                "replicated<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
       static_assert(!traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
@@ -89,22 +108,28 @@ class optimizer : public plain_types<Storage>::optimizer {
     return true;
   }
   static_assert(check_backend());
+#if ACCO_ENGINES_ARE_COMPILED
+  static_assert(
+      is_compiled<Storage> || requires { sizeof(round_engine<Storage>); },
+      "acco: acco::compiled has no engine over this storage: include acco/usage/engines.hpp in front of "
+      "acco/optimizer.hpp or acco/acco.hpp");
+#endif
 
   using base = typename plain_types<Storage>::optimizer;
   static typename plain_types<Storage>::engine* make(Schedule&& schedule, Rule&& rule, Storage&& storage, Backend&& backend,
                                                      parameter_layout&& layout, options&& chosen) {
     if constexpr (storage_is_one) {  // otherwise what is wrong with it has been said
+      const bool checked = checks_habits(chosen.check_habits);
       try {
         if constexpr (level::is_one) {
-          return level::template make<made_here>(schedule, std::move(rule), std::move(storage), std::move(backend),
-                                                 std::move(layout), std::move(chosen));
+          return level::make(checked, schedule, std::move(rule), std::move(storage), std::move(backend), std::move(layout),
+                             std::move(chosen));
         } else {
-          using engine = round_engine<decorated_rule<Schedule, Rule>, Storage, Backend>;
-          auto decorated = rule_under(schedule, std::move(rule));
-          const habit_checks checks = chosen.check_habits;
-          return new_engine<engine>(
-              checks, storage, std::make_unique<schedule_of<Schedule, typename engine::works_type>>(std::move(schedule)),
-              std::move(decorated), std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
+          using decorated = decorated_rule<Schedule, Rule>;
+          auto used = std::make_unique<rule_of<decorated, Storage>>(rule_under(schedule, std::move(rule)));
+          return engines_over<Storage>::make(
+              checked, std::make_unique<schedule_of<Schedule, Storage>>(std::move(schedule)), std::move(used), std::move(storage),
+              std::make_unique<backend_of<Backend, Storage>>(std::move(backend)), std::move(layout), std::move(chosen));
         }
       } catch (std::bad_alloc const&) {
         throw memory_error({}, text("there is no memory for the tables of an optimizer of so many parameters"),

@@ -24,32 +24,55 @@
 // has the limits of this.
 #if defined(__AVX512F__)
 #define ACCO_TARGET_VECTORS avx512
+#define ACCO_TARGET_LEVEL 5
 #elif defined(__AVX2__)
 #define ACCO_TARGET_VECTORS avx2
+#define ACCO_TARGET_LEVEL 4
 #elif defined(__AVX__)
 #define ACCO_TARGET_VECTORS avx
+#define ACCO_TARGET_LEVEL 3
 #elif defined(__SSE4_1__)
 #define ACCO_TARGET_VECTORS sse4
+#define ACCO_TARGET_LEVEL 2
 #elif defined(__ARM_FEATURE_SVE)
 #define ACCO_TARGET_VECTORS sve
+#define ACCO_TARGET_LEVEL 1
 #else
 #define ACCO_TARGET_VECTORS least
+#define ACCO_TARGET_LEVEL 0
 #endif
 #if defined(__FMA__)
 #define ACCO_TARGET_FMA _fma
+#define ACCO_TARGET_HAS_FMA 1
 #else
 #define ACCO_TARGET_FMA
+#define ACCO_TARGET_HAS_FMA 0
 #endif
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #define ACCO_TARGET_MATH _fast_math
+#define ACCO_TARGET_IS_FAST 1
 #else
 #define ACCO_TARGET_MATH
+#define ACCO_TARGET_IS_FAST 0
 #endif
 #define ACCO_TARGET_JOIN(vectors, fma, math) for_##vectors##fma##math
 #define ACCO_TARGET_NAME(vectors, fma, math) ACCO_TARGET_JOIN(vectors, fma, math)
 #define ACCO_SIMD_NAMESPACE ACCO_NAMESPACE::inline ACCO_TARGET_NAME(ACCO_TARGET_VECTORS, ACCO_TARGET_FMA, ACCO_TARGET_MATH)
-// Without NDEBUG an optimizer's engine is one that checks the trainer's habits (options::check_habits): engines, and what makes
-// them, have that in their names, too. Everything that is passed between files has not.
+// acco::compiled has engines for one set of such flags. Whoever links it has ACCO_COMPILED, which is the number of that set:
+// files of other flags compile their engines themselves.
+#if defined(_GLIBCXX_DEBUG)
+#define ACCO_TARGET_IS_CHECKED 1
+#else
+#define ACCO_TARGET_IS_CHECKED 0
+#endif
+#define ACCO_TARGET_NUMBER (8 * ACCO_TARGET_LEVEL + 4 * ACCO_TARGET_HAS_FMA + 2 * ACCO_TARGET_IS_FAST + ACCO_TARGET_IS_CHECKED)
+#if defined(ACCO_COMPILED) && ACCO_COMPILED == ACCO_TARGET_NUMBER
+#define ACCO_ENGINES_ARE_COMPILED 1
+#else
+#define ACCO_ENGINES_ARE_COMPILED 0
+#endif
+// Without NDEBUG an optimizer's engine is one that checks the trainer's habits (options::check_habits): what makes engines has
+// that in its name, too. Everything that is passed between files has not.
 #if defined(NDEBUG)
 #define ACCO_ENGINE_NAMESPACE ACCO_SIMD_NAMESPACE::inline release
 #else

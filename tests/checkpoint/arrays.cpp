@@ -28,13 +28,12 @@ class reducer<remembering, Storage> : public reducer<block_int8<>, Storage> {
 
  public:
   explicit reducer(remembering const& code) : base(code) {}
-  template <class Backend>
-  void declare(round_view<Storage>& v, bool adds) {
-    base::template declare<Backend>(v, adds);
+  void declare(round_view<Storage>& v, typename base::world_type const& world, bool adds) override {
+    base::declare(v, world, adds);
     mean_ = v.arrays.template declare<number>({.name = "mean"}, {0, &memory_table::encoded});
     own_ = v.arrays.template declare<number>({.name = "own", .extent = array_extent::whole}, {0, &memory_table::encoded});
   }
-  void settle(round_view<Storage>& v, std::size_t k) {
+  void settle(round_view<Storage>& v, std::size_t k) override {
     bucket const b = v.shares[k];
     Storage::average(v.queue, &v.numbers->apply, v.sums(b).data(), v.arrays.template as<number>(mean_) + b.offset, b.share, 0.5);
     Storage::convert(v.queue, v.gradients(b), v.arrays.template as<number>(own_) + b.begin, v.whole_of(b));

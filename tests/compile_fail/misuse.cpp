@@ -180,6 +180,12 @@ void use() {
     training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
   }
 #endif
+#if defined(ENCODED_PARAMETERS_WITHOUT_GATHER)  // expect: parameters are to travel encoded: the backend lacks `all_gather
+  {
+    using schedule = acco::synchronous<acco::coded<acco::full, acco::block_int8<>>>;
+    training<schedule, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
 #if defined(AUTO_PACE_WITHOUT_PARTS)  // expect: auto_pace splits the steps of schedules with two rounds: use it with two_phase
   {
     training<acco::delayed<acco::auto_pace>> wrong{{}, {}, {}, {}, 1};
@@ -274,8 +280,9 @@ void use() {
     const acco::region_update decided;
     const acco::parameter_layout one(1);
     acco::state_arrays<layout_of_one> arrays(acco::partition(1, 1), 0);
-    acco::sharded_state<layout_of_one, acco::sgd> state(arrays, {}, one, acco::update_regions(one, acco::norm_detail::total),
-                                                        acco::partition(1, 1), 0, false);
+    extern acco::rule_in_use<layout_of_one>& rule;
+    acco::sharded_state<layout_of_one> state(arrays, rule, one, acco::update_regions(one, acco::norm_detail::total),
+                                             acco::partition(1, 1), 0, false);
     state.begin(acco::partial<float const>(gradient), &decided);
   }
 #endif

@@ -18,8 +18,8 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   const acco::update_regions regions(layout, acco::norm_detail::total);
   const acco::partition shares(70, 2);
   acco::state_arrays<storage> arrays(shares, 1);
-  acco::sharded_state<storage, acco::adamw> state(arrays, acco::adamw{.learning_rate = 0.1}, layout, regions, shares, 1,
-                                                  false);  // elements 64 to 69, of "b"
+  acco::rule_of<acco::adamw, storage> rule(acco::adamw{.learning_rate = 0.1});
+  acco::sharded_state<storage> state(arrays, rule, layout, regions, shares, 1, false);  // elements 64 to 69, of "b"
   CHECK(state.count() == 6);
   acco::host_queue queue;
   arrays.allocate(storage{}, queue);
@@ -75,8 +75,8 @@ TEST_CASE("every element is updated once with the constants of its group, howeve
       std::vector<float> whole(shares.padded_size(), -1.0F);
       for (int rank = 0; rank < ranks; ++rank) {
         acco::state_arrays<storage> arrays(shares, rank);
-        acco::sharded_state<storage, acco::sgd> state(arrays, acco::sgd{.learning_rate = 1}, layout, regions, shares, rank,
-                                                      false);
+        acco::rule_of<acco::sgd, storage> rule(acco::sgd{.learning_rate = 1});
+        acco::sharded_state<storage> state(arrays, rule, layout, regions, shares, rank, false);
         acco::host_queue queue;
         arrays.allocate(storage{}, queue);
         state.allocate(storage{}, queue);

@@ -17,7 +17,9 @@ constexpr int ranks = 3;
 constexpr std::size_t parameters = 700, rounds = 24;
 using code = acco::block_int4<>;
 using storage = acco::host_storage<float>;
-using engine = acco::round_engine<acco::sgd, storage, acco::threads_backend>;
+using engine = acco::round_engine<storage>;
+using rule = acco::rule_of<acco::sgd, storage>;
+using backend = acco::backend_of<acco::threads_backend, storage>;
 
 float gradient(int rank, std::size_t round, std::size_t index) {
   return std::sin(static_cast<float>(7 * index + 131 * round + 17 * static_cast<std::size_t>(rank)));
@@ -61,9 +63,9 @@ std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& st
   std::vector<double> applied(parameters);
   std::mutex one_at_a_time;
   acco::threads_backend::run(ranks, [&](acco::threads_backend world) {
-    using works = engine::works_type;
-    engine training(std::make_unique<acco::schedule_of<Schedule, works>>(schedule), acco::sgd{.learning_rate = 1, .momentum = 0},
-                    storage{}, world, acco::parameter_layout(parameters),
+    engine training(std::make_unique<acco::schedule_of<Schedule, storage>>(schedule),
+                    std::make_unique<rule>(acco::sgd{.learning_rate = 1, .momentum = 0}), storage{},
+                    std::make_unique<backend>(world), acco::parameter_layout(parameters),
                     {.on_non_finite = acco::non_finite::skip, .check_habits = acco::habit_checks::off, .bucket_elements = 300});
     training.initialize(std::vector<float>(parameters, 0.0F));
     const int rank = world.rank();

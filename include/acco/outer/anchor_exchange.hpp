@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
@@ -21,29 +22,32 @@
 #include "acco/outer/group_backend.hpp"
 #include "acco/outer/regroup.hpp"
 #include "acco/round/engine.hpp"
+#include "acco/round/rule_in_use.hpp"
+#include "acco/round/schedule_in_use.hpp"
 #include "acco/schedule/delayed.hpp"
 #include "acco/schedule/synchronous.hpp"
 #include "acco/stage/level_copy.hpp"
 #include "acco/storage/host.hpp"
 
-namespace ACCO_ENGINE_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's, of one fragment. `w` is that fragment of this rank's slice of its worker's masters, always: nothing of the
 /// worker's is in flight. The trainer's thread calls all members; those that communicate are called by the ranks of the group in
 /// the same order.
-template <class Rule, class Master, class Backend>
+template <class Master>
 class anchor_exchange {
  public:
   using storage = host_storage<Master, Master, Master>;
-  using engine = round_engine<Rule, storage, group_backend<Backend>>;
+  using engine = round_engine<storage>;
 
-  template <class Exchange>
+  template <class Exchange, class Rule, class Backend>
   anchor_exchange(exchange_settings const& settings, Exchange const& exchange, Rule rule, storage memory,
                   group_backend<Backend> group, std::size_t slice, options chosen)
       : settings_(settings),
         slice_(slice),
         storage_(memory),
-        engine_(schedule(settings, exchange_wire(exchange)), std::move(rule), memory, std::move(group), parameter_layout(slice),
+        engine_(schedule(settings, exchange_wire(exchange)), std::make_unique<rule_of<Rule, storage>>(std::move(rule)), memory,
+                std::make_unique<backend_of<group_backend<Backend>, storage>>(std::move(group)), parameter_layout(slice),
                 std::move(chosen)) {
     engine_.loop().serve_worker();
   }
@@ -220,11 +224,10 @@ class anchor_exchange {
   [[nodiscard]] std::optional<outer_report> news() noexcept { return std::exchange(news_, std::nullopt); }
 
  private:
-  using works = typename engine::works_type;
   template <class Wire>
-  static std::unique_ptr<schedule_in_use<works>> schedule(exchange_settings const& settings, Wire const& wire) {
-    if (settings.blocks()) return std::make_unique<schedule_of<synchronous<Wire>, works>>(synchronous<Wire>{.commit = wire});
-    return std::make_unique<schedule_of<delayed<fixed_pace, Wire>, works>>(delayed<fixed_pace, Wire>{.commit = wire});
+  static std::unique_ptr<schedule_in_use<storage>> schedule(exchange_settings const& settings, Wire const& wire) {
+    if (settings.blocks()) return std::make_unique<schedule_of<synchronous<Wire>, storage>>(synchronous<Wire>{.commit = wire});
+    return std::make_unique<schedule_of<delayed<fixed_pace, Wire>, storage>>(delayed<fixed_pace, Wire>{.commit = wire});
   }
   [[nodiscard]] std::size_t copy_bytes() const noexcept { return settings_.keeps_copy() ? slice_ * sizeof(Master) : 0; }
   [[nodiscard]] std::span<Master> copy() noexcept { return {own_.template as<Master>(), slice_}; }
@@ -314,4 +317,4 @@ class anchor_exchange {
   engine engine_;
 };
 
-}  // namespace ACCO_ENGINE_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE

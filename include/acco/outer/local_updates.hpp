@@ -192,10 +192,9 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
       return 1;
     }
   }
-  /// `Flags`: `made_here` of the file that makes it.
-  template <class Flags, class Rule, class Storage, class Backend>
-  static auto* make(local_updates<Method, Inner, Exchange> const& level, Rule rule, Storage storage, Backend backend,
-                    parameter_layout layout, options chosen) {
+  template <class Rule, class Storage, class Backend>
+  static auto* make(bool checked, local_updates<Method, Inner, Exchange> const& level, Rule rule, Storage storage,
+                    Backend backend, parameter_layout layout, options chosen) {
     using exchange_wires = decltype(exchange_wire(level.exchange));
     exchange_settings settings = level.method.settings();
     settings.ranks_a_worker = level.ranks_a_group;
@@ -207,10 +206,9 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
     settings.rate = rate_of(level.method.rule);
     auto within = level.inner;
     auto decorated = rule_under(within, std::move(rule));
-    const habit_checks checks = chosen.check_habits;
-    return new_engine<outer_engine<outer_rule, decltype(decorated), Storage, Backend>>(
-        checks, storage, settings, level.exchange, outer_rule(level.method.rule), std::move(within), std::move(decorated),
-        std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
+    return new_engine<outer_engine<Storage, Backend>>(checked, storage, settings, level.exchange, outer_rule(level.method.rule),
+                                                      std::move(within), std::move(decorated), std::move(storage),
+                                                      std::move(backend), std::move(layout), std::move(chosen));
   }
 };
 

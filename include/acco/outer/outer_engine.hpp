@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "acco/collective/backend.hpp"
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
@@ -30,6 +30,7 @@
 #include "acco/outer/workers_world.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/engine.hpp"
+#include "acco/round/rule_in_use.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_keeper.hpp"
 #include "acco/round/training_engine.hpp"
@@ -38,12 +39,12 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_ENGINE_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's. The slice is cut into fragments, whose exchanges take turns: an engine each (worker_exchanges.hpp). World rank r
 /// is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place in the other workers.
 /// Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
-template <class OuterRule, class Rule, class Storage, class Backend>
+template <class Storage, class Backend>
 class outer_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
                      public changing_workers {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
@@ -54,11 +55,11 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
   using master_type = typename Storage::master_type;
-  using inner_engine = round_engine<Rule, Storage, group_backend<Backend>>;
-  using exchange_type = anchor_exchange<OuterRule, master_type, Backend>;
+  using inner_engine = round_engine<Storage>;
+  using exchange_type = anchor_exchange<master_type>;
   using exchanges_type = worker_exchanges<exchange_type, master_type>;
 
-  template <class Exchange, class Inner>
+  template <class Exchange, class OuterRule, class Inner, class Rule>
   outer_engine(exchange_settings const& settings, Exchange const& exchange, OuterRule outer_rule, Inner inner, Rule rule,
                Storage storage, Backend backend, parameter_layout layout, options chosen)
       : settings_(cut(settings, backend.rank(), backend.size())),
@@ -70,8 +71,10 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
         }),
         at_{.by_worker = {.workers = settings_.workers, .whole = {}, .own = {}}},
         in_(std::make_unique<workers_world<Backend>>(std::move(backend), settings_.ranks_a_worker, chosen_.deadline)),
-        inner_(std::make_unique<schedule_of<Inner, typename inner_engine::works_type>>(std::move(inner)), std::move(rule),
-               storage, in_->within_worker(), std::move(layout), of_inner(chosen_)),
+        inner_(std::make_unique<schedule_of<Inner, Storage>>(std::move(inner)),
+               std::make_unique<rule_of<Rule, Storage>>(std::move(rule)), storage,
+               std::make_unique<backend_of<group_backend<Backend>, Storage>>(in_->within_worker()), std::move(layout),
+               of_inner(chosen_)),
         exchanges_(exchanges_over(*in_, settings_)) {
     inner_.loop().serve_worker();
     state_.stand(in_->names);
@@ -392,6 +395,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   level_state<inner_engine, exchanges_type> state_{inner_, exchanges_, settings_, at_};  // ends before what it keeps
 };
 
-}  // namespace ACCO_ENGINE_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"

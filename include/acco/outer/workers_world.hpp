@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/collective/blocking.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/outer/group_backend.hpp"
@@ -27,10 +28,11 @@ class workers_world {
  public:
   /// `ranks_a_worker` divides the ranks of the world. Says nothing to anybody.
   workers_world(Backend backend, int ranks_a_worker, double deadline)
-      : backend_(std::make_shared<Backend>(std::move(backend))),
+      : ranks_(std::make_shared<ranks_of<ranks_in_use, Backend>>(std::move(backend))),
+        backend_(ranks_, &ranks_->held()),
         deadline_(deadline),
         names{{ranks_a_worker, 1}, {backend_->size() / ranks_a_worker, ranks_a_worker}, backend_->rank()},
-        member(*backend_),
+        member(*ranks_),
         queue_(make_queue<host_queue>(*backend_)) {
     queue_.deadline = deadline;
     queue_.place.rank = backend_->rank();
@@ -69,12 +71,13 @@ class workers_world {
   void keep_worker() { (void)backend_->split(size() + rank(), 0, deadline_); }
 
  private:
-  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<ranks_of<ranks_in_use, Backend>> ranks_;
+  std::shared_ptr<Backend> backend_;  // theirs
   double deadline_;
 
  public:
   world_ranks names;
-  membership<Backend> member;
+  membership member;
 
  private:
   host_queue queue_;

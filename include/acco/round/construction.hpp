@@ -75,16 +75,15 @@ void describe_schedule(description& d, Schedule const& schedule) {
   }
 }
 
-/// `rule`, after its own check of its hyperparameters, where it has one: `check(error_place) const` or `check() const`, which
-/// throws `usage_error`.
+/// A rule's own check of its hyperparameters, where it has one: `check(error_place) const` or `check() const`, which throws
+/// `usage_error`.
 template <class Rule>
-[[nodiscard]] Rule checked_rule(Rule rule, int rank) {
-  if constexpr (requires { std::as_const(rule).check(error_place{.rank = rank}); }) {
-    std::as_const(rule).check(error_place{.rank = rank});
-  } else if constexpr (requires { std::as_const(rule).check(); }) {
-    std::as_const(rule).check();
+void check_rule(Rule const& rule, [[maybe_unused]] int rank) {
+  if constexpr (requires { rule.check(error_place{.rank = rank}); }) {
+    rule.check(error_place{.rank = rank});
+  } else if constexpr (requires { rule.check(); }) {
+    rule.check();
   }
-  return rule;
 }
 
 /// In the masters' type a parameter whose gradients are all 0 stays finite: an epsilon may be 0 there that is not in double.
@@ -133,7 +132,7 @@ void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
   }
 }
 
-/// Everything but the schedule.
+/// Everything but the schedule; `Rule` is a rule_in_use.
 template <class Storage, class Rule>
 void describe_construction(description& d, Rule const& rule, options const& chosen, parameter_layout const& layout) {
   d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
@@ -141,8 +140,8 @@ void describe_construction(description& d, Rule const& rule, options const& chos
   d.add("parameter type", name_of_type<typename Storage::parameter_type>());
   d.add("gradient type", name_of_type<typename Storage::gradient_type>());
   d.add("master type", name_of_type<typename Storage::master_type>());
-  d.add("rule", name_of_type<Rule>());
-  d.add_all("rule.", rule);
+  d.add("rule", rule.name());
+  rule.describe(d);
   d.add_all("options.", chosen);
   d.add_all("layout: ", layout);
 }

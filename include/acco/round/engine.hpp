@@ -10,10 +10,13 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/layout/placement.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
@@ -24,6 +27,7 @@
 #include "acco/round/membership.hpp"
 #include "acco/round/outside_rounds.hpp"
 #include "acco/round/restoring.hpp"
+#include "acco/round/rule_in_use.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/saving.hpp"
 #include "acco/round/schedule_in_use.hpp"
@@ -37,38 +41,34 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_ENGINE_NAMESPACE {
-
-/// A template argument of whoever makes engines outside of this namespace, so that files with and without NDEBUG have functions
-/// of their own for it (version.hpp).
-struct made_here {};
+namespace ACCO_SIMD_NAMESPACE {
 
 /// All members are called by the trainer's thread.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class round_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
  public:
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
 
-  using works_type = round_works<Rule, Storage, Backend>;
-  using loop_type = step_loop<Rule, Storage, Backend>;
+  using works_type = round_works<Storage>;
+  using loop_type = step_loop<Storage>;
 
   /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round.
-  round_engine(std::unique_ptr<schedule_in_use<works_type>> schedule, Rule rule, Storage storage, Backend backend,
-               parameter_layout layout, options chosen)
+  round_engine(std::unique_ptr<schedule_in_use<Storage>> schedule, std::unique_ptr<rule_in_use<Storage>> rule, Storage storage,
+               std::unique_ptr<backend_in_use<Storage>> backend, parameter_layout layout, options chosen)
       : schedule_(std::move(schedule)),
-        rule_(checked_rule(std::move(rule), backend.rank())),
+        rule_(checked(std::move(rule), backend->rank())),
         layout_(std::move(layout)),
-        options_(checked(std::move(chosen), *schedule_, rule_, layout_, backend.rank())),
+        options_(checked(std::move(chosen), *schedule_, *rule_, layout_, backend->rank())),
         waits_(schedule_->plan(0).meanwhile == computation::waits),
-        placement_(placed(backend.size())),
-        shares_(placement_.empty() ? partition(layout_.trainable_size(), backend.size(), bucket_elements(backend.size()))
-                                   : placement_.shares(backend.size())),
+        placement_(placed(backend->size())),
+        shares_(placement_.empty() ? partition(layout_.trainable_size(), backend->size(), bucket_elements(backend->size()))
+                                   : placement_.shares(backend->size())),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, schedule_->keeps() && !options_.in_place),
         record_(options_),
-        works_(rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
+        works_(*rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
-    schedule_->add_wires(works_);
+    works_.declare(*schedule_);
     demand_storage();
   }
   round_engine(round_engine const&) = delete;
@@ -247,7 +247,9 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
 
   [[nodiscard]] loop_type& loop() noexcept { return loop_; }
   /// At rest, in host memory: all ranks' shards of the arrays of the state (state_copy.hpp), by position. Collective; blocks.
-  [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state() {
+  [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state()
+    requires std::is_same_v<parameter_type, typename Storage::master_type>
+  {
     std::vector<std::vector<typename Storage::master_type>> arrays;
     loop_.outside_rounds([&] {
       for_shards([&](std::size_t, typename Storage::master_type const* slice) {
@@ -300,7 +302,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] description construction_lines() const {
     description lines;
     schedule_->describe(lines);  // first: what is named first in a mismatch is what is chosen by a flag
-    describe_construction<Storage>(lines, rule_, options_, layout_);
+    describe_construction<Storage>(lines, *rule_, options_, layout_);
     return lines;
   }
   template <class Visitor>
@@ -325,7 +327,11 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     }
   }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
-  static options checked(options chosen, schedule_in_use<works_type> const& schedule, Rule const& rule,
+  static std::unique_ptr<rule_in_use<Storage>> checked(std::unique_ptr<rule_in_use<Storage>> rule, int rank) {
+    rule->check(rank);
+    return rule;
+  }
+  static options checked(options chosen, schedule_in_use<Storage> const& schedule, rule_facts const& rule,
                          parameter_layout const& layout, int rank) {
     chosen.check({.rank = rank});
     if (layout.trainable_size() == 0) {
@@ -338,18 +344,14 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                         text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
                         text("It is for gradients in host memory: leave it out"));
     }
-    check_groups(rule, layout, rank);
-    check_without_gradient<typename Storage::master_type>(rule, layout, rank);
+    rule.check(layout, rank);
     return chosen;
   }
   /// Where the rule updates matrices.
   [[nodiscard]] placement placed(int ranks) const {
-    if constexpr (matrix_rule<Rule>) {
-      return {layout_, ranks, bucket_elements(ranks),
-              [this](std::size_t tensor) { return works_type::state_type::whole(layout_, tensor); }};
-    } else {
-      return {};
-    }
+    if (!rule_->has_matrices) return {};
+    return {layout_, ranks, bucket_elements(ranks),
+            [this](std::size_t tensor) { return rule_->whole(layout_.groups()[layout_[tensor].group]); }};
   }
   /// Trainable elements of a bucket, over all ranks.
   [[nodiscard]] std::size_t bucket_elements(int ranks) const noexcept {
@@ -357,9 +359,10 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     return Storage::usual_share * static_cast<std::size_t>(ranks);
   }
   [[nodiscard]] typename Storage::queue& queue() noexcept { return works_.queue(); }
-  [[nodiscard]] Backend& backend() noexcept { return works_.backend(); }
-  std::unique_ptr<schedule_in_use<works_type>> schedule_;
-  Rule rule_;
+  [[nodiscard]] backend_in_use<Storage>& backend() noexcept { return works_.backend(); }
+
+  std::unique_ptr<schedule_in_use<Storage>> schedule_;
+  std::unique_ptr<rule_in_use<Storage>> rule_;
   parameter_layout layout_;
   options options_;
   bool waits_;  // whether the computation waits for rounds
@@ -371,13 +374,13 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   std::uint64_t frozen_values_ = 0;  // how often they were set
 
   works_type works_;  // its queue's threads use what is above
-  saving<Rule, Storage, Backend> saves_{works_, *schedule_, accumulator_, layout_, options_, record_, shares_, waits_};
-  membership<Backend> membership_{works_.backend()};
+  saving<Storage> saves_{works_, *schedule_, accumulator_, layout_, options_, record_, shares_, waits_};
+  membership membership_{works_.backend()};
   loop_type loop_{works_, *schedule_, accumulator_, membership_, adopted_, layout_, options_, record_, saves_, waits_};
-  state_transfer<Rule, Storage, Backend> transfer_{works_, accumulator_, adopted_, layout_, shares_};
-  restoring<Rule, Storage, Backend> restores_{works_, *schedule_, accumulator_, transfer_, loop_, layout_, record_, waits_};
+  state_transfer<Storage> transfer_{works_, accumulator_, adopted_, layout_, shares_};
+  restoring<Storage> restores_{works_, *schedule_, accumulator_, transfer_, loop_, layout_, record_, waits_};
 };
 
-}  // namespace ACCO_ENGINE_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"

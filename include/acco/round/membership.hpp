@@ -6,26 +6,23 @@
 #include <string_view>
 #include <utility>
 
-#include "acco/collective/backend.hpp"
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/error.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's. A rank is outside until it joins, takes part from then on, is at peace after `finish` as long as it does nothing
 /// else, and gone when it has left, once, in peace or for a reason. The trainer's thread calls all members.
-template <class Backend>
 class membership {
  public:
-  /// `backend`, which must outlive it, becomes a channel of its own when the rank joins.
-  explicit membership(Backend& backend) noexcept : backend_(backend) {}
+  /// `ranks`, which must outlive it, becomes a channel of its own when the rank joins.
+  explicit membership(ranks_in_use& ranks) noexcept : ranks_(ranks) {}
   membership(membership const&) = delete;
   membership& operator=(membership const&) = delete;
 
   void join() {
     if (state_ != state::outside) return;
-    together([&] {
-      if constexpr (traits_of<Backend>.duplicates) backend_ = backend_.duplicate();
-    });
+    together([&] { ranks_.duplicate(); });
     state_ = state::taking_part;
   }
   void take_part() noexcept { state_ = state_ == state::at_peace ? state::taking_part : state_; }
@@ -34,11 +31,11 @@ class membership {
 
   /// Tells the others, at once, that this rank will not go on, and why. What all ranks have found together needs no telling.
   void leave(std::string_view reason) noexcept {
-    if constexpr (traits_of<Backend>.tells_departures) {
+    if (ranks_.traits.tells_departures) {
       try {
         if (state_ != state::gone && !found_together_) {
-          if constexpr (!traits_of<Backend>.duplicates_together) join();  // the channel at which the others may wait
-          backend_.abandon(reason);
+          if (!ranks_.traits.duplicates_together) join();  // the channel at which the others may wait
+          ranks_.abandon(reason);
         }
       } catch (...) {  // nothing more can be done for the others
       }
@@ -49,7 +46,7 @@ class membership {
   void end(bool in_flight) noexcept {
     const bool unwinding = std::uncaught_exceptions() > uncaught_;
     if (state_ == state::at_peace) {
-      if constexpr (traits_of<Backend>.tells_departures) backend_.retire();
+      ranks_.retire();
     } else if (state_ == state::taking_part || (state_ == state::outside && unwinding)) {
       leave(
           text("it destroyed its optimizer ",
@@ -81,7 +78,7 @@ class membership {
  private:
   enum class state { outside, taking_part, at_peace, gone };
 
-  Backend& backend_;
+  ranks_in_use& ranks_;
   state state_ = state::outside;
   bool found_together_ = false;
   int uncaught_ = std::uncaught_exceptions();

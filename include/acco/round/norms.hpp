@@ -32,8 +32,7 @@ class round_norms {
   round_norms(parameter_layout const& layout, norm_detail detail) : regions_(layout, detail), groups_(layout.groups().size()) {}
 
   [[nodiscard]] update_regions const& regions() const noexcept { return regions_; }
-  template <class Rule>
-  void allocate(Storage const& storage, queue& q, sharded_state<Storage, Rule> const& state, std::size_t buckets) {
+  void allocate(Storage const& storage, queue& q, sharded_state<Storage> const& state, std::size_t buckets) {
     squares_ = {storage, regions_.measured() ? state.block_count() : buckets};
     decided_ = {storage, regions_.size()};
     table_ = {storage, regions_.size()};
@@ -45,8 +44,7 @@ class round_norms {
   }
 
   /// Enqueues the squares of this rank's share of a bucket of its reduced slice.
-  template <class Rule>
-  void measure(queue& q, sharded_state<Storage, Rule>& state, std::size_t bucket, sum_type* slice, std::size_t offset) {
+  void measure(queue& q, sharded_state<Storage>& state, std::size_t bucket, sum_type* slice, std::size_t offset) {
     if (regions_.measured()) {
       state.squares_of_blocks(q, bucket, slice, squares_.there());
     } else {
@@ -54,8 +52,8 @@ class round_norms {
     }
   }
   /// The same where the sums lie elsewhere, in the gradient's type: they come into the slice, or are added to it, on the way.
-  template <class Rule, class Gradient>
-  void take(queue& q, sharded_state<Storage, Rule>& state, bucket const& b, Gradient const* sums, sum_type* slice, bool adds) {
+  template <class Gradient>
+  void take(queue& q, sharded_state<Storage>& state, bucket const& b, Gradient const* sums, sum_type* slice, bool adds) {
     if constexpr (storage_traits_of<Storage>.takes_sums) {
       if (regions_.measured()) {
         state.take_blocks(q, b.index, sums, slice, adds, squares_.there());
@@ -70,8 +68,8 @@ class round_norms {
   }
   /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. `own`: this rank's gradients stand
   /// for all ranks'.
-  template <class Rule, class AllReduce>
-  void decide(queue& q, sharded_state<Storage, Rule>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
+  template <class AllReduce>
+  void decide(queue& q, sharded_state<Storage>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
               double loss_scale, bool own, AllReduce&& all_reduce) {
     double* all = nullptr;
     if (regions_.measured()) {
@@ -122,16 +120,14 @@ class round_norms {
   [[nodiscard]] double squares(std::size_t region) const noexcept { return sums_[regions_.size() + region]; }
 
   /// A commit was applied: each region that it has changed has one update more.
-  template <class Rule>
-  void count_updates(sharded_state<Storage, Rule>& state) const noexcept {
+  void count_updates(sharded_state<Storage>& state) const noexcept {
     for (std::size_t r = 0; r < regions_.size(); ++r) {
       if (state.leaves(r) && squares(r) != 0) ++state.updates(r);
     }
   }
   /// How many updates each tensor has had, `steps` where it is never left out; with the commit that has not landed, if it is
   /// `applied`. Nothing where no tensor may be left out.
-  template <class Rule>
-  void keep_updates(sharded_state<Storage, Rule> const& state, parameter_layout const& layout, std::vector<std::uint64_t>& to,
+  void keep_updates(sharded_state<Storage> const& state, parameter_layout const& layout, std::vector<std::uint64_t>& to,
                     std::uint64_t steps, bool applied) const {
     to.clear();
     bool any = false;
@@ -144,8 +140,7 @@ class round_norms {
     }
   }
   /// The reverse; where there are no such numbers each tensor has had `steps`.
-  template <class Rule>
-  void restore_updates(sharded_state<Storage, Rule>& state, parameter_layout const& layout, std::span<std::uint64_t const> from,
+  void restore_updates(sharded_state<Storage>& state, parameter_layout const& layout, std::span<std::uint64_t const> from,
                        std::uint64_t steps) const {
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
       const std::size_t region = regions_.of_tensor(k);

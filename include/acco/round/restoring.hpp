@@ -22,15 +22,14 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns; owns what has been read, until it is resumed. The trainer's thread calls all members.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class restoring {
  public:
-  using works_type = round_works<Rule, Storage, Backend>;
-  using loop_type = step_loop<Rule, Storage, Backend>;
+  using works_type = round_works<Storage>;
+  using loop_type = step_loop<Storage>;
 
-  restoring(works_type& works, schedule_in_use<works_type>& schedule, gradient_accumulator<Storage>& accumulator,
-            state_transfer<Rule, Storage, Backend>& transfer, loop_type& loop, parameter_layout const& layout, run_record& record,
-            bool waits)
+  restoring(works_type& works, schedule_in_use<Storage>& schedule, gradient_accumulator<Storage>& accumulator,
+            state_transfer<Storage>& transfer, loop_type& loop, parameter_layout const& layout, run_record& record, bool waits)
       : works_(works),
         schedule_(schedule),
         accumulator_(accumulator),
@@ -101,9 +100,9 @@ class restoring {
   }
 
   works_type& works_;
-  schedule_in_use<works_type>& schedule_;
+  schedule_in_use<Storage>& schedule_;
   gradient_accumulator<Storage>& accumulator_;
-  state_transfer<Rule, Storage, Backend>& transfer_;
+  state_transfer<Storage>& transfer_;
   loop_type& loop_;
   parameter_layout const& layout_;
   run_record& record_;

@@ -25,11 +25,11 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns; owns the room for a copy, and the keeper. The trainer's thread calls all members.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class saving {
  public:
-  using works_type = round_works<Rule, Storage, Backend>;
-  using schedule_type = schedule_in_use<works_type>;
+  using works_type = round_works<Storage>;
+  using schedule_type = schedule_in_use<Storage>;
   using staging = state_staging<Storage>;
 
   saving(works_type& works, schedule_type const& schedule, gradient_accumulator<Storage> const& accumulator,

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule behind a plain interface: what the engine asks of it, once a micro-batch or once a round. All schedules over the
-// same rule, storage and backend share one engine, which is compiled once.
+// A schedule behind a plain interface: what the engine asks of it, once a micro-batch or once a round. All schedules over a
+// storage share one engine, which is compiled once.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "acco/encoding/encoding.hpp"
 #include "acco/error.hpp"
@@ -17,13 +19,28 @@
 #include "acco/wire/coded.hpp"
 #include "acco/wire/full.hpp"
 #include "acco/wire/own.hpp"
+#include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// `Works` are those of a round (works.hpp).
-template <class Works>
+/// One of its wires, in both directions.
+template <class Storage>
+struct wire_in_use {
+  std::unique_ptr<reducer_in_use<Storage>> up;      ///< gradients
+  std::unique_ptr<gatherer_in_use<Storage>> down;   ///< parameters
+  std::unique_ptr<gatherer_in_use<Storage>> exact;  ///< parameters in full, where they travel as encoded differences otherwise
+  unsigned exact_every = 0;                         ///< coded::exact_every
+
+  /// Whether parameters travel as differences; in the `step`-th commit (from 1; 0: the round does not commit).
+  [[nodiscard]] bool differs() const noexcept { return exact != nullptr; }
+  [[nodiscard]] bool differs(std::uint64_t step) const noexcept {
+    return differs() && (exact_every == 0 || step == 0 || step % exact_every != 0);
+  }
+};
+
+template <class Storage>
 class schedule_in_use {
  public:
   schedule_in_use() = default;
@@ -46,20 +63,32 @@ class schedule_in_use {
   virtual void remind(std::array<double, 5> const& of) noexcept = 0;
   /// Everything about the schedule, as it was constructed, on which the ranks must agree.
   virtual void describe(description& into) const = 0;
-
-  /// Lets the wires declare their arrays, before they are allocated.
-  virtual void add_wires(Works& works) = 0;
-  /// Encodes the carried gradients that the accumulator keeps.
-  virtual void encode_kept(Works& works, round_plan const& plan) = 0;
-  /// Enqueues the works of the round that was carried, which has this plan and belongs to the `step`-th commit (from 1). Returns
-  /// whether parameters travel as encoded differences.
-  virtual bool enqueue(Works& works, round_plan const& plan, std::uint64_t step) = 0;
-
   /// What its table is judged by beside its rounds.
   [[nodiscard]] virtual schedule_means means() const = 0;
-  /// Whether the parameters that a commit brings may differ from the masters, converted: they are a prediction, or come as
-  /// encoded differences.
-  [[nodiscard]] virtual bool commits_otherwise() const = 0;
+
+  /// By which rounds of this plan travel.
+  [[nodiscard]] wire_in_use<Storage> const& wire(round_plan const& plan) const { return wires_[means().wire(plan)]; }
+  /// Lets the wires declare their arrays, before they are allocated.
+  void declare(round_view<Storage>& view, backend_in_use<Storage> const& world, bool keeps_reduced) const {
+    for (auto const& each : wires_) {
+      each.up->declare(view, world, keeps_reduced);
+      each.down->declare(view);
+    }
+  }
+  /// By which carried gradients that the accumulator keeps travel.
+  [[nodiscard]] reducer_in_use<Storage> const& keeper(round_plan const& plan, error_place const& where) const {
+    auto const& up = *wire(plan).up;
+    if (up.keeps()) return up;
+    throw usage_error(where, text("the schedule keeps gradients that do not travel encoded"),
+                      text("Give its member `estimate` an encoding, or let its plan keep nothing"));
+  }
+  /// Who learns from commits; one that learns nothing, where there is none.
+  [[nodiscard]] reducer_in_use<Storage>& learner() const {
+    for (auto const& each : wires_) {
+      if (each.up->learns()) return *each.up;
+    }
+    return *wires_.front().up;
+  }
 
   // What the engine derives from it.
 
@@ -108,6 +137,15 @@ class schedule_in_use {
     }
     return false;
   }
+  /// Whether the parameters that a commit brings may differ from the masters, converted: they are a prediction, or come as
+  /// encoded differences.
+  [[nodiscard]] bool commits_otherwise() const {
+    for (std::size_t round = 0; round < period().rounds(); ++round) {
+      round_plan const here = plan(round);
+      if (commits(here) && (!shows_committed(here) || wire(here).differs())) return true;
+    }
+    return false;
+  }
   /// Whether parts have as many micro-batches on every rank.
   [[nodiscard]] bool same_everywhere() const {
     for (int part = 0; part < parts(); ++part) {
@@ -115,13 +153,18 @@ class schedule_in_use {
     }
     return true;
   }
+
+ protected:
+  std::vector<wire_in_use<Storage>> wires_;  // by number
 };
 
 /// The one of type `Schedule`.
-template <class Schedule, class Works>
-class schedule_of final : public schedule_in_use<Works> {
+template <class Schedule, class Storage>
+class schedule_of final : public schedule_in_use<Storage> {
  public:
-  explicit schedule_of(Schedule schedule) : schedule_(std::move(schedule)) {}
+  explicit schedule_of(Schedule schedule) : schedule_(std::move(schedule)) {
+    std::apply([&](auto const&... each) { (this->add(each), ...); }, wires_of(schedule_));
+  }
 
   [[nodiscard]] round_plan plan(std::size_t round) const override { return schedule_.plan(round); }
   [[nodiscard]] schedule_period period() const override { return period_; }
@@ -147,99 +190,21 @@ class schedule_of final : public schedule_in_use<Works> {
   }
   void describe(description& into) const override { describe_schedule(into, constructed_); }
 
-  void add_wires(Works& works) override {
-    std::apply([&works](auto&... each) { (each.declare(works), ...); }, ways_);
-  }
-  void encode_kept([[maybe_unused]] Works& works, [[maybe_unused]] round_plan const& plan) override {
-    (void)with_way(ways_, plan, [&works](auto& each) {
-      if constexpr (std::remove_cvref_t<decltype(each)>::keeps) {
-        works.encode_kept(each.up);
-      } else {
-        throw usage_error(works.queue().place, text("the schedule keeps gradients that do not travel encoded"),
-                          text("Give its member `estimate` an encoding, or let its plan keep nothing"));
-      }
-      return false;
-    });
-  }
-  bool enqueue(Works& works, round_plan const& plan, std::uint64_t step) override {
-    return with_way(ways_, plan, [&](auto& each) { return each.enqueue(works, commits(plan) ? step : 0, learner()); });
-  }
-
   [[nodiscard]] schedule_means means() const override { return means_of<Schedule>(); }
-  [[nodiscard]] bool commits_otherwise() const override {
-    for (std::size_t round = 0; round < period_.rounds(); ++round) {
-      round_plan const plan = schedule_.plan(round);
-      if (!commits(plan)) continue;
-      if (!shows_committed(plan) || with_way(ways_, plan, [](auto const& each) { return each.encodes_parameters; })) return true;
-    }
-    return false;
-  }
 
  private:
-  using storage_type = typename Works::storage_type;
-  using backend_type = typename Works::backend_type;
-
-  /// One of its wires, in both directions.
   template <class Wire>
-  struct way {
-    explicit way(Wire const& of) : wire(of), up(of.gradients), down(of.parameters) {}
-
-    static constexpr bool keeps = !std::is_same_v<typename Wire::gradient_encoding, full>;
-    static constexpr bool learns = std::is_same_v<typename Wire::gradient_encoding, own_corrected>;
-    static constexpr bool encodes_parameters = encoding<typename Wire::parameter_encoding>;
-
-    void declare(Works& works) {
-      up.template declare<backend_type>(works.view(), works.keeps_reduced());
-      down.declare(works.view());
-    }
-    template <class Learner>
-    bool enqueue(Works& works, [[maybe_unused]] std::uint64_t step, Learner& learner) {
-      if constexpr (encodes_parameters) {
-        if (wire.exact_every != 0 && step != 0 && step % wire.exact_every == 0) {
-          gatherer<full, storage_type> in_full;
-          works.enqueue(up, in_full, learner);
-          return false;
-        }
-      }
-      works.enqueue(up, down, learner);
-      return encodes_parameters;
-    }
-
-    Wire wire;
-    reducer<typename Wire::gradient_encoding, storage_type> up;
-    gatherer<typename Wire::parameter_encoding, storage_type> down;
-  };
-  template <class... Wires>
-  static std::tuple<way<Wires>...> ways_over(std::tuple<Wires...> const& wires) {
-    return std::apply([](auto const&... each) { return std::tuple<way<Wires>...>(each...); }, wires);
+  void add(Wire const& of) {
+    auto& wire = this->wires_.emplace_back();
+    wire.up = std::make_unique<reducer<typename Wire::gradient_encoding, Storage>>(of.gradients);
+    wire.down = std::make_unique<gatherer<typename Wire::parameter_encoding, Storage>>(of.parameters);
+    if (encoding<typename Wire::parameter_encoding>) wire.exact = std::make_unique<gatherer<full, Storage>>();
+    wire.exact_every = of.exact_every;
   }
-  using ways = decltype(ways_over(wires_of(std::declval<Schedule const&>())));
-
-  /// visit(the way by which rounds of this plan travel).
-  template <class Ways, class Visitor>
-  static bool with_way(Ways& ways, round_plan const& plan, Visitor&& visit) {
-    return std::apply(
-        [&](auto&... each) {
-          bool result = false;
-          std::size_t k = 0;
-          (void)((k++ == wire_of<Schedule>(plan) && (result = visit(each), true)) || ...);
-          return result;
-        },
-        ways);
-  }
-  /// The number of the way that learns from commits; 0, which learns nothing, where there is none.
-  template <class... Ways>
-  static consteval std::size_t learner_of(std::tuple<Ways...> const*) {
-    std::size_t k = 0, found = 0;
-    ((found = Ways::learns ? k : found, ++k), ...);
-    return found;
-  }
-  [[nodiscard]] auto& learner() { return std::get<learner_of(static_cast<ways const*>(nullptr))>(ways_).up; }
 
   Schedule schedule_;
   Schedule constructed_ = schedule_;  // before its pace found anything
   schedule_period period_ = period_of(schedule_);
-  ways ways_{ways_over(wires_of(schedule_))};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -18,7 +16,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
 #include "acco/observe/memory_table.hpp"
-#include "acco/round/agreement.hpp"
+#include "acco/round/rule_in_use.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/stage/stagger.hpp"
 #include "acco/stage/state_arrays.hpp"
@@ -29,18 +27,17 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Masters and slots. A prediction reads them and writes only what the ranks will get: there is nothing to roll back.
-template <class Storage, class Rule>
+template <class Storage>
 class sharded_state {
  public:
   using parameter_type = typename Storage::parameter_type;
   using master_type = typename Storage::master_type;
   using sum_type = typename Storage::sum_type;
   using queue = typename Storage::queue;
-  using constants = rule_constants<Rule>;
 
   /// Declares its `arrays`, which must outlive it. `averages`: whether it keeps an exponential moving average of the masters.
-  sharded_state(state_arrays<Storage>& arrays, Rule const& rule, parameter_layout const& layout, update_regions const& regions,
-                partition shares, int rank, bool averages)
+  sharded_state(state_arrays<Storage>& arrays, rule_in_use<Storage>& rule, parameter_layout const& layout,
+                update_regions const& regions, partition shares, int rank, bool averages)
       : arrays_(arrays), rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
     updates_.resize(groups_.size(), 0);
@@ -49,21 +46,18 @@ class sharded_state {
       return arrays_.template declare<master_type>({.name = std::move(name), .start = start}, {cache_offset, row});
     };
     masters_ = keep("master", array_start::parameters, stagger::masters, &memory_table::masters);
-    for (std::size_t k = 0; k < Rule::slot_count; ++k)
-      slots_[k] = keep(name_of_slot(name_of_type<Rule>(), k), array_start::zeros, stagger::slots + k, &memory_table::slots);
+    for (std::size_t k = 0; k < slot_count(); ++k)
+      slots_.push_back(keep(name_of_slot(rule_.name(), k), array_start::zeros, stagger::slots + k, &memory_table::slots));
     if (keeps_averages_)
-      averages_ = keep(state_shape::average, array_start::parameters, stagger::slots + Rule::slot_count, &memory_table::averages);
+      averages_ = keep(state_shape::average, array_start::parameters, stagger::slots + slot_count(), &memory_table::averages);
     for_matrices_ = arrays_.declare_room("room for a matrix", scratch_ * sizeof(master_type), {0, &memory_table::scratch});
   }
-  /// Of a layout's tensor: whether the rule updates it as a matrix, and so whole on one rank.
-  [[nodiscard]] static bool whole(parameter_layout const& layout, std::size_t tensor) noexcept {
-    return updates_whole<Rule>(layout.groups()[layout[tensor].group]);
-  }
+  [[nodiscard]] std::size_t slot_count() const noexcept { return rule_.slot_count; }
 
   /// Its tables; the arrays are allocated by whoever owns them.
   void allocate(Storage const& storage, queue& q) {
-    now_ = {storage, groups_.size()};
-    next_ = {storage, groups_.size()};
+    rule_.allocate(storage, groups_.size());
+    slices_.resize(slot_count());
     blocks_ = {storage, cut_.size()};
     for (std::size_t k = 0; k < cut_.size(); ++k) blocks_[k] = cut_[k];
     matrices_ = {storage, cut_matrices_.size()};
@@ -113,32 +107,26 @@ class sharded_state {
   /// are enqueued after the upload see them. A region that may be left out has updates(region) behind it, whatever step.count
   /// says; moves(region): whether the coming update changes it.
   void prepare(update_step const& now) {
-    for (std::size_t r = 0; r < groups_.size(); ++r) now_[r] = constants_of(r, now, 1);
+    for (std::size_t r = 0; r < groups_.size(); ++r) rule_.prepare(r, step_of(r, now, 1), groups_[r]);
   }
   template <class Moves>
   void prepare_next(update_step const& next, Moves&& moves) {
-    for (std::size_t r = 0; r < groups_.size(); ++r) next_[r] = constants_of(r, next, leaves(r) && moves(r) ? 2 : 1);
+    for (std::size_t r = 0; r < groups_.size(); ++r)
+      rule_.prepare_next(r, step_of(r, next, leaves(r) && moves(r) ? 2 : 1), groups_[r]);
   }
   /// Whether a region is left out of updates in which it has no gradient; how many it had.
   [[nodiscard]] bool leaves(std::size_t region) const noexcept { return groups_[region].leave_without_gradient; }
   [[nodiscard]] std::uint64_t& updates(std::size_t region) noexcept { return updates_[region]; }
   [[nodiscard]] std::uint64_t updates(std::size_t region) const noexcept { return updates_[region]; }
-  void upload(queue& q) { now_.upload(q); }
-  void upload_next(queue& q) { next_.upload(q); }
+  void upload(queue& q) { rule_.upload(q); }
+  void upload_next(queue& q) { rule_.upload_next(q); }
 
   /// What the updates of a round read: gradients are the reduced sum. Constants and what has been decided, both by region, are
   /// read when the tasks run.
   void begin(sharded<sum_type const> gradients, region_update const* decided) {
-    table_ = {masters(),
-              {},
-              gradients.slice().data(),
-              now_.there(),
-              next_.there(),
-              decided,
-              blocks_.there(),
-              matrices_.there(),
-              arrays_.template as<master_type>(for_matrices_)};
-    for (std::size_t k = 0; k < Rule::slot_count; ++k) table_.slots[k] = slot(k);
+    for (std::size_t k = 0; k < slot_count(); ++k) slices_[k] = slot(k);
+    rule_.begin({masters(), slices_.data(), gradients.slice().data(), decided, blocks_.there(), matrices_.there(),
+                 arrays_.template as<master_type>(for_matrices_)});
   }
   template <class T, class... Rest>
   void begin(partial<T>, Rest&&...) {
@@ -148,23 +136,10 @@ class sharded_state {
   /// Enqueues the update of this rank's share of a bucket. `out` is the whole of what the ranks will get, where the share becomes
   /// the new parameters, or the committed ones unchanged where *wanted turns out false.
   void apply(update kind, queue& q, std::size_t bucket, replicated<parameter_type> out) {
-    const auto with = [&](auto constant) {
-      parameter_type* const share = share_of(bucket, out);
-      if (first_[bucket] != elementwise_[bucket])
-        Storage::template apply<Rule, constant()>(q, &table_, first_[bucket], elementwise_[bucket], share);
-      if constexpr (matrix_rule<Rule>) {
-        if (first_matrix_[bucket] != first_matrix_[bucket + 1])
-          Storage::template apply_to_matrices<Rule, constant()>(q, &table_, first_matrix_[bucket], first_matrix_[bucket + 1],
-                                                                share);
-      }
-    };
-    switch (kind) {
-      case update::predict: return with(std::integral_constant<update, update::predict>());
-      case update::commit: return with(std::integral_constant<update, update::commit>());
-      case update::commit_and_predict: return with(std::integral_constant<update, update::commit_and_predict>());
-      case update::commit_and_show:
-        if constexpr (shows<Rule>) return with(std::integral_constant<update, update::commit_and_show>());
-    }
+    parameter_type* const share = share_of(bucket, out);
+    if (first_[bucket] != elementwise_[bucket]) rule_.apply(kind, q, first_[bucket], elementwise_[bucket], share);
+    if (first_matrix_[bucket] != first_matrix_[bucket + 1])
+      rule_.apply_to_matrices(kind, q, first_matrix_[bucket], first_matrix_[bucket + 1], share);
   }
 
   /// Enqueues: this rank's share of a bucket = masters, or their averages, converted: the committed parameters.
@@ -173,11 +148,9 @@ class sharded_state {
     Storage::convert(q, values(averaged) + offset, share_of(bucket, out) + offset, real(bucket));
   }
 
-  /// This rank's shard of the mean of the other ranks' last gradients.
-  [[nodiscard]] master_type* others() const noexcept
-    requires remembers_others<Rule>
-  {
-    return slot(Rule::others_slot);
+  /// This rank's shard of the mean of the other ranks' last gradients, where the rule has it; else null.
+  [[nodiscard]] master_type* others() const noexcept {
+    return rule_.others_slot == rule_facts::none ? nullptr : slot(rule_.others_slot);
   }
 
   /// Real elements of the slice; the rest, up to the slice's size, is padding.
@@ -189,8 +162,6 @@ class sharded_state {
   }
 
  private:
-  using constants_table = typename Storage::template numbers<constants>;
-
   /// The slice as blocks of one region each, bucket by bucket; in a bucket those of matrices come last.
   void cut(parameter_layout const& layout, update_regions const& regions) {
     struct trained {
@@ -214,7 +185,8 @@ class sharded_state {
           for (std::size_t done = 0, k = static_cast<std::size_t>(in - tensors.begin()) - 1; done < count; ++k) {
             const std::size_t tensor = tensors[k].tensor, behind = tensors[k].first + layout[tensor].size;
             const std::size_t length = std::min(count - done, behind - (first + done));
-            if (whole(layout, tensor) == whole_ones) visit(tensor, offset + (position - begin) + done, length);
+            if (rule_.whole(layout.groups()[layout[tensor].group]) == whole_ones)
+              visit(tensor, offset + (position - begin) + done, length);
             done += length;
           }
         });
@@ -236,14 +208,12 @@ class sharded_state {
       };
       for_tensors(false, add_blocks);
       elementwise_.push_back(cut_.size());
-      for_tensors(true, [&]([[maybe_unused]] std::size_t tensor, std::size_t in_slice, std::size_t count) {
-        if constexpr (matrix_rule<Rule>) {
-          add_blocks(tensor, in_slice, count);
-          const std::size_t rows = layout[tensor].shape[0], columns = count / rows;
-          cut_matrices_.push_back({in_slice, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                                   static_cast<std::uint32_t>(regions.of_tensor(tensor))});
-          scratch_ = std::max(scratch_, count + Rule::scratch_of(rows, columns));
-        }
+      for_tensors(true, [&](std::size_t tensor, std::size_t in_slice, std::size_t count) {
+        add_blocks(tensor, in_slice, count);
+        const std::size_t rows = layout[tensor].shape[0], columns = count / rows;
+        cut_matrices_.push_back({in_slice, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
+                                 static_cast<std::uint32_t>(regions.of_tensor(tensor))});
+        scratch_ = std::max(scratch_, count + rule_.scratch_of(rows, columns));
       });
     }
     first_.push_back(cut_.size());
@@ -253,16 +223,16 @@ class sharded_state {
   [[nodiscard]] parameter_type* share_of(std::size_t bucket, replicated<parameter_type> out) const noexcept {
     return out.whole().data() + (shares_.position(rank_, shares_[bucket].offset) - shares_[bucket].offset);
   }
-  [[nodiscard]] constants constants_of(std::size_t region, update_step step, std::uint64_t ahead) const {
+  [[nodiscard]] update_step step_of(std::size_t region, update_step step, std::uint64_t ahead) const noexcept {
     if (leaves(region)) step.count = updates_[region] + ahead;
-    return rule_.prepare(step, groups_[region]);
+    return step;
   }
   [[nodiscard]] master_type* masters() const noexcept { return arrays_.template as<master_type>(masters_); }
   [[nodiscard]] master_type* averages() const noexcept { return arrays_.template as<master_type>(averages_); }
   [[nodiscard]] master_type* slot(std::size_t k) const noexcept { return arrays_.template as<master_type>(slots_[k]); }
 
   state_arrays<Storage>& arrays_;
-  Rule rule_;
+  rule_in_use<Storage>& rule_;
   std::vector<update_group> groups_;    // by region
   std::vector<std::uint64_t> updates_;  // the same; counted where it may be left out
   partition shares_;
@@ -275,12 +245,11 @@ class sharded_state {
   std::vector<update_matrix> cut_matrices_;
   std::vector<std::size_t> first_matrix_;  // of each bucket, and one behind the last
   std::size_t scratch_ = 0;                // numbers
-  constants_table now_, next_;
   typename Storage::template numbers<update_block> blocks_;
   typename Storage::template numbers<update_matrix> matrices_;
   std::size_t masters_ = 0, averages_ = 0, for_matrices_ = 0;  // numbers of arrays
-  std::array<std::size_t, Rule::slot_count> slots_{};
-  update_table<Rule, master_type, sum_type> table_{};
+  std::vector<std::size_t> slots_;                             // the same
+  std::vector<master_type*> slices_;                           // where these lie
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -41,12 +41,12 @@ struct loaded_state {
 
 /// Refers to what an engine owns, and owns nothing. The trainer's thread calls all members; those that say so are collective. All
 /// block.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class state_transfer {
  public:
   using parameter_type = typename Storage::parameter_type;
   using master_type = typename Storage::master_type;
-  using works_type = round_works<Rule, Storage, Backend>;
+  using works_type = round_works<Storage>;
   using accumulator_type = gradient_accumulator<Storage>;
 
   state_transfer(works_type& works, accumulator_type& accumulator, adopted_memory const& adopted, parameter_layout const& layout,

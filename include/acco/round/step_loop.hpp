@@ -30,16 +30,16 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns. At most one round is in flight. All members are called by the trainer's thread.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class step_loop {
  public:
-  using works_type = round_works<Rule, Storage, Backend>;
-  using schedule_type = schedule_in_use<works_type>;
+  using works_type = round_works<Storage>;
+  using schedule_type = schedule_in_use<Storage>;
   using master_type = typename Storage::master_type;
 
-  step_loop(works_type& works, schedule_type& schedule, gradient_accumulator<Storage>& accumulator, membership<Backend>& ranks,
+  step_loop(works_type& works, schedule_type& schedule, gradient_accumulator<Storage>& accumulator, membership& ranks,
             adopted_memory& adopted, parameter_layout const& layout, options const& chosen, run_record& record,
-            saving<Rule, Storage, Backend>& saves, bool waits)
+            saving<Storage>& saves, bool waits)
       : works_(works),
         schedule_(schedule),
         accumulator_(accumulator),
@@ -266,7 +266,7 @@ class step_loop {
         .digests_in_use = compares(run.round)};
     round_counts carried = mine_;
     if (plan.keeps) {
-      if (options_.in_place) schedule_.encode_kept(works_, plan);
+      if (options_.in_place) works_.encode_kept(schedule_.keeper(plan, queue().place));
     } else {
       mine_ = {.commits_rest = mine_.commits_rest};
     }
@@ -283,7 +283,9 @@ class step_loop {
     works_.begin(carried,
                  {run.steps, run.samples, rate, options_.loss_scale, commits(plan) ? record_.spikes.most() : 0, late, moved_});
     accumulator_.empty(queue());
-    record_.flight.differences = schedule_.enqueue(works_, plan, run.steps + 1);
+    auto const& wire = schedule_.wire(plan);
+    record_.flight.differences = wire.differs(commits(plan) ? run.steps + 1 : 0);
+    works_.enqueue(*wire.up, wire.differs() && !record_.flight.differences ? *wire.exact : *wire.down, schedule_.learner());
     round_end<Storage> wanted{.shown = record_.flight.digests_in_use, .state = record_.flight.digests_state};
     saves_.enqueue(wanted);
     works_.end(wanted);
@@ -335,7 +337,7 @@ class step_loop {
                                     .bytes_sent = works_.bytes(),
                                     .first = schedule_.minimum(step_part::first),
                                     .second = schedule_.minimum(step_part::second),
-                                    .progress = works_.progress_policy()},
+                                    .progress = works_.backend().progress_policy()},
                                    visible_ != visible::prediction);
     record_.totals.add(report);
     end_round(run, n);
@@ -373,14 +375,14 @@ class step_loop {
   works_type& works_;
   schedule_type& schedule_;
   gradient_accumulator<Storage>& accumulator_;
-  membership<Backend>& membership_;
+  membership& membership_;
   adopted_memory& adopted_;
   parameter_layout const& layout_;
   options const& options_;
   run_record& record_;
-  saving<Rule, Storage, Backend>& saves_;
+  saving<Storage>& saves_;
   bool waits_;  // the computation waits for rounds
-  round_verdicts<Rule, Storage, Backend> verdicts_;
+  round_verdicts<Storage> verdicts_;
 
   phase phase_ = phase::at_rest;
   visible visible_ = visible::masters;

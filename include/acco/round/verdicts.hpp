@@ -26,13 +26,13 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns. The trainer's thread calls all members, on every rank with the same round, once it has been
 /// worked off; what they throw says so on every rank.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class round_verdicts {
  public:
-  using works_type = round_works<Rule, Storage, Backend>;
+  using works_type = round_works<Storage>;
 
   round_verdicts(works_type& works, gradient_accumulator<Storage> const& accumulator, parameter_layout const& layout,
-                 options const& chosen, membership<Backend>& together) noexcept
+                 options const& chosen, membership& together) noexcept
       : works_(works), accumulator_(accumulator), layout_(layout), options_(chosen), membership_(together) {}
 
   /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's.
@@ -120,7 +120,7 @@ class round_verdicts {
   gradient_accumulator<Storage> const& accumulator_;
   parameter_layout const& layout_;
   options const& options_;
-  membership<Backend>& membership_;
+  membership& membership_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

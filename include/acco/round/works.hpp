@@ -11,18 +11,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "acco/collective/backend.hpp"
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/digests.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/norms.hpp"
+#include "acco/round/rule_in_use.hpp"
+#include "acco/round/schedule_in_use.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/round/state_staging.hpp"
 #include "acco/schedule/schedule.hpp"
@@ -42,22 +45,22 @@ namespace ACCO_SIMD_NAMESPACE {
 /// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the slices they
 /// become, the numbers that decide. Between `begin` and the end of the queue's last task it belongs to the queue.
 /// The trainer's thread calls all members that are not tasks themselves.
-template <class Rule, class Storage, class Backend>
+template <class Storage>
 class round_works {
  public:
   using storage_type = Storage;
-  using backend_type = Backend;
+  using backend_type = backend_in_use<Storage>;
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
   using sum_type = typename Storage::sum_type;
   using queue_type = typename Storage::queue;
   using accumulator_type = gradient_accumulator<Storage>;
   using flight_type = typename accumulator_type::flight;
-  using state_type = sharded_state<Storage, Rule>;
+  using state_type = sharded_state<Storage>;
 
   /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round before.
-  round_works(Rule const& rule, Storage storage, Backend backend, parameter_layout const& layout, options const& chosen,
-              accumulator_type const& accumulator, partition shares, bool keeps_reduced)
+  round_works(rule_in_use<Storage>& rule, Storage storage, std::unique_ptr<backend_type> backend, parameter_layout const& layout,
+              options const& chosen, accumulator_type const& accumulator, partition shares, bool keeps_reduced)
       : storage_(std::move(storage)),
         backend_(std::move(backend)),
         layout_(layout),
@@ -65,45 +68,38 @@ class round_works {
         accumulator_(accumulator),
         shares_(shares),
         keeps_reduced_(keeps_reduced),
+        rule_(rule),
         norms_(layout, chosen.norms),
-        state_(arrays_, rule, layout, norms_.regions(), shares_, backend_.rank(), chosen.average_decay > 0),
+        state_(arrays_, rule, layout, norms_.regions(), shares_, backend_->rank(), chosen.average_decay > 0),
         reduced_(arrays_.declare_room("reduced gradients", shares_.slice_size() * sizeof(sum_type),
                                       {stagger::reduced, &memory_table::reduced})) {
     queue_.deadline = options_.deadline;
-    queue_.place.rank = backend_.rank();
+    queue_.place.rank = backend_->rank();
   }
   round_works(round_works const&) = delete;
   round_works& operator=(round_works const&) = delete;
 
   [[nodiscard]] queue_type& queue() noexcept { return queue_; }
   [[nodiscard]] Storage const& storage() const noexcept { return storage_; }
-  [[nodiscard]] Backend& backend() noexcept { return backend_; }
-  [[nodiscard]] Backend const& backend() const noexcept { return backend_; }
+  [[nodiscard]] backend_type& backend() noexcept { return *backend_; }
+  [[nodiscard]] backend_type const& backend() const noexcept { return *backend_; }
   /// The backend has become an optimizer's own; `same_everywhere`: rounds start after as many micro-batches on every rank.
-  void joined([[maybe_unused]] bool same_everywhere) {
-    if constexpr (traits_of<Backend>.watched) queue_.watch(backend_.watch());
-    if constexpr (traits_of<Backend>.shares_device) backend_.share(same_everywhere);
+  void joined(bool same_everywhere) {
+    backend_->watch(queue_);
+    backend_->share(same_everywhere);
   }
   [[nodiscard]] state_type& state() noexcept { return state_; }
   [[nodiscard]] state_arrays<Storage>& arrays() noexcept { return arrays_; }
   [[nodiscard]] state_arrays<Storage> const& arrays() const noexcept { return arrays_; }
   [[nodiscard]] partition const& shares() const noexcept { return shares_; }
-  /// Who moves messages, in words; empty where the backend does not tell.
-  [[nodiscard]] char const* progress_policy() const noexcept {
-    if constexpr (traits_of<Backend>.names_progress) {
-      return backend_.progress_policy();
-    } else {
-      return "";
-    }
-  }
 
-  /// What a round's wires see: they declare their arrays there before `count` and `allocate`.
+  /// What a round's wires see.
   [[nodiscard]] round_view<Storage>& view() noexcept { return view_; }
-  /// Some round adds to the sums of the round before.
-  [[nodiscard]] bool keeps_reduced() const noexcept { return keeps_reduced_; }
+  /// Before `count` and `allocate`: its wires' arrays.
+  void declare(schedule_in_use<Storage> const& schedule) { schedule.declare(view_, *backend_, keeps_reduced_); }
   void count(memory_table& table) const noexcept {
     arrays_.count(table);
-    if constexpr (traits_of<Backend>.allocates_messages) table.messages = backend_.buffer_bytes();
+    if (backend_->traits.allocates_messages) table.messages = backend_->buffer_bytes();
   }
   void allocate() {
     queue_.reserve(works_of_a_round(shares_.buckets()), shares_.buckets() > 1);
@@ -113,9 +109,9 @@ class round_works {
     numbers_ = {storage_, 1};
     view_.numbers = numbers_.there();
     view_.reduced = arrays_.template as<sum_type>(reduced_);
-    if constexpr (remembers_others<Rule>) view_.others = state_.others();
+    view_.others = state_.others();
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
-    digests_.allocate(storage_, layout_, arrays_, shares_, backend_.rank());
+    digests_.allocate(storage_, layout_, arrays_, shares_, backend_->rank());
   }
 
   // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the results;
@@ -128,8 +124,7 @@ class round_works {
     sent_before_ = sent();
   }
   /// The carried gradients that the accumulator keeps in place travel as they are now: before the trainer adds to them.
-  template <class Reducer>
-  void encode_kept(Reducer& up) {
+  void encode_kept(reducer_in_use<Storage> const& up) {
     look_at_carried();
     up.encode_kept(view_);
   }
@@ -145,18 +140,18 @@ class round_works {
       queue_.after_computation();
       queue_.stamp([to = &times_.begin](double now) { *to = now; });
       Storage::run(queue_, begin_step{n, mine, encodes_early()});
-      view_.all_reduce(backend_, n->counts_mine, n->counts_all, 1 + count_numbers);
-      Storage::run(queue_, weigh_step{n, backend_.size(), plan_.gradients == carried::fresh});
+      view_.all_reduce(*backend_, n->counts_mine, n->counts_all, 1 + count_numbers);
+      Storage::run(queue_, weigh_step{n, backend_->size(), plan_.gradients == carried::fresh});
       state_.prepare({position.steps + 1, position.rate, position.late});
       state_.upload(queue_);
     });
   }
   /// The stages of the round that was carried. Gradients travel by `up`, parameters by `down`; `learns` is the reducer that
   /// learns from commits.
-  template <class Reducer, class Gatherer, class Learner>
-  void enqueue(Reducer& up, Gatherer& down, Learner& learns) {
-    up.reduce(stages_, view_, backend_);
-    stages_.each(lane::update, [&](std::size_t k) { up.take(view_, k, measuring{*this}); });
+  void enqueue(reducer_in_use<Storage>& up, gatherer_in_use<Storage>& down, reducer_in_use<Storage>& learns) {
+    measuring squares(*this);
+    up.reduce(stages_, view_, *backend_);
+    stages_.each(lane::update, [&](std::size_t k) { up.take(view_, k, squares); });
     stages_.once(lane::network, [&] {
       decide(up);
       if (plan_.parameters == update::commit_and_predict) prepare_next();
@@ -169,7 +164,7 @@ class round_works {
       down.encode(view_, k);
     });
     if (options_.average_decay > 0 && commits(plan_)) stages_.beside(lane::update, [&] { average(); });
-    down.gather(stages_, view_, backend_);
+    down.gather(stages_, view_, *backend_);
   }
   void end(round_end<Storage> const& wanted) {
     stages_.end([&] { conclude(wanted); });
@@ -183,12 +178,12 @@ class round_works {
   /// The wire index of this rank's first gradient that is not finite.
   [[nodiscard]] std::size_t first_not_finite() const noexcept {
     round_numbers const& n = numbers_[0];
-    return found_in_shard_ && n.found != 0 ? shares_.position(backend_.rank(), n.first) : n.first;
+    return found_in_shard_ && n.found != 0 ? shares_.position(backend_->rank(), n.first) : n.first;
   }
   [[nodiscard]] time_interval times() const noexcept { return times_; }
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
-    return traits_of<Backend>.counts_bytes ? sent() - sent_before_ : view_.ring_bytes;
+    return backend_->traits.counts_bytes ? sent() - sent_before_ : view_.ring_bytes;
   }
 
   /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`: whether the
@@ -201,7 +196,7 @@ class round_works {
     arrays_.for_kept(
         [&](std::size_t array, auto const* values) { copy.add(array, 0, values, arrays_.elements(shape.extent(array))); });
     if (shows) {
-      accumulator_.for_slice_in_use(backend_.rank(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
+      accumulator_.for_slice_in_use(backend_->rank(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
         copy.add(shape.shown(), offset, from, count);
       });
     }
@@ -226,7 +221,7 @@ class round_works {
   /// The round in flight has sent so much up to now.
   void has_sent(std::uint64_t bytes) noexcept {
     view_.ring_bytes = bytes;
-    if constexpr (traits_of<Backend>.counts_bytes) sent_before_ = sent() - bytes;
+    sent_before_ = sent() - bytes;
   }
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
@@ -255,39 +250,29 @@ class round_works {
 
  private:
   /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
-  static constexpr std::size_t works_of_a_round(std::size_t buckets) noexcept {
-    constexpr std::size_t of_a_call = traits_of<Backend>.works_of_a_call;
-    constexpr std::size_t of_matrices = matrix_rule<Rule> ? 1 : 0;
+  [[nodiscard]] std::size_t works_of_a_round(std::size_t buckets) const noexcept {
+    const std::size_t of_a_call = backend_->traits.works_of_a_call;
+    const std::size_t of_matrices = rule_.has_matrices ? 1 : 0;
     return 33 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
   }
-  static queue_type queue_for(Storage const& storage, Backend& backend) {
-    if constexpr (storage_traits_of<Storage>.makes_queue) {
-      return storage.make_queue(backend);
-    } else {
-      return make_queue<queue_type>(backend);
-    }
-  }
-  [[nodiscard]] std::uint64_t sent() const noexcept {
-    if constexpr (traits_of<Backend>.counts_bytes) {
-      return backend_.bytes_sent();
-    } else {
-      return 0;
-    }
-  }
-  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(backend_.size()); }
+  [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   template <class Visitor>
   void for_buckets(Visitor&& visit) const {
     for (std::size_t k = 0; k < shares_.buckets(); ++k) visit(k, shares_[k]);
   }
   /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on the way.
-  struct measuring {
-    round_works& works;
-    void operator()(std::size_t k) const {
-      works.norms_.measure(works.queue_, works.state_, k, works.view_.reduced, works.shares_[k].offset);
+  class measuring final : public squares_in_use<Storage> {
+   public:
+    explicit measuring(round_works& works) noexcept : works_(works) {}
+    void measure(std::size_t k) override {
+      works_.norms_.measure(works_.queue_, works_.state_, k, works_.view_.reduced, works_.shares_[k].offset);
     }
-    void taking(std::size_t k, gradient_type const* from, bool adds) const {
-      works.norms_.take(works.queue_, works.state_, works.shares_[k], from, works.view_.reduced, adds);
+    void take(std::size_t k, gradient_type const* from, bool adds) override {
+      works_.norms_.take(works_.queue_, works_.state_, works_.shares_[k], from, works_.view_.reduced, adds);
     }
+
+   private:
+    round_works& works_;
   };
   void look_at_carried() noexcept {
     view_.carried = partial<gradient_type const>(flight_.gradients().local());
@@ -295,13 +280,13 @@ class round_works {
     view_.in_use = accumulator_.in_use();
     view_.adds = plan_.gradients != carried::fresh;
     view_.encoded_early = encodes_early();
-    view_.rounding = commits(plan_) ? rounding_seed(position_.steps + 1, backend_.rank(), backend_.size()) : 0;
+    view_.rounding = commits(plan_) ? rounding_seed(position_.steps + 1, backend_->rank(), backend_->size()) : 0;
     view_.steps = position_.steps;
     view_.rate = position_.rate;
     view_.loss_scale = position_.loss_scale;
   }
   [[nodiscard]] std::span<parameter_type> own(bucket const& b, replicated<parameter_type> of) const noexcept {
-    return of.whole().subspan(b.begin + static_cast<std::size_t>(backend_.rank()) * b.share, b.share);
+    return of.whole().subspan(b.begin + static_cast<std::size_t>(backend_->rank()) * b.share, b.share);
   }
 
   /// What is wanted of the round, and its numbers on the host.
@@ -312,7 +297,7 @@ class round_works {
         round_numbers* const n = numbers_.there();
         const std::span<unsigned long long const> found = digests_.digest_state(queue_);
         Storage::run(queue_, tell_state{n, found.data(), found.size()});
-        view_.all_reduce(backend_, n->state_mine.word, n->state_all.word, digest_words::count);
+        view_.all_reduce(*backend_, n->state_mine.word, n->state_all.word, digest_words::count);
       }
     }
     if constexpr (stages<Storage>) {
@@ -326,15 +311,14 @@ class round_works {
 
   /// When the squares of all gradients are known: whether to update, and by how much to clip. What is not finite must be named
   /// while it is still here (whoever encodes has looked already), or, where it is skipped, must not reach the rounds that come.
-  template <class Reducer>
-  void decide(Reducer const& up) {
+  void decide(reducer_in_use<Storage> const& up) {
     round_numbers* const n = numbers_.there();
     const norm_limits limits{options_.clip_norm,  options_.raises(),
                              position_.most_norm, options_.on_norm_spike == norm_spike::raise,
                              position_.moved,     sizeof(typename Storage::master_type) == 4 ? 0x1p64 : 0x1p512};
-    found_in_shard_ = Reducer::found_in_shard;
-    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, Reducer::stands_for_all,
-                  [this](double const* from, double* to, std::size_t count) { view_.all_reduce(backend_, from, to, count); });
+    found_in_shard_ = up.found_in_shard();
+    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, up.stands_for_all(),
+                  [this](double const* from, double* to, std::size_t count) { view_.all_reduce(*backend_, from, to, count); });
     if (options_.raises()) up.find_non_finite(view_);
     const bool looks_for_spikes = limits.most > 0;
     if (limits.raises || (looks_for_spikes && limits.raises_spike)) Storage::run(queue_, stop_if_refused{n});
@@ -360,13 +344,14 @@ class round_works {
   }
 
   Storage storage_;
-  Backend backend_;
+  std::unique_ptr<backend_type> backend_;
   parameter_layout const& layout_;
   options const& options_;
   accumulator_type const& accumulator_;
   partition shares_;
   bool keeps_reduced_;
-  state_arrays<Storage> arrays_{shares_, backend_.rank()};
+  rule_in_use<Storage>& rule_;
+  state_arrays<Storage> arrays_{shares_, backend_->rank()};
   round_norms<Storage> norms_;
   state_type state_;
   round_digests<Storage> digests_;
@@ -381,9 +366,9 @@ class round_works {
   std::uint64_t sent_before_ = 0;
   bool found_in_shard_ = false;  // what is not finite has its index in the shard
 
-  queue_type queue_ = queue_for(storage_, backend_);  // its threads use everything above
+  queue_type queue_ = backend_->make_queue(storage_);  // its threads use everything above
   pipeline<queue_type> stages_{queue_};
-  round_view<Storage> view_{queue_, shares_, backend_.rank(), arrays_};
+  round_view<Storage> view_{queue_, shares_, backend_->rank(), arrays_};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -22,7 +22,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// What "+coded" stands for: gradients in eight bits, parameters as differences in four.
 using coded_commit = coded<block_int8<>, block_int4<>>;
 
-/// The schedules that share their rule's engine. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8" or
+/// The schedules that leave the rule as it is. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8" or
 /// "int4", or from each owner's "own" gradients; "coded" commits, with estimates in four bits.
 using named_schedules = type_list<named<"synchronous", synchronous<>>,                                          //
                                   named<"synchronous+coded", synchronous<coded_commit>>,                        //
@@ -37,7 +37,7 @@ using named_schedules = type_list<named<"synchronous", synchronous<>>,          
                                   named<"two_phase+own", two_phase<any_pace, own_slice>>,                       //
                                   named<"two_phase+coded", two_phase<any_pace, block_int4<>, coded_commit>>>;
 
-/// Those of which a part belongs to the rule: each makes an engine of its own.
+/// Those of which a part belongs to the rule: each makes a rule of its own.
 using decorated_schedules = type_list<named<"extrapolation", delayed<any_pace, full, extrapolation>>,
                                       named<"velocity", delayed<any_pace, full, velocity>>,
                                       named<"delay_compensation", delayed<any_pace, full, no_prediction, delay_compensation>>,

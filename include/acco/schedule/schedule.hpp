@@ -89,9 +89,12 @@ template <class Schedule, class By>
 template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
     by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::gradient_encoding> || ...); });
+template <class Schedule>
+inline constexpr bool sends_encoded_parameters =
+    by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::parameter_encoding> || ...); });
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
-/// `make<Flags>(level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
+/// `make(checked, level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
 template <class Schedule>
 struct level_around {
   static constexpr bool is_one = false;

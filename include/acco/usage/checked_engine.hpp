@@ -25,16 +25,7 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_ENGINE_NAMESPACE {
-
-/// Whether engines that files compiled like this one make are checked.
-[[nodiscard]] constexpr bool checks_habits(habit_checks chosen) noexcept {
-#if defined(NDEBUG)
-  return chosen == habit_checks::on;
-#else
-  return chosen != habit_checks::off;
-#endif
-}
+namespace ACCO_SIMD_NAMESPACE {
 
 /// Each array exists twice: the engine's, and one of this class. Where spans move, the trainer gets the latter, which is copied
 /// to and from the engine's at boundaries; of before a report it has another one, in which parameters show NaN and gradients
@@ -312,16 +303,15 @@ class checked_engine final : public Engine {
   int uncaught_ = std::uncaught_exceptions();
 };
 
-/// A new engine, or a checked one where the trainer asks for it and its arrays are in host memory.
+/// A new engine, or a checked one where its arrays are in host memory.
 template <class Engine, class Storage, class... Arguments>
-[[nodiscard]] Engine* new_engine(habit_checks chosen, [[maybe_unused]] Storage memory, Arguments&&... arguments) {
+[[nodiscard]] Engine* new_engine(bool checked, [[maybe_unused]] Storage memory, Arguments&&... arguments) {
   if constexpr (Storage::host_memory) {
-    if (checks_habits(chosen))
-      return new checked_engine<Engine, Storage>(std::move(memory), std::forward<Arguments>(arguments)...);
+    if (checked) return new checked_engine<Engine, Storage>(std::move(memory), std::forward<Arguments>(arguments)...);
   }
   return new Engine(std::forward<Arguments>(arguments)...);
 }
 
-}  // namespace ACCO_ENGINE_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"

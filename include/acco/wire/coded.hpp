@@ -50,17 +50,21 @@ struct code_room {
 /// Gradients: any encoding, with any feedback. The feedback's state is a whole array of this rank's own. It is read when
 /// gradients are encoded, and written behind the decision.
 template <encoding Encoding, class Storage>
-class reducer<Encoding, Storage> : public keeps_nothing {
+class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;
   using master_type = typename Storage::master_type;
   static_assert(!sums_states<Encoding> || std::is_same_v<typename Storage::sum_type, master_type>,
                 "acco: a feedback whose receivers sum states (ef21) needs a storage whose sums have the masters' type");
 
  public:
+  using typename reducer_in_use<Storage>::stages_type;
+  using typename reducer_in_use<Storage>::view_type;
+  using typename reducer_in_use<Storage>::world_type;
+
   explicit reducer(Encoding const& code) : code_(code) {}
 
-  template <class Backend>
-  void declare(round_view<Storage>& v, bool) {
+  [[nodiscard]] bool keeps() const noexcept override { return !feeds_back<Encoding>; }
+  void declare(view_type& v, world_type const&, bool) override {
     leaving_ = code_room<Encoding, Storage>::declare(v, false);
     arriving_ = code_room<Encoding, Storage>::declare(v, true);
     if constexpr (feeds_back<Encoding>) {
@@ -74,16 +78,17 @@ class reducer<Encoding, Storage> : public keeps_nothing {
           {stagger::encoded, &memory_table::encoded});
     }
   }
-  void encode_kept(round_view<Storage>& v) const {
-    Storage::forget(v.queue, v.refused_gradients());
-    for (std::size_t k = 0; k < v.shares.buckets(); ++k) {
-      bucket const b = v.shares[k];
-      Storage::encode_now(v.queue, code_, v.gradients(b), b.begin, static_cast<std::size_t>(v.ranks()), b.share,
-                          leaving_(v, b).data(), v.refused_gradients());
+  void encode_kept([[maybe_unused]] view_type& v) const override {
+    if constexpr (!feeds_back<Encoding>) {
+      Storage::forget(v.queue, v.refused_gradients());
+      for (std::size_t k = 0; k < v.shares.buckets(); ++k) {
+        bucket const b = v.shares[k];
+        Storage::encode_now(v.queue, code_, v.gradients(b), b.begin, static_cast<std::size_t>(v.ranks()), b.share,
+                            leaving_(v, b).data(), v.refused_gradients());
+      }
     }
   }
-  template <class Stages, class Backend>
-  void reduce(Stages& stages, round_view<Storage>& v, Backend& world) {
+  void reduce(stages_type& stages, view_type& v, world_type& world) override {
     if (!v.encoded_early) stages.each(lane::update, [&](std::size_t k) { encode(v, v.shares[k]); });
     stages.each(lane::network, [&](std::size_t k) {
       const std::span<std::byte const> leaving = leaving_(v, v.shares[k]);
@@ -91,17 +96,16 @@ class reducer<Encoding, Storage> : public keeps_nothing {
       v.sends(collective::all_to_all, leaving.size());
     });
   }
-  template <class Measure>
-  void take(round_view<Storage>& v, std::size_t k, Measure const& measure) {
+  void take(view_type& v, std::size_t k, squares_in_use<Storage>& squares) override {
     bucket const b = v.shares[k];
     if constexpr (sums_states<Encoding>)
       Storage::convert(v.queue, static_cast<master_type const*>(total(v, b)), v.sums(b).data(), b.share);
     Storage::decode_sum(v.queue, code_, arriving_(v, b).data(), v.ranks(), v.sums(b).data(), b.share,
                         v.adds || sums_states<Encoding>);
-    measure(k);
+    squares.measure(k);
   }
-  void find_non_finite(round_view<Storage>&) const noexcept {}  // whoever encodes has looked
-  void settle(round_view<Storage>& v, std::size_t k) {
+  void find_non_finite(view_type&) const override {}  // whoever encodes has looked
+  void settle([[maybe_unused]] view_type& v, [[maybe_unused]] std::size_t k) override {
     if constexpr (feeds_back<Encoding>) {
       bucket const b = v.shares[k];
       if constexpr (sums_states<Encoding>)
@@ -138,18 +142,21 @@ class reducer<Encoding, Storage> : public keeps_nothing {
 
 /// Parameters.
 template <encoding Encoding, class Storage>
-class gatherer<Encoding, Storage> {
+class gatherer<Encoding, Storage> final : public gatherer_in_use<Storage> {
  public:
+  using typename gatherer_in_use<Storage>::stages_type;
+  using typename gatherer_in_use<Storage>::view_type;
+  using typename gatherer_in_use<Storage>::world_type;
+
   explicit gatherer(Encoding const& code) : code_(code) {}
 
-  void declare(round_view<Storage>& v) { room_ = code_room<Encoding, Storage>::declare(v, true); }
-  void encode(round_view<Storage>& v, std::size_t k) {
+  void declare(view_type& v) override { room_ = code_room<Encoding, Storage>::declare(v, true); }
+  void encode(view_type& v, std::size_t k) override {
     bucket const b = v.shares[k];
     Storage::encode_difference(v.queue, code_, v.own_parameters(b).data(), v.in_use, v.shares.position(v.rank, b.offset),
                                v.real(b), room_.share(v, b).data(), v.refused_parameters());
   }
-  template <class Stages, class Backend>
-  void gather(Stages& stages, round_view<Storage>& v, Backend& world) {
+  void gather(stages_type& stages, view_type& v, world_type& world) override {
     stages.each(lane::network, [&](std::size_t k) {
       bucket const b = v.shares[k];
       const std::span<std::byte> all = room_(v, b);

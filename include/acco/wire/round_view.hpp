@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <span>
 
+#include "acco/collective/backend_in_use.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/stage/decision.hpp"
+#include "acco/stage/pipeline.hpp"
 #include "acco/stage/stagger.hpp"
 #include "acco/stage/state_arrays.hpp"
 #include "acco/storage/refused.hpp"
@@ -78,13 +80,11 @@ struct round_view {
   void sends(collective operation, std::uint64_t whole_bytes) noexcept {
     ring_bytes += bytes_sent(operation, ranks(), whole_bytes);
   }
-  template <class Backend>
-  void all_reduce(Backend& world, double const* from, double* to, std::size_t count) {
+  void all_reduce(backend_in_use<Storage>& world, double const* from, double* to, std::size_t count) {
     world.all_reduce(queue, partial<double const>({from, count}), replicated<double>({to, count}));
     sends(collective::all_reduce, count * sizeof(double));
   }
-  template <class Backend>
-  void all_gather(Backend& world, bucket const& b, replicated<parameter_type> of) {
+  void all_gather(backend_in_use<Storage>& world, bucket const& b, replicated<parameter_type> of) {
     const std::span<parameter_type> whole = of.whole().subspan(b.begin, whole_of(b));
     world.all_gather(queue, sharded<parameter_type const>(whole.subspan(static_cast<std::size_t>(rank) * b.share, b.share)),
                      replicated<parameter_type>(whole));
@@ -99,34 +99,81 @@ struct round_view {
   }
 };
 
-/// How gradients of a kind travel, and how parameters do: specialisations are in the other headers of this room.
-///
-/// A reducer makes of every rank's gradients this rank's shard of their sum:
-///  - `declare<Backend>(view, adds)`: its arrays; `adds`: some round adds to the sums of the round before;
-///  - `encode_kept(view)`: at once, before the trainer adds to gradients that stay in its own array (`options::in_place`);
-///  - `reduce(stages, view, world)`: the stages in which gradients travel;
-///  - `take(view, k, measure)`: enqueues, in an update stage, bucket k's share of the sums and, by `measure`, their squares;
-///  - `find_non_finite(view)`: enqueues the search, where the round has found that something is not finite;
-///  - `settle(view, k)`: enqueues what it keeps of bucket k, behind the decision, in front of the update;
-///  - `learn(stages, view)`: the stages in which it learns from a round that commits;
-///  - `stands_for_all`: this rank's gradients stand for all ranks'; `found_in_shard`: by their index in the shard.
-/// A gatherer brings every rank's share of the new parameters to all ranks:
-///  - `declare<Backend>(view)`;
-///  - `encode(view, k)`: enqueues, behind the update of bucket k;
-///  - `gather(stages, view, world)`: the stages in which parameters travel.
+/// Enqueues the squares of this rank's share of bucket k: of the sums; of sums in the gradient's type, which become those, or are
+/// added to them, on the way.
+template <class Storage>
+class squares_in_use {
+ public:
+  virtual void measure(std::size_t k) = 0;
+  virtual void take(std::size_t k, typename Storage::gradient_type const* from, bool adds) = 0;
+
+ protected:
+  squares_in_use() = default;
+  squares_in_use(squares_in_use const&) = default;
+  squares_in_use& operator=(squares_in_use const&) = default;
+  ~squares_in_use() = default;
+};
+
+/// How gradients travel: makes of every rank's gradients this rank's shard of their sum.
+template <class Storage>
+class reducer_in_use {
+ public:
+  using stages_type = pipeline<typename Storage::queue>;
+  using view_type = round_view<Storage>;
+  using world_type = backend_in_use<Storage>;
+
+  reducer_in_use() = default;
+  reducer_in_use(reducer_in_use const&) = delete;
+  reducer_in_use& operator=(reducer_in_use const&) = delete;
+  virtual ~reducer_in_use() = default;
+
+  /// Its arrays; `adds`: some round adds to the sums of the round before.
+  virtual void declare(view_type& v, world_type const& world, bool adds) = 0;
+  /// At once, before the trainer adds to gradients that stay in its own array (`options::in_place`). Where `keeps()`.
+  virtual void encode_kept(view_type& /*v*/) const {}
+  /// Whether it has that.
+  [[nodiscard]] virtual bool keeps() const noexcept { return false; }
+  /// The stages in which gradients travel.
+  virtual void reduce(stages_type& stages, view_type& v, world_type& world) = 0;
+  /// Enqueues, in an update stage, bucket k's share of the sums and, by `squares`, their squares.
+  virtual void take(view_type& v, std::size_t k, squares_in_use<Storage>& squares) = 0;
+  /// Enqueues the search, where the round has found that something is not finite.
+  virtual void find_non_finite(view_type& v) const = 0;
+  /// Enqueues what it keeps of bucket k, behind the decision, in front of the update.
+  virtual void settle(view_type& /*v*/, std::size_t /*k*/) {}
+  /// The stages in which it learns from a round that commits; whether it does.
+  virtual void learn(stages_type& /*stages*/, view_type& /*v*/) {}
+  [[nodiscard]] virtual bool learns() const noexcept { return false; }
+  /// This rank's gradients stand for all ranks'; what is not finite has its index in the shard.
+  [[nodiscard]] virtual bool stands_for_all() const noexcept { return false; }
+  [[nodiscard]] virtual bool found_in_shard() const noexcept { return false; }
+};
+
+/// How parameters travel: brings every rank's share of the new parameters to all ranks.
+template <class Storage>
+class gatherer_in_use {
+ public:
+  using stages_type = pipeline<typename Storage::queue>;
+  using view_type = round_view<Storage>;
+  using world_type = backend_in_use<Storage>;
+
+  gatherer_in_use() = default;
+  gatherer_in_use(gatherer_in_use const&) = delete;
+  gatherer_in_use& operator=(gatherer_in_use const&) = delete;
+  virtual ~gatherer_in_use() = default;
+
+  virtual void declare(view_type& /*v*/) {}
+  /// Enqueues, behind the update of bucket k.
+  virtual void encode(view_type& /*v*/, std::size_t /*k*/) {}
+  /// The stages in which parameters travel.
+  virtual void gather(stages_type& stages, view_type& v, world_type& world) = 0;
+};
+
+/// Those of a kind: specialisations are in the other headers of this room.
 template <class Wire, class Storage>
 class reducer;
 template <class Wire, class Storage>
 class gatherer;
-
-/// A reducer that keeps nothing, and learns nothing.
-struct keeps_nothing {
-  static constexpr bool stands_for_all = false, found_in_shard = false;
-  template <class View>
-  void settle(View&, std::size_t) const noexcept {}
-  template <class Stages, class View>
-  void learn(Stages&, View&) const noexcept {}
-};
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

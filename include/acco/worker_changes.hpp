@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers of local updates that come and go, as a trainer sees it.
+#pragma once
+
+#include <exception>
+
+#include "acco/committed_state.hpp"
+#include "acco/error.hpp"
+#include "acco/round/training_engine.hpp"
+
+namespace ACCO_NAMESPACE {
+
+/// Members of any_optimizer.
+template <class Parameter, class Gradient>
+class worker_changes : public committed_state<Parameter, Gradient> {
+  using base = committed_state<Parameter, Gradient>;
+
+ protected:
+  using base::changing;
+  using base::demand_rest;
+  using base::engine_;
+  using base::fail_use;
+  using base::failure_;
+  using base::guarded;
+  using base::state_;
+  using typename base::state;
+
+ public:
+  // Workers of local updates come and go (docs/local_updates.md), after `finish` and before the next micro-batch: `depart` on
+  // those that leave, `regroup` on those that stay, `join`, instead of `initialize`, on those that come.
+
+  /// This optimizer goes on in `world`, of its backend's type: a handle on a world of those that stay and those that join.
+  /// Anchor, outer state and averages are cut over its workers; masters, slots and parameters of this worker stay as they are.
+  /// `samples()` and `steps()` go on, and so does the learning rate. A worker of several ranks stays as a whole: neighbours in
+  /// the same order, from a multiple of `ranks_a_group` on. Collective over the optimizer's world so far, then over `world`;
+  /// blocks; allocates, for as long as it lasts, the anchor and its slots whole. Throws `usage_error` where a step is under way,
+  /// after which the training goes on; `usage_error` where worlds do not fit, `mismatch_error`, `peer_error`, `deadline_error`,
+  /// which end it, and are told to both worlds.
+  template <class Backend>
+  void regroup(Backend const& world) {
+    demand_rest("regroup");
+    changing_workers* const found = engine_->changing();
+    if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
+      fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
+               "Give it a backend of the same type, and include acco/outer.hpp");
+    }
+    guarded([&] { found->regroup(&world); });
+  }
+  /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it. `parameters()`
+  /// stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over the world so far; blocks.
+  /// Throws what `regroup` throws.
+  void depart() {
+    demand_rest("depart");
+    changing_workers& found = changing("depart");
+    guarded([&] { found.depart(); });
+    failure_ = std::make_exception_ptr(usage_error(engine_->place(), text("this worker has departed from its training"),
+                                                   text("To come back, construct an optimizer over a new world, and join")));
+    state_ = state::failed;
+  }
+  /// Instead of `initialize`: this optimizer, made over the new world, comes to those that `regroup`. Its parameters and masters
+  /// are the anchor, the rule's slots are fresh; `samples()`, `steps()` and the learning rate are where the others are.
+  /// Collective over the new world; blocks. Throws `usage_error` where nobody regroups, and what `initialize` throws.
+  void join() {
+    if (failure_) std::rethrow_exception(failure_);
+    if (state_ == state::running) fail_use(text("join was called after initialize"), "Call it instead of initialize, once");
+    changing_workers& found = changing("join");
+    guarded([&] { found.join(); });
+    state_ = state::running;
+  }
+
+ protected:
+  worker_changes() noexcept = default;
+  explicit worker_changes(training_engine<Parameter, Gradient>* made) noexcept : base(made) {}
+};
+
+}  // namespace ACCO_NAMESPACE

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs ALONE and LINKED, and compares what they print; looks for the engine's functions in their two OBJECTS.
+cmake_minimum_required(VERSION 3.25)
+string(REPLACE "," ";" OBJECTS "${OBJECTS}")
+foreach(k IN ITEMS 0 1)
+  list(GET OBJECTS ${k} object)
+  execute_process(COMMAND ${NM} -C ${object} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]* [WVTtu] [^\n]*(round_engine|round_works|step_loop|rule_of|backend_of|reducer)<[^\n]*::(apply|land|launch|begin|reduce|all_gather)\\(" found_${k} "${symbols}")
+  list(LENGTH found_${k} found_${k})
+endforeach()
+if(found_0 LESS 10 OR found_1 GREATER 0)
+  message(FATAL_ERROR "functions of the engine: ${found_0} in the program of headers, ${found_1} in the one that links acco::compiled")
+endif()
+execute_process(COMMAND ${ALONE} OUTPUT_VARIABLE alone COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${LINKED} OUTPUT_VARIABLE linked COMMAND_ERROR_IS_FATAL ANY)
+if(NOT alone STREQUAL linked OR NOT alone MATCHES "^two_phase [0-9a-f]+\ncoded [0-9a-f]+\nown [0-9a-f]+\ndelayed [0-9a-f]+\n$")
+  message(FATAL_ERROR "over the headers alone:\n${alone}over acco::compiled:\n${linked}")
+endif()
