@@ -86,7 +86,7 @@ def check_tensor_file(name, raw, record, manifest):
     about = header.pop("__metadata__")
     demand(about == {"format": "acco-checkpoint 1", "run": manifest["run"], "step": str(manifest["step"])},
            f"{name} says of itself {about}")
-    expected = manifest["master"] if record["kind"] == "owned" else manifest["parameter"]
+    expected = manifest[record["kind"]]
     at, tensors = 0, []
     for tensor, each in header.items():
         begin, end = each["data_offsets"]
@@ -108,28 +108,60 @@ def check_tensor_file(name, raw, record, manifest):
     return tensors, raw[record["data"] :]
 
 
+def slots_of(manifest, before, count):
+    """The files of a rule's slots."""
+    rule = [line.removeprefix(before) for line in manifest["construction"] if line.startswith(before)]
+    demand(len(rule) == 1, f"the construction names the rules {rule}")
+    stem = re.sub("[^A-Za-z0-9_-]", "_", rule[0]) or "rule"
+    return [f"{stem}.{k}.safetensors" for k in range(count)]
+
+
+def slots_of_anchor(manifest):
+    """How many there are: `slots` are a worker's."""
+    names = {record["name"] for record in manifest["files"]}
+    count = 0
+    while slots_of(manifest, "outer: rule = ", count + 1)[-1] in names:
+        count += 1
+    return count
+
+
 def verify(folder):
     """Throws what is wrong with a checkpoint; returns a line about it."""
     manifest = read_manifest(folder)
-    rule = [line.removeprefix("rule = ") for line in manifest["construction"] if line.startswith("rule = ")]
-    demand(len(rule) == 1, f"the construction names the rules {rule}")
-    stem = re.sub("[^A-Za-z0-9_-]", "_", rule[0]) or "rule"
     demand(manifest["master"] in ("F32", "F64") and manifest["parameter"] in SIZES, "other types of elements")
-    owned = ["master.safetensors"] + [f"{stem}.{k}.safetensors" for k in range(manifest["slots"])]
-    owned += ["average.safetensors"] if manifest["averages"] else []
     ranks = manifest["ranks"]
-    others = ["shown.safetensors", "arriving.safetensors", "frozen.safetensors"]
-    others += [f"frozen-{rank:05}-of-{len(ranks):05}.safetensors" for rank in range(len(ranks))]
+    level = ranks[0].get("local updates")
+    demand(all(("local updates" in each) == (level is not None) for each in ranks), "some ranks are of local updates")
+    slots = manifest["slots"] if level is None else slots_of_anchor(manifest)
+    owned = ["master.safetensors"] + slots_of(manifest, "rule = " if level is None else "outer: rule = ", slots)
+    owned += ["average.safetensors"] if manifest["averages"] else []
+    in_use = ["shown.safetensors", "arriving.safetensors"]
+    of_workers, masters = [], list(owned)  # all files of workers that there may be; of all files those in the master's type
+    if level is not None:
+        masters += in_use  # of the anchor
+        for worker in range(level["workers"]):
+            kept = ["master.safetensors"] + slots_of(manifest, "rule = ", manifest["slots"])
+            own = ["kept.safetensors", "lost.safetensors"]
+            prefix = f"worker-{worker:05}-of-{level['workers']:05}."
+            of_workers += [prefix + name for name in kept + in_use + own]
+            masters += [prefix + name for name in kept + own]
+    frozen_files = ["frozen.safetensors"] + [f"frozen-{rank:05}-of-{len(ranks):05}.safetensors" for rank in range(len(ranks))]
+    others = in_use + of_workers + frozen_files
     own = [f"trainer-{rank:05}-of-{len(ranks):05}" for rank, each in enumerate(ranks) if each["trainer"]]
     records = {record["name"]: record for record in manifest["files"]}
     names = list(records)
     demand(len(names) == len(manifest["files"]), "a file is named twice")
     demand(names == owned + [name for name in others if name in records] + own, f"the files are {names}")
+    for worker in range(level["workers"] if level else 0):  # all workers have the same
+        first, mine = (f"worker-{each:05}-of-{level['workers']:05}." for each in (0, worker))
+        same = [mine + name.removeprefix(first) for name in names if name.startswith(first)]
+        demand(mine + "master.safetensors" in names and same == [name for name in names if name.startswith(mine)],
+               f"worker {worker} has other files than worker 0")
     demand(sorted(os.listdir(folder)) == sorted(names + ["manifest.json"]), f"the folder holds {sorted(os.listdir(folder))}")
 
     layout, frozen, digest = None, set(), 0
     for name, record in records.items():
-        record["kind"] = "owned" if name in owned else "other" if name in others else "trainer"
+        record["kind"] = "trainer" if name in own else "master" if name in masters else "parameter"
         with open(f"{folder}/{name}", "rb") as file:
             raw = file.read()
         demand(len(raw) == record["bytes"], f"{name} has {len(raw)} bytes, not {record['bytes']}")
@@ -156,7 +188,7 @@ def verify(folder):
     samples = np.array([manifest["samples"]], "<f8")
     digest += int(mix(np.uint64(manifest["step"] + 1))) + int(mix(samples.view("<u8")[0] + np.uint64(2)))
     demand(digest & MASK == number(manifest["digest"]), f"the digest is {digest & MASK:016x}, not {manifest['digest']}")
-    check_state(manifest)
+    check_numbers(manifest)
     elements = sum(int(np.prod(shape)) for _, shape in layout)
     return (f"{folder}: whole; step {manifest['step']}, {len(layout)} tensors, {elements} elements in {manifest['master']}, "
             f"{len(ranks)} ranks, digest {manifest['digest']}")
@@ -174,24 +206,62 @@ STATE = {
 }
 
 
-def check_state(manifest):
-    state = manifest["state"]
-    expected = {key: kind for kind, keys in STATE.items() for key in keys.split("; ")}
-    demand(set(state) == set(expected), f"state has other keys: {sorted(set(state) ^ set(expected))}")
+LEVEL = {
+    int: "workers; ranks_a_group; phase; updates seen; steps before; whole steps; own steps",
+    str: "whole samples; own samples",
+    bool: "shows; arrives",
+    dict: "worker",
+    list: "fragments",
+}
+FRAGMENT = {
+    int: "exchanges; exchanges before; bytes_sent",
+    str: "samples; samples sent",
+    bool: "pending; shows; arrives",
+    dict: "state",
+}
+
+
+def check_kinds(what, numbers, kinds):
+    expected = {key: kind for kind, keys in kinds.items() for key in keys.split("; ")}
+    demand(set(numbers) - {"updates"} == set(expected), f"{what} has other keys: {sorted(set(numbers) ^ set(expected))}")
     for key, kind in expected.items():
-        demand(type(state[key]) is kind, f"state: {key!r} is {state[key]!r}")
-        if kind in (int, bool) or key == "round digest":
-            continue
-        for text in state[key].values() if kind is dict else state[key] if kind is list else [state[key]]:
-            float.fromhex(text)
+        demand(type(numbers[key]) is kind, f"{what}: {key!r} is {numbers[key]!r}")
+        if kind is str and key != "round digest":
+            float.fromhex(numbers[key])
+
+
+def check_state(state):
+    """Returns the steps and the samples that it comes to."""
+    check_kinds("state", state, STATE)
+    for text in (*state["norms"], *state["pace"], *state["round regions"], *state["round counts"].values()):
+        float.fromhex(text)
+    number(state["round digest"])
     demand(len(state["pace"]) == 5 and len(state["norms"]) <= 64, "state: other numbers of numbers")
     demand({"weight", "loss"} <= set(state["round counts"]), "round counts: no weight or no loss")
     applied = state["completed"] and state["round applied"]
-    demand(manifest["step"] == state["updates before"] + (1 if applied else 0), "state: the steps do not add up")
-    samples = float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0)
+    return (state["updates before"] + (1 if applied else 0),
+            float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0))
+
+
+def check_numbers(manifest):
+    steps, samples = check_state(manifest["state"])
+    demand(manifest["step"] == steps, "state: the steps do not add up")
     demand(manifest["samples"] == samples, "state: the samples do not add up")
-    for each in manifest["ranks"]:
-        demand(list(each) == ["micro_batches", "bytes_sent", "trainer"], f"a rank has the keys {list(each)}")
+    workers = {}
+    for rank, each in enumerate(manifest["ranks"]):
+        demand([key for key in each if key != "local updates"] == ["micro_batches", "bytes_sent", "trainer"],
+               f"a rank has the keys {list(each)}")
+        if "local updates" not in each:
+            continue
+        level = each["local updates"]
+        check_kinds("local updates", level, LEVEL)
+        demand(level["workers"] * level["ranks_a_group"] == len(manifest["ranks"]), "local updates: other numbers of ranks")
+        worker = workers.setdefault(rank // level["ranks_a_group"], check_state(level["worker"]))
+        demand(worker == check_state(level["worker"]), "local updates: ranks of a worker have other steps or samples")
+        demand(level["fragments"], "local updates: no fragments")
+        for fragment in level["fragments"]:
+            check_kinds("fragment", fragment, FRAGMENT)
+            check_state(fragment["state"])
 
 
 def refuses(folder, what):
