@@ -55,7 +55,7 @@ function(acco_find_dependency component)
       set(trace)")
     set(program [[
       #include <nccl.h>
-      static_assert(NCCL_VERSION_CODE >= 21400, "acco needs NCCL 2.14 or newer");
+      static_assert(NCCL_VERSION_CODE >= 21800, "acco needs NCCL 2.18 or newer");
       int main() { int version = 0; return ncclGetVersion(&version) + version; }]])
   elseif(component STREQUAL "openssl")
     set(name OpenSSL)

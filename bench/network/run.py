@@ -206,6 +206,11 @@ class Programs:
         result["wire"] = sent
         return result
 
+    def names(self):
+        """All schedules of the synthetic load; and of those that are local updates, whether they wait for an exchange."""
+        lines = [line.split() for line in run(self.synthetic, "--list").splitlines()]
+        return [words[1] for words in lines], {words[1]: "waits" in words for words in lines if words[0] == "local"}
+
     def unit(self, hosts):
         """Arithmetic of a millisecond of the synthetic load, while all ranks compute: given to every run, so that all have the same work."""
         units = []
@@ -485,20 +490,19 @@ def peers(a, programs):
         gnuplot(script, a.plot)
 
 
-FAMILY = ["synchronous", "synchronous+coded", "delayed", "delayed+coded", "weight_prediction", "extrapolation", "velocity", "delay_compensation", "two_phase", "two_phase+int8",
-          "two_phase+int4", "two_phase+coded", "two_phase+own", "two_phase+own_corrected", "local_sgd", "slowmo", "diloco", "diloco+int4", "delayed_diloco", "eager_diloco",
-          "streaming_diloco", "streaming_diloco+int4", "co2", "overlap_local_sgd"]
-WAIT_FOR_EXCHANGE = ("local_sgd", "slowmo", "diloco")
-LOCAL = WAIT_FOR_EXCHANGE + ("delayed_diloco", "eager_diloco", "streaming_diloco", "co2", "overlap_local_sgd")
+# --exchange of these is looked at, too
+ENCODED_EXCHANGES = ["diloco+int4", "streaming_diloco+int4"]
 
 
 class Member:
     """One of the family: its flags, its bytes by the formula, and the limit of its step. Steps of 8 micro-batches."""
 
-    def __init__(self, label, local_steps):
+    def __init__(self, label, local_steps, local):
+        """`local`: methods of local updates, and whether they wait for an exchange."""
         self.label, self.local_steps = label, local_steps
         self.method, _, wire = label.partition("+")
-        self.local = self.method in LOCAL
+        self.local = self.method in local
+        self.waits = self.method == "synchronous" or local.get(self.method, False)
         self.fragments = next(p for p in (4, 3, 2, 1) if local_steps % p == 0)
         self.split = (7, 1) if label == "two_phase+int4" else (6, 2)
         self.exchange = BYTES[wire or "full"] if self.local else None
@@ -519,7 +523,7 @@ class Member:
         """Seconds of a step in which the link and the processor never wait for anything but each other."""
         computation = 8 * micro_batch
         estimate, commit = (each / goodput for each in self.bytes(n, parameters))
-        if self.method == "synchronous" or self.method in WAIT_FOR_EXCHANGE:
+        if self.waits:
             return computation + commit
         if self.method == "two_phase":
             return max(self.split[0] * micro_batch, commit) + max(self.split[1] * micro_batch, estimate)
@@ -534,11 +538,13 @@ def family(a, programs):
     if a.hosts < 2:
         sys.exit("family: --hosts is less than 2, and nothing is sent then")
     a.synthetic_micro, milliseconds, ratios = 8, a.milliseconds, [float(r) for r in a.ratios.split(",")]
-    labels = FAMILY if a.schedules is None else a.schedules.split(",")
-    unknown = [each for each in labels if each not in FAMILY]
+    schedules, local = programs.names()
+    known = schedules + ENCODED_EXCHANGES
+    labels = known if a.schedules is None else a.schedules.split(",")
+    unknown = [each for each in labels if each not in known]
     if unknown:
-        sys.exit(f"family: no schedule is called {', '.join(unknown)}; there are {', '.join(FAMILY)}")
-    members = [Member(each, a.local_steps) for each in dict.fromkeys(["synchronous", *labels])]
+        sys.exit(f"family: no schedule is called {', '.join(unknown)}; there are {', '.join(known)}")
+    members = [Member(each, a.local_steps, local) for each in dict.fromkeys(["synchronous", *labels])]
     unit = a.parameters * (a.hosts - 1) / a.hosts
     print(f"{a.hosts} hosts, {CORES} cores, Gloo, {a.parameters} fp32 parameters, 8 micro-batches a step; medians of {a.repeat} runs, ratios within each. A step is one update of the rank; of local updates the mean "
           "of whole rounds. Bytes: that a rank sends, a parameter and step, in units of (N-1)/N. limit: computation + communication where the computation waits, else the longer of both, of two_phase in each "

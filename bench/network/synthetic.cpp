@@ -163,6 +163,16 @@ std::string not_made(settings const& s) {
   return "";
 }
 
+/// For programs that run this one, as bench/network/run.py does: of local updates also which of them wait for an exchange.
+void print_names() {
+  using others = acco::together<shared_engine, acco::decorated_schedules>;
+  for (const std::string_view name : acco::list_names<others>::all) std::cout << "schedule " << name << '\n';
+  acco::for_each(acco::local_methods<>{}, [place = 0](auto const& local) mutable {
+    std::cout << "local " << acco::list_names<acco::local_methods<>>::all[place++]
+              << (local.method.settings().delay == 0 ? " waits" : "") << '\n';
+  });
+}
+
 template <class World>
 void run_over(settings const& s, World const& world) {
   acco::any_optimizer<float> training = make(s, world);
@@ -213,7 +223,13 @@ int main(int count, char** words) {
   app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
   app.add_option("--steps", s.steps);
   app.add_option("--clip", s.clip);
+  bool lists = false;
+  app.add_flag("--list", lists, "Print the names of all schedules");
   CLI11_PARSE(app, count, words);
+  if (lists) {
+    print_names();
+    return 0;
+  }
   if (const std::string why = not_made(s); !why.empty()) return std::cerr << why << '\n', 1;
   if (s.backend == "solo") {
     try {

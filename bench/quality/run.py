@@ -26,11 +26,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # label on the command line, micro-batches of the parts of a step
 CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("weight_prediction", "8"), ("two_phase", "4:4"), ("two_phase", "7:1"), ("two_phase+int8", "4:4"), ("two_phase+int8", "6:2"),
                   ("two_phase+int8", "7:1"), ("two_phase+int4", "4:4"), ("two_phase+int4", "6:2"), ("two_phase+int4", "7:1"), ("two_phase+coded", "7:1")]
-# --family: label, micro-batches, steps from one exchange to the next
-FAMILY = [("synchronous", "8", 0), ("two_phase", "4:4", 0), ("two_phase", "6:2", 0), ("two_phase", "7:1", 0), ("two_phase+int4", "7:1", 0), ("two_phase+coded", "7:1", 0), ("two_phase+own", "6:2", 0),
-          ("two_phase+own_corrected", "6:2", 0), ("delayed", "8", 0), ("weight_prediction", "8", 0), ("extrapolation", "8", 0), ("velocity", "8", 0), ("elastic", "8", 0),
-          ("local_sgd", "8", 8), ("slowmo", "8", 8), ("diloco", "8", 8), ("diloco+int4", "8", 8), ("streaming_diloco", "8", 8), ("delayed_diloco", "8", 8), ("eager_diloco", "8", 8), ("co2", "8", 8),
-          ("overlap_local_sgd", "8", 2)]
+# --family: where it is not 8 and 8, the micro-batches of the parts of a step, and the steps from one exchange to the next
+SPLITS = {"two_phase": ("4:4", "6:2", "7:1"), "two_phase+own": ("6:2",), "two_phase+own_corrected": ("6:2",)}
+LOCAL_STEPS = {"overlap_local_sgd": 2}
+ENCODED_EXCHANGES = ["diloco+int4"]
 RULE_RATES = {"adamw": ("3e-4", "1e-3", "3e-3", "1e-2"), "sgd": ("0.03", "0.1", "0.3", "1"), "lion": ("3e-4", "1e-3", "3e-3", "1e-2"), "muon": ("3e-3", "1e-2", "3e-2", "1e-1")}
 RULE_CONFIGURATIONS = [("synchronous", "8"), ("delayed", "8"), ("two_phase", "6:2")]
 MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4"]
@@ -44,6 +43,22 @@ def flags_of(label, split, local_steps=0):
     if wire == "coded":
         return flags + ["--estimate", "int4", "--commit", "coded"]
     return flags + (["--estimate", wire] if wire else [])
+
+
+def names(toy):
+    """Pairs (kind, name) of all schedules and rules of the program: kinds are schedule, local, rule."""
+    return [tuple(line.split()) for line in subprocess.run([toy, "--list"], check=True, capture_output=True, text=True).stdout.splitlines()]
+
+
+def family_of(toy):
+    """Rows of the table: label, micro-batches, steps from one exchange to the next (0: no local updates)."""
+    rows = []
+    for kind, label in names(toy) + [("local", each) for each in ENCODED_EXCHANGES]:
+        if kind == "local":
+            rows.append((label, "8", LOCAL_STEPS.get(label, 8)))
+        elif kind == "schedule":
+            rows += [(label, split, 0) for split in SPLITS.get(label, ("7:1",) if label.startswith("two_phase") else ("8",))]
+    return rows
 
 
 class Runs:
@@ -105,21 +120,21 @@ class Runs:
 
 
 def family(runs, a):
-    """Every row at its best rate, in the order of FAMILY: N by N, so that one N is complete early."""
-    seeds, rates = a.seeds.split(","), a.rates.split(",")
+    """Every row at its best rate, in the order of the program's list: N by N, so that one N is complete early."""
+    seeds, rates, rows = a.seeds.split(","), a.rates.split(","), family_of(runs.toy)
     found = {}
     for ranks in a.ranks.split(","):
-        for row in FAMILY:
+        for row in rows:
             label, split, steps = row
             found[row, ranks] = runs.tuned(label, split, ranks, rates, seeds, local_steps=steps)
     print(f"\n{runs.text}, {a.samples} sequences, seeds {a.seeds}, rates {a.rates}: mean validation loss (spread) at the best rate, its difference to synchronous at its best, and that rate\n")
     print("| schedule | micro-batches | H | " + " | ".join(f"N = {n}" for n in a.ranks.split(",")) + " | bytes a parameter and step | memory, bytes a parameter, " + ", ".join(f"N = {n}" for n in a.ranks.split(",")) + " |")
     print("|---|---|---|" + "---|" * len(a.ranks.split(",")) + "---|---|")
-    for row in FAMILY:
+    for row in rows:
         label, split, steps = row
         cells, sent, memory = [], "-", []
         for ranks in a.ranks.split(","):
-            one, base = found[row, ranks], found[FAMILY[0], ranks]
+            one, base = found[row, ranks], found[rows[0], ranks]
             if one is None or base is None:
                 cells.append("-")
                 continue
@@ -135,7 +150,7 @@ def by_rule(runs, a, rules):
     for ranks in a.ranks.split(","):
         rows = []
         for rule in rules:
-            rows.append((rule, [runs.tuned(label, split, ranks, RULE_RATES[rule], seeds, rule) for label, split in RULE_CONFIGURATIONS]))
+            rows.append((rule, [runs.tuned(label, split, ranks, RULE_RATES.get(rule, RULE_RATES["adamw"]), seeds, rule) for label, split in RULE_CONFIGURATIONS]))
         print(f"\n{runs.text}, {a.samples} sequences, {ranks} ranks, seeds {a.seeds}: mean validation loss at the best of four learning rates (which), and its difference to synchronous at its best\n")
         print("| rule | " + " | ".join(label for label, _ in RULE_CONFIGURATIONS) + " |")
         print("|---|" + "---|" * len(RULE_CONFIGURATIONS))
@@ -174,7 +189,10 @@ def main():
         if a.family:
             family(runs, a)
         else:
-            by_rule(runs, a, a.rules.split(","))
+            rules, known = a.rules.split(","), [name for kind, name in names(toy) if kind == "rule"]
+            if not set(rules) <= set(known):
+                sys.exit(f"--rules: there are {', '.join(known)}")
+            by_rule(runs, a, rules)
         if runs.left:
             print(f"{runs.left} runs are left: call again")
         return

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 
 #include <acco/number/finite.hpp>
 #include <acco/outer.hpp>
+#include <acco/rule/all.hpp>
 #ifdef TOY_GPT_CHECKPOINTS
 #include <acco/checkpoint/folder.hpp>
 #endif
@@ -60,6 +62,19 @@ std::vector<settings> runs_of(settings const& s) {
 }
 
 namespace {
+
+/// Of acco's rules, and muon, which updates matrices.
+std::vector<std::string> rules() {
+  std::vector<std::string> names(std::begin(acco::list_names<acco::all_rules>::all),
+                                 std::end(acco::list_names<acco::all_rules>::all));
+  names.emplace_back("muon");
+  return names;
+}
+/// For programs that run this one, as bench/quality/run.py does.
+void print_names() {
+  for (std::string const& label : labels()) std::cout << (is_local(label) ? "local " : "schedule ") << label << '\n';
+  for (std::string const& rule : rules()) std::cout << "rule " << rule << '\n';
+}
 
 /// What `s` asks for, the program that has it, what that needs, and how it is built and started.
 std::string how_to_get(settings const& s) {
@@ -203,7 +218,7 @@ void add_model(CLI::App& app, settings& s) {
   app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--rule", s.rule, "Update rule")->check(CLI::IsMember({"adamw", "sgd", "lion", "muon"}))->capture_default_str();
+  app.add_option("--rule", s.rule, "Update rule")->check(CLI::IsMember(rules()))->capture_default_str();
   app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--validations", s.validations, "How often to validate, the last time at the end")
       ->check(CLI::PositiveNumber)
@@ -319,8 +334,14 @@ settings parse(int count, char** words) {
   add_schedule(app, s, micro_batches);
   add_model(app, s);
   CLI::Option const* const resume = add_files(app, s);
+  bool lists = false;
+  app.add_flag("--list", lists, "Print the names of all schedules and rules");
   try {
     app.parse(count, words);
+    if (lists) {
+      print_names();
+      std::exit(0);
+    }
     read_micro_batches(s, micro_batches);
     if (s.model.width % s.model.heads != 0) throw CLI::ValidationError("--heads", "the number of heads must divide the width");
     complete(s);

@@ -127,12 +127,12 @@ void use() {
     training<no_pace> wrong{{}, {}, {}, {}, 1};
   }
 #endif
-#if defined(SCHEDULE_WITHOUT_PERIOD)  // expect: the schedule's rounds do not repeat
+#if defined(SCHEDULE_WITHOUT_PERIOD)  // expect: its rounds do not repeat
   {
     training<never_repeats> wrong{{}, {}, {}, {}, 1};
   }
 #endif
-#if defined(SCHEDULE_THAT_NEVER_COMMITS)  // expect: no round of the schedule's period commits
+#if defined(SCHEDULE_THAT_NEVER_COMMITS)  // expect: no round of its period commits
   {
     training<never_commits> wrong{{}, {}, {}, {}, 1};
   }

@@ -26,13 +26,17 @@ struct scratch {
   scratch& operator=(scratch const&) = delete;
 };
 
+contributions through_files(rank_of me, fs::path const& directory, std::string const& run, double deadline) {
+  return acco::rendezvous::tcp_rendezvous(me, directory, {.deadline = deadline, .run = run})
+      .exchange("I am " + std::to_string(me.rank));
+}
 }  // namespace
 
 TEST_CASE("through files: everybody meets, by a file that is gone afterwards") {
   const scratch directory;
   const auto results = all_ranks({{0, 3}, {1, 3}, {2, 3}}, [&](rank_of me) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100 * me.rank));
-    return acco::rendezvous::through_files(me, directory.path, "job", "I am " + std::to_string(me.rank), enough());
+    return through_files(me, directory.path, "job", enough());
   });
   for (auto const& each : results) {
     CHECK(each.error == "");
@@ -54,7 +58,7 @@ TEST_CASE("through files: what an earlier run of the same name left behind leads
   std::jthread other([port] { (void)told([port] { return tcp(port, {.deadline = 2, .run = "other"})({0, 2}); }); });
   const auto results = all_ranks({{0, 2}, {1, 2}}, [&](rank_of me) {
     std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == 0 ? 500 : 100));
-    return acco::rendezvous::through_files(me, directory.path, "job", "I am " + std::to_string(me.rank), enough());
+    return through_files(me, directory.path, "job", enough());
   });
   for (auto const& each : results) {
     CHECK(each.error == "");
@@ -64,14 +68,13 @@ TEST_CASE("through files: what an earlier run of the same name left behind leads
 
 TEST_CASE("through files: who does not come is named, with the file; who finds none, or cannot write one, says so") {
   const scratch directory;
-  const auto results = all_ranks({{0, 3}, {1, 3}}, [&](rank_of me) {
-    return acco::rendezvous::through_files(me, directory.path, me.rank == 0 ? "one" : "two", "x", 0.3);
-  });
+  const auto results = all_ranks(
+      {{0, 3}, {1, 3}}, [&](rank_of me) { return through_files(me, directory.path, me.rank == 0 ? "one" : "two", 0.3); });
   const std::string there = "the address in " + directory.path.string() + "/";
   CHECK(contains(results[0].error, "rank 1, 2 did not come to " + there + "one.rank0 within 0.3 s"));
   CHECK(contains(results[1].error, "rank 0 could not be reached at " + there + "two.rank0 within 0.3 s: there is no such file"));
   std::ofstream(directory.path / "file") << "no directory";
-  const auto wrong = told([&] { return acco::rendezvous::through_files({0, 2}, directory.path / "file", "r", "x", 1); });
+  const auto wrong = told([&] { return through_files({0, 2}, directory.path / "file", "r", 1); });
   CHECK(wrong.type == "usage");
   CHECK(contains(wrong.error, "cannot write " + (directory.path / "file" / "r.rank0").string()));
 }

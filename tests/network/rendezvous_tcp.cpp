@@ -160,48 +160,6 @@ TEST_CASE("two processes of one rank, different numbers of ranks, a rank that is
   }
 }
 
-TEST_CASE("two jobs without a name at one port: the second one is told so, as long as the first one lives") {
-  for (char const* run : {"", "named"}) {  // with a name they cannot mix
-    const auto port = free_port();
-    int ready[2];
-    REQUIRE(pipe(ready) == 0);
-    const pid_t first = fork();
-    if (first == 0) {
-      (void)tcp(port, {.deadline = enough(), .run = run})({0, 2});
-      (void)!write(ready[1], "x", 1);
-      for (;;) pause();
-    }
-    CHECK(tcp(port, {.deadline = enough(), .run = run})({1, 2}) == names(2));
-    const auto stop = [first] {
-      kill(first, SIGKILL);
-      waitpid(first, nullptr, 0);
-    };
-    char byte = 0;
-    CHECK(read(ready[0], &byte, 1) == 1);
-    if (*run == '\0') {
-      const auto second = all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = 2}));
-      CHECK(second[0].type == "usage");
-      CHECK(contains(second[0].error,
-                     "rank 0 cannot listen at 127.0.0.1, port " + std::to_string(port) + ": Address already in use"));
-      CHECK(contains(second[0].error, "another job"));
-      CHECK(contains(second[1].error, "Connection refused"));  // nobody listens while a training runs
-      stop();
-    }
-    for (outcome const& each : all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = enough(), .run = run})))
-      CHECK(each.error == "");
-    if (*run != '\0') stop();
-    for (const int end : ready) close(end);
-  }
-}
-
-TEST_CASE("the port that a start without a name keeps: this process may start there again") {
-  const auto port = free_port();
-  for (int start = 0; start < 2; ++start) {
-    for (outcome const& each : all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = enough()}))) CHECK(each.got == names(2));
-    CHECK(!acco::net::listen_at(local(port)));
-  }
-}
-
 TEST_CASE("whoever joined one start ends in no other one") {
   const listener there;
   outcome one;

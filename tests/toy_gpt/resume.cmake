@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs that are killed, or stopped by Ctrl-C, and go on from a checkpoint tell the losses of one that was left alone, in every digit.
 cmake_minimum_required(VERSION 3.25)
-file(REMOVE_RECURSE ${WORK})
-file(MAKE_DIRECTORY ${WORK})
-if(FEW STREQUAL "" AND NOT DEFINED ENV{ACCO_THOROUGH}) # some of all that are alike
-  set(FEW a_selection)
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/head.cmake)
 set(samples 3000)
 set(rounds 60) # in the log when it is killed
 if(NOT FEW STREQUAL "") # sanitizers, or a selection
@@ -16,20 +12,10 @@ string(REPEAT "Call me Ishmael. Some years ago, never mind how long precisely, I
 file(WRITE ${WORK}/text.txt "${words}")
 set(small --data ${WORK}/text.txt --samples ${samples} --batch 4 --context 32 --layers 2 --width 32 --heads 2 --warmup 16 --validations 4 --deadline 60)
 
-# end SIGNAL ROUNDS: a command that starts a program, and sends it the signal when its log has so many rounds and, for KILL, there is a checkpoint.
-file(WRITE ${WORK}/end.sh "signal=$1 rounds=$2
-shift 2
-\"$@\" &
-until [ $(wc -l < ${WORK}/log.jsonl) -ge $rounds ] && { [ $signal != KILL ] || ls ${WORK}/run | grep -q step-; } || ! kill -0 $!\ndo sleep 0.02\ndone 2> /dev/null
-kill -$signal $!
-wait $!
-")
-set(end sh ${WORK}/end.sh)
 math(EXPR more_rounds "${rounds} + ${rounds} / 2")
 # What a log tells beside times, and what rounds it has twice.
 function(told log result)
-  file(STRINGS ${log} lines)
-  list(POP_BACK lines last)
+  read_log(${log})
   list(JOIN lines "\n" all)
   string(REGEX REPLACE "\"([a-z_]*seconds|bytes_sent|progress)\":[^,}]*" "" all "${all}")
   foreach(key IN ITEMS train_loss validation_loss steps samples)
@@ -88,20 +74,28 @@ endmacro()
 set(keep --log ${WORK}/log.jsonl --save ${WORK}/run --save-every 7)
 
 foreach(flags IN ITEMS "--ranks;2" "--schedule;synchronous;--ranks;3" "--schedule;delayed;--dtype;bfloat16" "--schedule;weight_prediction;--rule;lion" "--estimate;int4;--micro-batches;3:1"
-                       "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;sgd")
-  if(NOT FEW STREQUAL "" AND NOT flags MATCHES "--ranks;2|lion|3:1")
+                       "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;sgd"
+                       "--schedule;diloco;--local-steps;4" "--schedule;delayed_diloco;--local-steps;3;--ranks;4;--group;2;--exchange;int4")
+  if(NOT FEW STREQUAL "" AND NOT flags MATCHES "--ranks;2|lion|3:1|--group")
     continue()
   endif()
   set(program ${TOY_GPT} ${small} ${flags})
+  if(flags MATCHES "--local-steps")
+    if(NOT family IN_LIST FOUND)
+      continue()
+    endif()
+    list(PREPEND program ${TOY_GPT}_family)
+    list(REMOVE_AT program 1)
+  endif()
   run(${program} --log ${WORK}/whole.jsonl)
   expect("${flags}" 0)
   set(shown_whole "${out}")
 
   # kill -9, twice
   begin()
-  run(${end} KILL ${rounds} ${program} ${keep})
+  run(${end} KILL ${rounds} ${WORK}/log.jsonl ${program} ${keep})
   expect("${flags}, killed" 137)
-  run(${end} KILL ${more_rounds} ${program} ${keep} --resume)
+  run(${end} KILL ${more_rounds} ${WORK}/log.jsonl ${program} ${keep} --resume)
   expect("${flags}, killed again" 137)
   run(${program} ${keep} --resume)
   expect("${flags}, gone on" 0)
@@ -123,7 +117,7 @@ foreach(flags IN ITEMS "--ranks;2" "--schedule;synchronous;--ranks;3" "--schedul
     list(GET signal_and_status 0 signal)
     list(GET signal_and_status 1 status)
     begin()
-    run(${end} ${signal} ${rounds} ${program} ${keep} --save-every 1000000)
+    run(${end} ${signal} ${rounds} ${WORK}/log.jsonl ${program} ${keep} --save-every 1000000)
     expect("${flags}, SIG${signal}" ${status})
     if(NOT err MATCHES "saving, and ending with a summary; once more ends at once" OR
        NOT out MATCHES "stopped after [0-9]+ of ${samples}.*saved in (${WORK}/run/step-[0-9]+)\n.*with --resume ${WORK}/run goes on there")
@@ -136,20 +130,21 @@ foreach(flags IN ITEMS "--ranks;2" "--schedule;synchronous;--ranks;3" "--schedul
       message(FATAL_ERROR "${flags}: saved in ${place}, but\n${out}")
     endif()
     set(shown "${out}")
-    check_same("${flags}, SIG${signal}")
+    if(NOT flags MATCHES "--local-steps") # whose workers exchange before they end: it goes on from there
+      check_same("${flags}, SIG${signal}")
+    endif()
   endforeach()
 endforeach()
 
 # Another number of ranks goes on, too, behind all data that were seen; and so does a longer run.
 set(program ${TOY_GPT} ${small})
 begin()
-run(${end} KILL ${rounds} ${program} ${keep} --ranks 3)
+run(${end} KILL ${rounds} ${WORK}/log.jsonl ${program} ${keep} --ranks 3)
 expect("killed on 3 ranks" 137)
 foreach(ranks IN ITEMS 1 2 4)
   run(${program} --resume ${WORK}/run --ranks ${ranks} --log ${WORK}/log.jsonl)
   expect("gone on at ${ranks} ranks" 0)
-  file(STRINGS ${WORK}/log.jsonl lines)
-  list(POP_BACK lines last)
+  read_log(${WORK}/log.jsonl)
   string(JSON loss GET "${last}" validation_loss)
   string(JSON done GET "${last}" samples)
   if(done LESS samples OR loss GREATER 4 OR NOT out MATCHES "going on from")
@@ -160,8 +155,7 @@ run(${program} ${keep} --resume --ranks 3)
 expect("gone on at 3 ranks" 0)
 run(${program} ${keep} --resume --ranks 3 --samples 4000)
 expect("gone on for longer" 0)
-file(STRINGS ${WORK}/log.jsonl lines)
-list(POP_BACK lines last)
+read_log(${WORK}/log.jsonl)
 string(JSON done GET "${last}" samples)
 if(done LESS 4000)
   message(FATAL_ERROR "gone on for longer: ${last}")
@@ -181,12 +175,6 @@ expect("gone on from the older" 0)
 if(NOT err MATCHES "passed over: ${newer}/master.safetensors has [0-9]+ bytes" OR NOT out MATCHES "going on from ${older},")
   message(FATAL_ERROR "the damaged one was not passed over:\n${out}\n${err}")
 endif()
-function(refuse sentence)
-  execute_process(COMMAND ${TOY_GPT} ${small} ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
-  if(code EQUAL 0 OR NOT out MATCHES "${sentence}")
-    message(FATAL_ERROR "toy_gpt ${ARGN} must be refused with '${sentence}', but answered ${code}:\n${out}")
-  endif()
-endfunction()
 refuse("no whole checkpoint in .*master.safetensors has" --resume ${newer} --ranks 3)
 refuse("width|wte|tensor" --resume ${older} --ranks 3 --width 48)
 refuse("is another training's: the checkpoint has .*two_phase.*this training has .*delayed" --resume ${older} --ranks 3 --schedule delayed)
@@ -267,8 +255,5 @@ if(gloo IN_LIST FOUND)
   over("Gloo" over_gloo)
 endif()
 if(mpi IN_LIST FOUND)
-  set(ENV{OMPI_ALLOW_RUN_AS_ROOT} 1)
-  set(ENV{OMPI_ALLOW_RUN_AS_ROOT_CONFIRM} 1)
-  set(ENV{OMPI_MCA_rmaps_base_oversubscribe} 1)
   over("MPI" over_mpi)
 endif()

@@ -29,8 +29,8 @@
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
 
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
-#error "acco: nccl_backend needs NCCL 2.14 or newer (non-blocking initialisation): install a newer libnccl-dev"
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
+#error "acco: nccl_backend needs NCCL 2.18 or newer (ncclCommSplit): install a newer libnccl-dev"
 #endif
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -62,25 +62,20 @@ template <class T>
 /// one thread calls the handles of a rank. The communicator is freed with the last handle on it.
 class nccl_backend {
  public:
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
-  static constexpr bool splits_here = true;
-#else
-  static constexpr bool splits_here = false;
-#endif
   static constexpr backend_traits traits{.passes = true,
                                          .sums_in_element_type = true,
                                          .tells_departures = true,
-                                         .duplicates = splits_here,
-                                         .duplicates_together = splits_here,
-                                         .splits = splits_here,
+                                         .duplicates = true,
+                                         .duplicates_together = true,
+                                         .splits = true,
                                          .watched = true,
                                          .issues_slowly = true,
                                          .shares_device = true,
                                          .names_progress = true};
 
   /// Over a communicator of the caller's, ready for use, who destroys it after the last handle, unless `communicator()` is null
-  /// by then: it is aborted, and so freed, when a rank does not come to a split within `deadline` seconds. (Before NCCL 2.18,
-  /// where optimizers use it themselves, after any failure.) If it is a blocking one, so are its splits, without a deadline.
+  /// by then: it is aborted, and so freed, when a rank does not come to a split within `deadline` seconds. If it is a
+  /// blocking one, so are its splits, without a deadline.
   explicit nccl_backend(ncclComm_t communicator, double deadline = 600)
       : over_(std::make_shared<nccl_communicator>(false, deadline)) {
     *over_->address() = communicator;
@@ -112,13 +107,7 @@ class nccl_backend {
 
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (chosen.max_ctas > 0) {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-      config.maxCTAs = chosen.max_ctas;
-#else
-      throw usage_error(where, text("nccl_options::max_ctas needs NCCL 2.17"), text("Install a newer NCCL, or leave it 0"));
-#endif
-    }
+    if (chosen.max_ctas > 0) config.maxCTAs = chosen.max_ctas;
     nccl_backend result(std::make_shared<nccl_communicator>(true, chosen.deadline));
     const ncclResult_t code = ncclCommInitRankConfig(result.over_->address(), mine.size, id, mine.rank, &config);
     result.over_->made(code, "ncclCommInitRankConfig", where, chosen.deadline,
@@ -131,11 +120,7 @@ class nccl_backend {
     return from_exchange(
         mine,
         [&](std::string const& brought) {
-          return rendezvous::over_tcp(mine, mine.address, mine.port, brought,
-                                      {.deadline = chosen.deadline,
-                                       .run = chosen.run.empty() ? mine.run : chosen.run,
-                                       .secret = chosen.secret,
-                                       .listen = chosen.listen});
+          return rendezvous::tcp_rendezvous(mine, rendezvous::start_of(chosen)).exchange(brought);
         },
         chosen);
   }
@@ -145,8 +130,8 @@ class nccl_backend {
     return from_exchange(
         mine,
         [&](std::string const& brought) {
-          const rendezvous::tcp_options how{
-              .deadline = chosen.deadline, .run = run, .secret = chosen.secret, .listen = chosen.listen};
+          rendezvous::tcp_options how = rendezvous::start_of(chosen);
+          how.run = run;
           return rendezvous::tcp_rendezvous(mine, directory, how).exchange(brought);
         },
         chosen);
@@ -198,7 +183,6 @@ class nccl_backend {
     });
   }
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
   /// The same ranks over a communicator of their own (ncclCommSplit): several optimizers on one world do not disturb each other,
   /// and a failure of one leaves this handle good. Collective; blocks until all ranks have come, at most the backend's deadline.
   [[nodiscard]] nccl_backend duplicate() const { return nccl_backend(over_->duplicate()); }
@@ -210,7 +194,6 @@ class nccl_backend {
                         text("Ranks with the same color, 0 or more, form a world"));
     return nccl_backend(over_->split(color, key, deadline));
   }
-#endif
 
   /// This rank leaves although a round is in flight: the communicator is aborted, and the others learn it from theirs, or at
   /// their deadline.

@@ -126,7 +126,6 @@ class nccl_communicator {
     if (order_) order_->wake();
   }
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
   /// A communicator of the ranks of one colour, by key, then rank. Collective over this one, on which nothing may be in flight.
   [[nodiscard]] std::shared_ptr<nccl_communicator> split(int color, int key, double deadline) {
     const error_place where{rank_, -1, "start-up"};
@@ -147,7 +146,6 @@ class nccl_communicator {
     twin_ = twin;
     return twin;
   }
-#endif
   /// The last duplicate that is in use; null if there is none.
   [[nodiscard]] std::shared_ptr<nccl_communicator> twin() const noexcept {
     const std::lock_guard lock(mutex_);
@@ -165,18 +163,7 @@ class nccl_communicator {
 
   /// An optimizer uses it from now on, beside others on this GPU (device_order); until `leave_order`.
   void join_order(bool same_everywhere) {
-    const error_place where{rank_, -1, "initialize"};
-    bool joined = false;
-    {
-      const std::lock_guard lock(mutex_);
-      joined = joined_.has_value();
-    }
-    if (joined) {
-      throw usage_error(
-          where, text("another optimizer uses this NCCL communicator"),
-          text("Before NCCL 2.18 each needs a backend of its own: compile with a newer NCCL, or make another backend"));
-    }
-    order_->join(same_everywhere, where);
+    order_->join(same_everywhere, {rank_, -1, "initialize"});
     const std::lock_guard lock(mutex_);
     joined_ = same_everywhere;
   }

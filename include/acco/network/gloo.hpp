@@ -3,7 +3,6 @@
 // point-to-point buffers.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <filesystem>
@@ -13,7 +12,6 @@
 
 #include <gloo/context.h>
 
-#include "acco/clock.hpp"
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
 #include "acco/network/exchange_backend.hpp"
@@ -72,21 +70,17 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   /// The same, for those who want the context only.
   [[nodiscard]] static std::shared_ptr<gloo::Context> context_from_environment(gloo_options const& chosen = {}) {
     const launch_environment mine = launch_environment::read();
-    const double until = steady_seconds() + chosen.deadline;
-    rendezvous::tcp_options how = start_options(chosen);
-    if (how.run.empty()) how.run = mine.run;
-    rendezvous::tcp_rendezvous meeting(mine, mine.address, mine.port, how);
-    return connected(mine, chosen, until, meeting);
+    rendezvous::tcp_rendezvous meeting(mine, rendezvous::start_of(chosen));
+    return connected(mine, chosen, meeting);
   }
 
   /// Through a directory that all ranks see; `run` names this run and is the same on all its ranks (e.g. the job's number).
   [[nodiscard]] static gloo_backend from_files(rank_of mine, std::filesystem::path const& directory, std::string const& run,
                                                gloo_options const& chosen = {}) {
-    const double until = steady_seconds() + chosen.deadline;
-    rendezvous::tcp_options how = start_options(chosen);
+    rendezvous::tcp_options how = rendezvous::start_of(chosen);
     how.run = run;
     rendezvous::tcp_rendezvous meeting(mine, directory, how);
-    return gloo_backend(connected(mine, chosen, until, meeting), chosen);
+    return gloo_backend(connected(mine, chosen, meeting), chosen);
   }
 
   /// from_environment, then function(gloo_backend); an exception is printed. Returns the exit code.
@@ -107,13 +101,8 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:
-  static rendezvous::tcp_options start_options(gloo_options const& from) {
-    return {.deadline = from.deadline, .run = from.run, .secret = from.secret, .listen = from.listen};
-  }
-  static std::shared_ptr<gloo::Context> connected(rank_of mine, gloo_options chosen, double until,
-                                                  rendezvous::tcp_rendezvous& meeting) {
-    const double whole = chosen.deadline;
-    chosen.deadline = until - steady_seconds();
+  static std::shared_ptr<gloo::Context> connected(rank_of mine, gloo_options chosen, rendezvous::tcp_rendezvous& meeting) {
+    const double whole = std::exchange(chosen.deadline, meeting.seconds_left());
     auto context = gloo_start::connected(mine, meeting.own_address(), chosen, meeting);
     context->setTimeout(gloo_start::milliseconds(whole));
     return context;

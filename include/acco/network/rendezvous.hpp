@@ -53,6 +53,12 @@ struct tcp_options {
                            ///< an address of rank 0's host in digits or "localhost", else all
 };
 
+/// Those of a backend's options that are of the start-up.
+template <class Options>
+[[nodiscard]] tcp_options start_of(Options const& chosen) {
+  return {.deadline = chosen.deadline, .run = chosen.run, .secret = chosen.secret, .listen = chosen.listen};
+}
+
 namespace detail {
 
 inline std::string pack(contributions const& fields) {

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -32,19 +31,6 @@ namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 using doors = std::vector<net::socket_handle>;
 
-/// The closed doors of this process's starts without a name: no other job's rank 0 listens there, so that ranks of this job that
-/// come late meet no other one. The other starts' at this port are opened to this process again.
-inline void keep(doors closed, std::string const& port) {
-  static std::mutex mutex;
-  static doors& all = *new doors;
-  const std::lock_guard lock(mutex);
-  std::erase_if(all, [&](net::socket_handle const& each) { return net::end_of(each, getsockname).port == port; });
-  for (net::socket_handle& each : closed) {
-    shutdown(each.get(), SHUT_RD);  // it listens no longer, and stays bound
-    net::set(each.get(), SOL_SOCKET, SO_REUSEADDR, 0);
-    all.push_back(std::move(each));
-  }
-}
 /// Rank 0's doors: where `listen` says; else at all addresses of this host if none is given, at one that is given in digits,
 /// which means the same on every host, and for a name, which may mean another address there than here, everywhere.
 inline doors open_doors(std::string const& address, std::string const& port, start_up const& with) {
@@ -55,7 +41,6 @@ inline doors open_doors(std::string const& address, std::string const& port, sta
   } else if (only.empty() || !listen.empty()) {
     wanted = net::own_addresses(listen, port);
   }
-  keep({}, port);
   // A rank of this host that dialled before anybody listened may hold the port as its own for an instant.
   for (const auto patience = std::min(with.until, net::after(1));; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
     doors open;
@@ -100,7 +85,6 @@ class tcp_host : start_up {
     while (turn(), std::count_if(guests_.begin(), guests_.end(), has_come) + 1 < me.size) {
       if (net::clock::now() >= until) fail_missing();
     }
-    if (chosen.run.empty()) keep(std::move(doors_), {});
     doors_.clear();
     return answer(mine);
   }

@@ -157,6 +157,9 @@ class tcp_rendezvous {
     choose_address(me.rank == 0 ? net::look_up(address, digits).found : std::vector<net::endpoint>(),
                    net::is_numeric(address) || address == "localhost");
   }
+  /// Where a launcher's environment says, which also names the run where `chosen` does not.
+  tcp_rendezvous(launch_environment const& mine, tcp_options const& chosen)
+      : tcp_rendezvous(mine, mine.address, mine.port, named(chosen, mine.run)) {}
   /// Rank 0 listens at a port that the system gives it, and tells where in a file, RUN.rank0, in a directory that all
   /// ranks see. One that an earlier run has left leads nobody astray: it tells which start it is of, too.
   tcp_rendezvous(rank_of me, std::filesystem::path const& directory, tcp_options const& chosen)
@@ -201,7 +204,14 @@ class tcp_rendezvous {
     return all;
   }
 
+  /// Of the deadline.
+  [[nodiscard]] double seconds_left() const { return std::chrono::duration<double>(with_.until - net::clock::now()).count(); }
+
  private:
+  static tcp_options named(tcp_options chosen, std::string const& run) {
+    if (chosen.run.empty()) chosen.run = run;
+    return chosen;
+  }
   void start(std::string const& address, std::string const& port, std::function<detail::whereabouts()> const& look) {
     if (with_.me.rank < 0 || with_.me.rank >= with_.me.size)
       throw usage_error(with_.where, text("there is no rank ", with_.me.rank, " of ", with_.me.size),
@@ -228,17 +238,6 @@ class tcp_rendezvous {
   std::filesystem::path file_;
   std::string own_address_;
 };
-
-/// For those who know what they bring before the others have come: all of tcp_rendezvous in one call.
-inline contributions over_tcp(rank_of me, std::string const& address, std::uint16_t port, std::string const& mine,
-                              tcp_options const& chosen = {}) {
-  return tcp_rendezvous(me, address, port, chosen).exchange(mine);
-}
-/// The same through a directory that all ranks see; `run` names this run.
-inline contributions through_files(rank_of me, std::filesystem::path const& directory, std::string const& run,
-                                   std::string const& mine, double deadline) {
-  return tcp_rendezvous(me, directory, {.deadline = deadline, .run = run}).exchange(mine);
-}
 
 }  // namespace ACCO_SIMD_NAMESPACE::rendezvous
 

@@ -37,6 +37,11 @@ struct level_position {
   std::uint64_t seen = 0;    ///< the worker's updates when the level acted last
   std::uint64_t before = 0;  ///< the level's steps when its first round began
   position_by_worker by_worker;
+
+  /// Where a state was kept.
+  [[nodiscard]] static level_position of(level_numbers const& n, int workers) {
+    return {n.seen, n.steps_before, {workers, {n.whole_samples, n.whole_steps}, {n.own_samples, n.own_steps}}};
+  }
 };
 
 /// A worker's part of a state that comes back.

@@ -86,7 +86,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   void initialize(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
     join_world();
-    from_rank_0(std::span(same));
+    in_->broadcast_common(layout(), std::span(same));
     start([&] { inner_.initialize(same); });
   }
   void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) override {
@@ -96,7 +96,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
       auto const each = layout()[k];
       if (in_->rank() == 0 || is_own(each)) read(each.offset, each.size, same.data() + each.offset * sizeof(master_type));
     }
-    from_rank_0(std::span(same));
+    in_->broadcast_common(layout(), std::span(same));
     start([&] {
       inner_.initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
         std::copy_n(same.data() + first * sizeof(master_type), count * sizeof(master_type), to);
@@ -109,7 +109,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients, bool begins) override {
     if (!begins) return inner_.adopt(parameters, gradients, false);
     join_world();
-    from_rank_0(parameters);
+    in_->broadcast_common(layout(), parameters);
     start([&] { inner_.adopt(parameters, gradients, true); });
   }
   void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors, bool begins) override {
@@ -122,7 +122,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   }
   void set_parameters(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
-    from_rank_0(std::span(same));
+    in_->broadcast_common(layout(), std::span(same));
     in_->names.of_worker([&] { inner_.set_parameters(same); });
     in_->names.of_exchange([&] { exchanges_.set(masters()); });
   }
@@ -244,7 +244,12 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     const bool same = how == resumption::exact && state_.same();
     in_->names.of_exchange([&] { state_.resume_exchanges(same); });
     in_->names.of_worker([&] { inner_.take_up(how); });
-    same ? go_on_exactly() : go_on_from(state_.loaded_steps());
+    if (same) {
+      at_ = level_position::of(state_.loaded(), settings_.workers);
+      exchanges_.go_on_in(state_.loaded());
+    } else {
+      go_on_from(state_.loaded_steps());
+    }
     digest_words parts = digest_words::of(state_.part_of_digest());
     sum_over_ranks(parts.word);
     inner_.taken_up();
@@ -307,12 +312,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     return chosen;
   }
   void join_world() { in_->join(construction_.whole, "initialize", "initialize"); }
-  template <class T>
-  void from_rank_0(std::span<T> values) {
-    const std::size_t width = values.size() / layout().size();  // of an element, in T
-    layout().for_common(
-        [&](std::size_t begin, std::size_t count) { in_->broadcast(values.subspan(begin * width, count * width), 0); });
-  }
   [[nodiscard]] bool is_own(parameter_layout::tensor const& each) const noexcept {
     return layout().groups()[each.group].per_rank;
   }
@@ -356,14 +355,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     at_.seen = inner_.steps();
     exchanges_.begin_round(inner_.samples());
     at_.by_worker = {settings_.workers, {samples(), at_.before}, {inner_.samples(), inner_.steps()}};
-  }
-  /// Where a state was kept.
-  void go_on_exactly() {
-    level_numbers const& n = state_.loaded();
-    at_.before = n.steps_before;
-    at_.seen = n.seen;
-    at_.by_worker = {settings_.workers, {n.whole_samples, n.whole_steps}, {n.own_samples, n.own_steps}};
-    exchanges_.go_on_in(n);
   }
   /// All workers have come to the end. What was wished is saved now; a cut that none of them has made is wished again, and one
   /// that only some have made fails.

@@ -3,6 +3,7 @@
 // this rank takes part.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "acco/collective/backend_in_use.hpp"
 #include "acco/collective/blocking.hpp"
 #include "acco/layout/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
 #include "acco/outer/group_backend.hpp"
 #include "acco/outer/world_ranks.hpp"
 #include "acco/round/agreement.hpp"
@@ -60,6 +62,12 @@ class workers_world {
   template <class T>
   void broadcast(std::span<T> values, int root) {
     if (!values.empty()) broadcast_and_wait(queue_, *backend_, values, root);
+  }
+  /// Rank 0's elements reach all ranks, but those that each rank has of its own. `values` are whole numbers of `T` an element.
+  template <class T>
+  void broadcast_common(parameter_layout const& layout, std::span<T> values) {
+    const std::size_t width = values.size() / layout.size();
+    layout.for_common([&](std::size_t begin, std::size_t count) { broadcast(values.subspan(begin * width, count * width), 0); });
   }
   /// What each rank brings, by rank.
   template <class T>

@@ -150,54 +150,46 @@ template <class Schedule>
   return parts;
 }
 
-/// Why the engine cannot run a table of rounds.
+/// Why the engine cannot run a table of rounds: the name of each flaw, and what is said of it. A macro, because a static_assert
+/// takes its words from a literal only.
+// clang-format off
+#define ACCO_SCHEDULE_FLAWS(flaw) \
+  flaw(no_period, "its rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)") \
+  flaw(first_round, "round 0 carries kept gradients, and nothing was kept before it") \
+  flaw(step_begins_with_kept, "a round after a commit carries kept gradients, which the commit has used") \
+  flaw(mixed_waits, "the computation waits for some rounds and not for others") \
+  flaw(keeps_while_waiting, "the computation waits for a round that keeps its gradients") \
+  flaw(keeps_and_commits, "a round that commits keeps its gradients, so the next step would use them again") \
+  flaw(kept_twice, "a round adds gradients to reduced ones that the accumulator has kept too") \
+  flaw(kept_with_feedback, "an estimate keeps its gradients, which the commit sends again, and has a feedback, which " \
+                           "would send what was lost once more: give the feedback to the commit") \
+  flaw(adds_to_states, "a commit adds to the gradients that its estimate has sent, and has a feedback whose receivers " \
+                       "sum states in their place (ef21): give it error_feedback, or let the estimate keep its gradients") \
+  flaw(never_commits, "no round of its period commits") \
+  flaw(shows_nothing, "a round is `update::commit_and_show`, and the schedule lacks a data member `predictor`") \
+  flaw(never_shows, "it has a data member `predictor`, and no round of it is `update::commit_and_show`") \
+  flaw(two_decorations, "a compensation corrects gradients of committed parameters, and a predictor lets them be " \
+                        "computed elsewhere: give the schedule one of the two") \
+  flaw(compensates_estimates, "it has a compensation and rounds that do not commit: their gradients are not late by " \
+                              "one update") \
+  flaw(estimate_not_kept, "an estimate takes its own rank's gradients (own_slice, own_corrected) and does not keep " \
+                          "them, so no commit has them: let its plan say `.keeps = true`, and the commit's " \
+                          "`carried::fresh`") \
+  flaw(commits_own, "own_slice and own_corrected are for estimates: every owner takes its own gradients only, and a " \
+                    "commit needs those of all ranks") \
+  flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
+// clang-format on
 enum class schedule_flaw {
+#define ACCO_NAME(name, words) name,
   none,
-  no_period,
-  first_round,
-  step_begins_with_kept,
-  mixed_waits,
-  keeps_while_waiting,
-  keeps_and_commits,
-  kept_twice,
-  kept_with_feedback,
-  adds_to_states,
-  never_commits,
-  shows_nothing,
-  never_shows,
-  two_decorations,
-  compensates_estimates,
-  commits_own,
-  estimate_not_kept,
-  no_such_wire
+  ACCO_SCHEDULE_FLAWS(ACCO_NAME)
+#undef ACCO_NAME
 };
 [[nodiscard]] constexpr char const* words_of(schedule_flaw flaw) noexcept {
-  switch (flaw) {
-    case schedule_flaw::none: break;
-    case schedule_flaw::no_period:
-      return "its rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)";
-    case schedule_flaw::first_round: return "round 0 carries kept gradients, and nothing was kept before it";
-    case schedule_flaw::step_begins_with_kept: return "a round after a commit carries kept gradients, which the commit has used";
-    case schedule_flaw::mixed_waits: return "the computation waits for some rounds and not for others";
-    case schedule_flaw::keeps_while_waiting: return "the computation waits for a round that keeps its gradients";
-    case schedule_flaw::keeps_and_commits:
-      return "a round that commits keeps its gradients, so the next step would use them again";
-    case schedule_flaw::kept_twice: return "a round adds gradients to reduced ones that the accumulator has kept too";
-    case schedule_flaw::kept_with_feedback:
-      return "a round keeps its gradients, which the next one sends again, and its wire's feedback would send what was lost too";
-    case schedule_flaw::adds_to_states:
-      return "a round adds to kept gradients, and its wire's feedback sums states in their place (ef21)";
-    case schedule_flaw::never_commits: return "no round of its period commits";
-    case schedule_flaw::shows_nothing: return "a round shows what a predictor makes of its commit, and the schedule has none";
-    case schedule_flaw::never_shows: return "it has a predictor, and no round shows what that makes of a commit";
-    case schedule_flaw::two_decorations: return "it has a predictor and a compensation";
-    case schedule_flaw::compensates_estimates:
-      return "it has a compensation and rounds that do not commit: their gradients are not late by one update";
-    case schedule_flaw::estimate_not_kept:
-      return "an estimate takes its own rank's gradients and does not keep them, so no commit has them";
-    case schedule_flaw::commits_own: return "a round commits gradients of which every owner takes its own only";
-    case schedule_flaw::no_such_wire: return "the plan of a round has the number of a wire that the schedule does not have";
-  }
+#define ACCO_WORDS(name, words) \
+  if (flaw == schedule_flaw::name) return words;
+  ACCO_SCHEDULE_FLAWS(ACCO_WORDS)
+#undef ACCO_WORDS
   return "";
 }
 /// Whether a schedule has a data member `predictor` that says element by element what a commit shows (predictor.hpp).
@@ -299,50 +291,10 @@ consteval bool check_schedule() {
   if constexpr (has_plan<Schedule> && has_constant_plan<Schedule>) {
     constexpr schedule_flaw flaw =
         flaw_of([](std::size_t round) { return Schedule{}.plan(round); }, period_of(Schedule{}), means_of<Schedule>());
-    static_assert(
-        flaw != schedule_flaw::no_period,
-        "acco: the schedule's rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)");
-    static_assert(flaw != schedule_flaw::first_round,
-                  "acco: the schedule's round 0 carries kept gradients, and nothing was kept before it");
-    static_assert(flaw != schedule_flaw::step_begins_with_kept,
-                  "acco: a round of the schedule after a commit carries kept gradients, which the commit has used");
-    static_assert(flaw != schedule_flaw::mixed_waits,
-                  "acco: under the schedule the computation waits for some rounds and not for others");
-    static_assert(flaw != schedule_flaw::keeps_while_waiting,
-                  "acco: under the schedule the computation waits for a round that keeps its gradients");
-    static_assert(flaw != schedule_flaw::keeps_and_commits,
-                  "acco: a round of the schedule that commits keeps its gradients, so the next step would use them again");
-    static_assert(flaw != schedule_flaw::kept_twice,
-                  "acco: a round of the schedule adds gradients to reduced ones that the accumulator has kept too");
-    static_assert(
-        flaw != schedule_flaw::kept_with_feedback,
-        "acco: an estimate of the schedule keeps its gradients, which the commit sends again, and has a feedback, which "
-        "would send what was lost once more: give the feedback to the commit");
-    static_assert(flaw != schedule_flaw::adds_to_states,
-                  "acco: a commit of the schedule adds to the gradients that its estimate has sent, and has a feedback whose "
-                  "receivers sum states in their place (ef21): give it error_feedback, or let the estimate keep its gradients");
-    static_assert(flaw != schedule_flaw::never_commits, "acco: no round of the schedule's period commits");
-    static_assert(flaw != schedule_flaw::shows_nothing,
-                  "acco: a round of the schedule is `update::commit_and_show`, and the schedule lacks a data member `predictor` "
-                  "(schedule/predictor.hpp)");
-    static_assert(flaw != schedule_flaw::never_shows,
-                  "acco: the schedule has a data member `predictor`, and no round of it is `update::commit_and_show`");
-    static_assert(flaw != schedule_flaw::two_decorations,
-                  "acco: a compensation corrects gradients of committed parameters, and a predictor lets them be computed "
-                  "elsewhere: give the schedule one of the two");
-    static_assert(
-        flaw != schedule_flaw::compensates_estimates,
-        "acco: the schedule has a compensation and rounds that do not commit: their gradients are not late by one update");
-    static_assert(flaw != schedule_flaw::estimate_not_kept,
-                  "acco: an estimate of the schedule takes its own rank's gradients (own_slice, own_corrected) and does not keep "
-                  "them, so no commit "
-                  "has them: let its plan say `.keeps = true`, and the commit's `carried::fresh`");
-    static_assert(flaw != schedule_flaw::no_such_wire,
-                  "acco: the plan of a round has the number of a wire that the schedule's `wires()` does not have");
-    static_assert(flaw != schedule_flaw::commits_own,
-                  "acco: own_slice and own_corrected are for estimates: every owner takes its own gradients only, and a commit "
-                  "needs those of "
-                  "all ranks");
+#define ACCO_DEMAND(name, words) static_assert(flaw != schedule_flaw::name, "acco: the schedule cannot be run: " words);
+    ACCO_SCHEDULE_FLAWS(ACCO_DEMAND)
+#undef ACCO_DEMAND
+#undef ACCO_SCHEDULE_FLAWS
   }
   return true;
 }

@@ -108,36 +108,71 @@ def check_tensor_file(name, raw, record, manifest):
     return tensors, raw[record["data"] :]
 
 
+def slots_of_anchor(manifest):
+    """The files of the outer rule's slots."""
+    before = "outer: rule = "
+    rule = [line.removeprefix(before) for line in manifest["construction"] if line.startswith(before)]
+    demand(len(rule) == 1, f"the construction names the outer rules {rule}")
+    stem = re.sub("[^A-Za-z0-9_-]", "_", rule[0]) or "rule"
+    there, slots = {record["name"] for record in manifest["files"]}, []
+    while f"{stem}.{len(slots)}.safetensors" in there:
+        slots.append(f"{stem}.{len(slots)}.safetensors")
+    return slots
+
+
 def verify(folder):
     """Throws what is wrong with a checkpoint; returns a line about it."""
     manifest = read_manifest(folder)
     demand(manifest["master"] in ("F32", "F64") and manifest["parameter"] in SIZES, "other types of elements")
     ranks = manifest["ranks"]
+    level = ranks[0].get("local updates")
+    demand(all(("local updates" in each) == (level is not None) for each in ranks), "some ranks are of local updates")
     arrays = {"shard": [], "whole": []}
     for each in manifest["arrays"]:
         demand(each["type"] in SIZES and each["use"] in ("state", "feedback"), f"the array {each}")
         arrays[each["extent"]].append(each)
     demand(manifest["arrays"] == arrays["shard"] + arrays["whole"], "arrays in another order")
     demand(arrays["shard"][0]["name"] == "master", "the first array are no masters")
-    owned = [each["name"] + ".safetensors" for each in arrays["shard"]]
-    of_ranks = {f"{each['name']}-{rank:05}-of-{len(ranks):05}.safetensors": (k, rank)
-                for rank in range(len(ranks)) for k, each in enumerate(arrays["whole"])}
-    types = {each["name"]: each["type"] for each in manifest["arrays"]}
-    others = ["shown.safetensors", "arriving.safetensors", "frozen.safetensors"]
+    master, parameter = manifest["master"], manifest["parameter"]
+    if level is None:  # the types of all files that there may be
+        owned = {each["name"] + ".safetensors": each["type"] for each in arrays["shard"]}
+        of_ranks = {f"{each['name']}-{rank:05}-of-{len(ranks):05}.safetensors": (k, rank, each["type"])
+                    for rank in range(len(ranks)) for k, each in enumerate(arrays["whole"])}
+        others = {name: parameter for name in ("shown.safetensors", "arriving.safetensors")}
+    else:  # arrays are a worker's, but for the averages
+        averages = [each for each in arrays["shard"] if each["name"] == "average"]
+        owned = {name: master for name in ["master.safetensors"] + slots_of_anchor(manifest)}
+        owned |= {"average.safetensors": master for _ in averages}
+        of_ranks = {}
+        others = {name: master for name in ("shown.safetensors", "arriving.safetensors")}
+        for worker in range(level["workers"]):
+            prefix = f"worker-{worker:05}-of-{level['workers']:05}."
+            for each in (each for each in manifest["arrays"] if each not in averages):
+                ranks_of = range(level["ranks_a_group"]) if each["extent"] == "whole" else [None]
+                for rank in ranks_of:
+                    end = "" if rank is None else f"-{rank:05}-of-{level['ranks_a_group']:05}"
+                    others[f"{prefix}{each['name']}{end}.safetensors"] = each["type"]
+            others |= {prefix + name + ".safetensors": parameter for name in ("shown", "arriving")}
+            others |= {prefix + name + ".safetensors": master for name in ("kept", "lost")}
+    others["frozen.safetensors"] = parameter
     for rank in range(len(ranks)):
-        others += [f"frozen-{rank:05}-of-{len(ranks):05}.safetensors"]
-        others += [name for name, (_, of) in of_ranks.items() if of == rank]
+        others[f"frozen-{rank:05}-of-{len(ranks):05}.safetensors"] = parameter
+        others |= {name: each for name, (_, of, each) in of_ranks.items() if of == rank}
     own = [f"trainer-{rank:05}-of-{len(ranks):05}" for rank, each in enumerate(ranks) if each["trainer"]]
     records = {record["name"]: record for record in manifest["files"]}
     names = list(records)
     demand(len(names) == len(manifest["files"]), "a file is named twice")
-    demand(names == owned + [name for name in others if name in records] + own, f"the files are {names}")
+    demand(names == list(owned) + [name for name in others if name in records] + own, f"the files are {names}")
+    for worker in range(level["workers"] if level else 0):  # all workers have the same
+        first, mine = (f"worker-{each:05}-of-{level['workers']:05}." for each in (0, worker))
+        same = [mine + name.removeprefix(first) for name in names if name.startswith(first)]
+        demand(mine + "master.safetensors" in names and same == [name for name in names if name.startswith(mine)],
+               f"worker {worker} has other files than worker 0")
     demand(sorted(os.listdir(folder)) == sorted(names + ["manifest.json"]), f"the folder holds {sorted(os.listdir(folder))}")
 
     layout, frozen, digest = None, set(), 0
     for name, record in records.items():
-        record["kind"] = "owned" if name in owned or name in of_ranks else "other" if name in others else "trainer"
-        record["type"] = types.get(name.removesuffix(".safetensors").split("-0")[0], manifest["parameter"])
+        record["type"] = None if name in own else (owned | others)[name]
         with open(f"{folder}/{name}", "rb") as file:
             raw = file.read()
         demand(len(raw) == record["bytes"], f"{name} has {len(raw)} bytes, not {record['bytes']}")
@@ -147,7 +182,7 @@ def verify(folder):
         for k, told in enumerate(record["chunks"]):
             found = sum_of_chunk(data[k * CHUNK : (k + 1) * CHUNK], k * CHUNK // BLOCK)
             demand(found == number(told), f"{name}: chunk {k} is damaged")
-        if record["kind"] == "trainer":
+        if name in own:
             demand(record["data"] == 0, f"{name}: its data begin elsewhere")
             continue
         tensors, data = check_tensor_file(name, raw, record, manifest)
@@ -158,16 +193,16 @@ def verify(folder):
         demand(tensors == layout, f"{name}: other tensors than in master.safetensors")
         bits = np.frombuffer(data, f"<u{SIZES[record['type']]}")
         if name in owned:
-            digest += digest_of_array(bits, owned.index(name) + 1, len(owned))
+            digest += digest_of_array(bits, list(owned).index(name) + 1, len(owned))
         if name in of_ranks:
-            array, rank = of_ranks[name]
+            array, rank, _ = of_ranks[name]
             digest += digest_of_array(bits, (1 << 63) + rank * len(arrays["whole"]) + array, len(ranks) * len(arrays["whole"]))
     demand(not frozen & {tensor for tensor, _ in layout}, "a tensor is trainable and frozen")
 
     samples = np.array([manifest["samples"]], "<f8")
     digest += int(mix(np.uint64(manifest["step"] + 1))) + int(mix(samples.view("<u8")[0] + np.uint64(2)))
     demand(digest & MASK == number(manifest["digest"]), f"the digest is {digest & MASK:016x}, not {manifest['digest']}")
-    check_state(manifest)
+    check_numbers(manifest)
     elements = sum(int(np.prod(shape)) for _, shape in layout)
     return (f"{folder}: whole; step {manifest['step']}, {len(layout)} tensors, {elements} elements in {manifest['master']}, "
             f"{len(ranks)} ranks, digest {manifest['digest']}")
@@ -185,24 +220,62 @@ STATE = {
 }
 
 
-def check_state(manifest):
-    state = manifest["state"]
-    expected = {key: kind for kind, keys in STATE.items() for key in keys.split("; ")}
-    demand(set(state) == set(expected), f"state has other keys: {sorted(set(state) ^ set(expected))}")
+LEVEL = {
+    int: "workers; ranks_a_group; phase; updates seen; steps before; whole steps; own steps",
+    str: "whole samples; own samples",
+    bool: "shows; arrives",
+    dict: "worker",
+    list: "fragments",
+}
+FRAGMENT = {
+    int: "exchanges; exchanges before; bytes_sent",
+    str: "samples; samples sent",
+    bool: "pending; shows; arrives",
+    dict: "state",
+}
+
+
+def check_kinds(what, numbers, kinds):
+    expected = {key: kind for kind, keys in kinds.items() for key in keys.split("; ")}
+    demand(set(numbers) - {"updates"} == set(expected), f"{what} has other keys: {sorted(set(numbers) ^ set(expected))}")
     for key, kind in expected.items():
-        demand(type(state[key]) is kind, f"state: {key!r} is {state[key]!r}")
-        if kind in (int, bool) or key == "round digest":
-            continue
-        for text in state[key].values() if kind is dict else state[key] if kind is list else [state[key]]:
-            float.fromhex(text)
+        demand(type(numbers[key]) is kind, f"{what}: {key!r} is {numbers[key]!r}")
+        if kind is str and key != "round digest":
+            float.fromhex(numbers[key])
+
+
+def check_state(state):
+    """Returns the steps and the samples that it comes to."""
+    check_kinds("state", state, STATE)
+    for text in (*state["norms"], *state["pace"], *state["round regions"], *state["round counts"].values()):
+        float.fromhex(text)
+    number(state["round digest"])
     demand(len(state["pace"]) == 5 and len(state["norms"]) <= 64, "state: other numbers of numbers")
     demand({"weight", "loss"} <= set(state["round counts"]), "round counts: no weight or no loss")
     applied = state["completed"] and state["round applied"]
-    demand(manifest["step"] == state["updates before"] + (1 if applied else 0), "state: the steps do not add up")
-    samples = float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0)
+    return (state["updates before"] + (1 if applied else 0),
+            float.fromhex(state["samples before"]) + (float.fromhex(state["round weight"]) if applied else 0))
+
+
+def check_numbers(manifest):
+    steps, samples = check_state(manifest["state"])
+    demand(manifest["step"] == steps, "state: the steps do not add up")
     demand(manifest["samples"] == samples, "state: the samples do not add up")
-    for each in manifest["ranks"]:
-        demand(list(each) == ["micro_batches", "bytes_sent", "trainer"], f"a rank has the keys {list(each)}")
+    workers = {}
+    for rank, each in enumerate(manifest["ranks"]):
+        demand([key for key in each if key != "local updates"] == ["micro_batches", "bytes_sent", "trainer"],
+               f"a rank has the keys {list(each)}")
+        if "local updates" not in each:
+            continue
+        level = each["local updates"]
+        check_kinds("local updates", level, LEVEL)
+        demand(level["workers"] * level["ranks_a_group"] == len(manifest["ranks"]), "local updates: other numbers of ranks")
+        worker = workers.setdefault(rank // level["ranks_a_group"], check_state(level["worker"]))
+        demand(worker == check_state(level["worker"]), "local updates: ranks of a worker have other steps or samples")
+        demand(level["fragments"], "local updates: no fragments")
+        for fragment in level["fragments"]:
+            check_kinds("fragment", fragment, FRAGMENT)
+            check_state(fragment["state"])
 
 
 def refuses(folder, what):

@@ -13,6 +13,7 @@
 
 #include <acco/acco.hpp>
 #include <acco/checkpoint.hpp>
+#include <acco/outer.hpp>
 
 #include "support/problem.hpp"
 
@@ -110,6 +111,12 @@ int main(int count, char** words) {
         acco::delayed{.commit = acco::coded{acco::with_feedback{acco::block_int8{}, acco::ef21{}}, acco::full{}}}, acco::adamw{},
         true);
     write<host_storage<float>>(folder("nothing_of_its_own"), 2, acco::synchronous{}, plain_descent{}, false, 0, false);
+    write<host_storage<float>>(folder("workers"), 3, acco::local_updates{.method = acco::diloco, .steps = 2}, acco::adamw{}, true,
+                               0.9);
+    write<host_storage<float>>(
+        folder("workers_of_two"), 4,
+        acco::local_updates{.method = acco::eager_diloco, .ranks_a_group = 2, .steps = 2, .exchange = acco::block_int4{}},
+        acco::lion{}, false);
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
