@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint costs: the trainer's thread while it asks for one, the steps while it is written, and a restore beside
-// reading the same files and doing nothing; and what it costs to look for flipped bits, and to digest.
+// What a checkpoint costs: the trainer's thread while it asks for one, the steps while it is written, and a restore
+// beside reading the same files and doing nothing; and what it costs to look for flipped bits, and to digest.
 // bench_checkpoint [FOLDER] [PARAMETERS] [RANKS] [restore: only that]; bench/peers/torch_checkpoint.py is PyTorch's.
 //
-// Reading and doing nothing: as many threads as ranks read each its part of each file, 1 MiB at a time, to where it stays. Where
-// it stays matters more than the reading: the system hands out memory page by page, at the first touch, and that takes longer
-// than copying the bytes. So a restore into a training that has its memory is compared with reading into memory that is there,
-// and with reading into fresh memory, which whoever starts needs anyway. A restore in the place of initialize also touches all
-// the other memory of the optimizer, for the first time: so does initialize, whose time is taken off.
+// Reading and doing nothing: as many threads as ranks read each its part of each file, 1 MiB at a time, to where it
+// stays. Where it stays matters more than the reading: the system hands out memory page by page, at the first touch,
+// and that takes longer than copying the bytes. So a restore into a training that has its memory is compared with
+// reading into memory that is there, and with reading into fresh memory, which whoever starts needs anyway. A restore
+// in the place of initialize also touches all the other memory of the optimizer, for the first time: so does
+// initialize, whose time is taken off.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -134,7 +135,8 @@ void forget(std::string const& folder) {
 }
 /// Memory for all files of a folder.
 using places = std::vector<std::unique_ptr<std::byte[]>>;
-/// Seconds in which all files of a folder are read by so many threads; where there are no places yet, into fresh memory.
+/// Seconds in which all files of a folder are read by so many threads; where there are no places yet, into fresh
+/// memory.
 double read_all(std::string const& folder, int threads, places& to, std::uint64_t& bytes) {
   const auto begin = clock_type::now();
   std::vector<acco::checkpoints::file_to_read> files;
@@ -165,7 +167,8 @@ double read_all(std::string const& folder, int threads, places& to, std::uint64_
 
 /// A restore beside reading.
 void compare_restores(std::string const& newest, std::size_t count, int ranks) {
-  (void)::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // fixed: all that is freed goes back to the system, and what is allocated is fresh
+  // fixed: all that is freed goes back to the system, and what is allocated is fresh
+  (void)::mallopt(M_MMAP_THRESHOLD, 1 << 20);
   for (const bool from_disk : {true, false}) {
     std::vector<double> seconds[3], against_there, against_fresh, started;
     std::uint64_t bytes = 0, restored = 0;

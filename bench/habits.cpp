@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the checks of habits cost: the same training with and without them, in turn; a micro-batch passes the parameters and
-// gradients a few times, as a model does at the very least.
+// What the checks of habits cost: the same training with and without them, in turn; a micro-batch passes the parameters
+// and gradients a few times, as a model does at the very least.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine itself costs: accumulated() that ends no round, through the trainer's plain type and of the engine directly;
-// and a round of 1000 parameters beside the bare collectives of such a round.
+// What the engine itself costs: accumulated() that ends no round, through the trainer's plain type and of the engine
+// directly; and a round of 1000 parameters beside the bare collectives of such a round.
 #include <algorithm>
 #include <chrono>
 #include <memory>

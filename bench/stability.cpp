@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large a step each schedule bears: the largest rate * curvature at which heavy ball converges on a parabola, measured with
-// the library's own engine, beside the closed forms (docs/stability.md).
+// How large a step each schedule bears: the largest rate * curvature at which heavy ball converges on a parabola,
+// measured with the library's own engine, beside the closed forms (docs/stability.md).
 //
 //   bench_stability [FILE.svg]          the picture needs gnuplot
 #include <algorithm>

@@ -104,7 +104,8 @@ acco_status guarded(Action&& action) noexcept {
   }
 }
 
-/// Throws unless `value` is the number of one of the names, from 0: each list stands once, and what it lacks is refused.
+/// Throws unless `value` is the number of one of the names, from 0: each list stands once, and what it lacks is
+/// refused.
 template <std::size_t count>
 void demand_one_of(char const* what, int value, char const* const (&known)[count], int but = -1) {
   if (value >= 0 && value < static_cast<int>(count) && value != but) return;

@@ -19,7 +19,8 @@ namespace acco_c {
 
 class carrier;
 
-/// The optimizer of a schedule that has been checked, over any carrier. In engine.hpp; compiled one rule a file (engine.cpp.in).
+/// The optimizer of a schedule that has been checked, over any carrier. In engine.hpp; compiled one rule a file
+/// (engine.cpp.in).
 template <class Rule>
 acco::any_optimizer<float> make(acco_rule const& rule, acco_schedule const& schedule, std::shared_ptr<carrier> const& over,
                                 acco::parameter_layout const& layout, acco::options const& options);
@@ -46,8 +47,8 @@ failure& last_failure() noexcept;
 /// Turns the exception that is being handled into this thread's last failure.
 acco_status record() noexcept;
 
-/// Ends a call with a status that a callback has returned: that of a call of acco's that failed inside it, whose words stay, or
-/// one of its own.
+/// Ends a call with a status that a callback has returned: that of a call of acco's that failed inside it, whose words
+/// stay, or one of its own.
 struct callback_failed : std::exception {
   acco_status status;
   bool has_words;

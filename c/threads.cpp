@@ -10,7 +10,8 @@
 namespace acco_c {
 namespace {
 
-/// What a rank's function has returned, on its way out of threads_backend::run, which tells causes from consequences by type.
+/// What a rank's function has returned, on its way out of threads_backend::run, which tells causes from consequences by
+/// type.
 struct rank_failed : std::exception {
   failure its;
   explicit rank_failed(failure const& of) noexcept : its(of) {}

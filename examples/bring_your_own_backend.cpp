@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend of your own: four collectives over whatever connects your ranks, here two ranks of this process and a mailbox.
+// A backend of your own: four collectives over whatever connects your ranks, here two ranks of this process and a
+// mailbox.
 // Each operation ENQUEUES its work; the queue's thread runs it while the trainer computes.
 #include <barrier>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An encoding of your own: only the largest numbers of each block travel, in 25 lines. Sums over ranks, differences, messages of
-// every backend and all schedules come with it.
+// An encoding of your own: only the largest numbers of each block travel, in 25 lines. Sums over ranks, differences,
+// messages of every backend and all schedules come with it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,15 +12,15 @@
 #include <acco/acco.hpp>
 
 // [encoding]
-/// Of 256 numbers the 32 largest travel, as bfloat16 with their places: 96 bytes, 3 bits a number. The others decode to zero.
+/// Of 256 numbers the 32 largest travel, as bfloat16 with their places: 96 bytes, 3 bits a number. The others decode to
+/// zero.
 struct largest_of_block {
   static constexpr char const* name = "largest_of_block";
   static constexpr std::size_t block_size = 256, kept = 32, block_bytes = kept * (1 + sizeof(acco::bfloat16));
 
   static void encode(float const* values, std::byte* bytes) {
-    const auto magnitude = [values](unsigned char i) {  // as bits: infinite and NaN are the largest, so they are not lost
-      return std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU;
-    };
+    // as bits: infinite and NaN are the largest, so they are not lost
+    const auto magnitude = [values](unsigned char i) { return std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU; };
     unsigned char places[block_size];
     std::iota(places, places + block_size, static_cast<unsigned char>(0));
     std::nth_element(places, places + kept, places + block_size, [&](auto a, auto b) { return magnitude(a) > magnitude(b); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule of your own: three rounds a step. Two estimates, each from all gradients of the step so far, then the commit.
+// A schedule of your own: three rounds a step. Two estimates, each from all gradients of the step so far, then the
+// commit.
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two optimizers in one program: dense parameters, which all ranks share, and two experts, each of which half of the ranks train.
-// `split` makes the world of an expert's ranks; everything else is as in quick_start.cpp.
+// Two optimizers in one program: dense parameters, which all ranks share, and two experts, each of which half of the
+// ranks train. `split` makes the world of an expert's ranks; everything else is as in quick_start.cpp.
 #include <cmath>
 #include <cstdio>
 #include <span>
@@ -23,7 +23,8 @@ static double add_gradients(std::span<float const> parameters, std::span<float> 
 int main() {
   acco::threads_backend::run(4, [](acco::threads_backend const& world) {
     // [split]
-    const int expert = world.rank() % 2;                          // ranks 0 and 2 train expert 0, ranks 1 and 3 expert 1
+    // ranks 0 and 2 train expert 0, ranks 1 and 3 expert 1
+    const int expert = world.rank() % 2;
     acco::threads_backend const its_ranks = world.split(expert);  // every rank calls it
     constexpr acco::two_phase schedule{.pace = acco::fixed_pace{1}};
     acco::optimizer dense{schedule, acco::adamw{.learning_rate = 0.1}, acco::host_storage<float>{}, world, 1000};

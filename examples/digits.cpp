@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why your digits differ from another AdamW's: one training by acco, and the same one by plain loops that each do one thing in
-// another way. docs/digits.md quotes what it prints.
+// Why your digits differ from another AdamW's: one training by acco, and the same one by plain loops that each do one
+// thing in another way. docs/digits.md quotes what it prints.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -21,7 +21,8 @@ using numbers = std::vector<double>;
 // Samples of a micro-batch: unequal, as the last one of an epoch is.
 int samples(int rank, int part) { return rank == 0 && part == 0 ? 5 : 1 + rank; }
 
-// Adds the gradient of one sample's loss, sum_i a/2 (p_i - b)^2 with a and b of the sample's own. No outside randomness.
+// Adds the gradient of one sample's loss, sum_i a/2 (p_i - b)^2 with a and b of the sample's own. No outside
+// randomness.
 void add_sample(int step, int rank, int part, int k, auto const& parameters, auto& gradients) {
   for (std::size_t i = 0; i < count; ++i) {
     const double x = std::sin(1.0 + 7.0 * step + 131.0 * rank + 17.0 * part + 3.0 * k + 0.37 * static_cast<double>(i));
@@ -61,8 +62,9 @@ enum class clip { none, after_the_mean, each_rank_before, with_epsilon };
 
 // The same in one thread and in double, with what others do otherwise.
 struct plain {
-  bool mean_of_means = false;              // of each micro-batch, whatever its samples, then of these
-  bool decay_times_rate = true;            // else p -= wd p * schedule: AdamW's paper, where the decay is not multiplied by lr
+  bool mean_of_means = false;  // of each micro-batch, whatever its samples, then of these
+  // else p -= wd p * schedule: AdamW's paper, where the decay is not multiplied by lr
+  bool decay_times_rate = true;
   bool decay_in_gradient = false;          // Adam with L2: g += wd p
   bool decay_after = false;                // the step first, then the decay of what it gave
   bool epsilon_inside = false;             // sqrt(v + epsilon^2)

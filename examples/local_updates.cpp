@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that train by themselves and exchange every eighth step: four ranks with different data, one loop, several methods.
+// Workers that train by themselves and exchange every eighth step: four ranks with different data, one loop, several
+// methods.
 #include <cmath>
 #include <cstdio>
 #include <span>
@@ -16,7 +17,8 @@ int main() {
       acco::optimizer training{method, acco::sgd{.learning_rate = 0.05}, acco::host_storage<float>{}, world, parameter_count};
       training.initialize(std::vector<float>(parameter_count, 0.0F));
       for (int step = 0; step < 800; ++step) {
-        (void)training.step([&](std::span<float const> parameters, std::span<float> gradients) {  // ranks want 1, 3, 5, 7
+        // ranks want 1, 3, 5, 7
+        (void)training.step([&](std::span<float const> parameters, std::span<float> gradients) {
           for (std::size_t i = 0; i < parameters.size(); ++i)
             gradients[i] += parameters[i] - 1.0F - 2.0F * static_cast<float>(world.rank());
           return 1;

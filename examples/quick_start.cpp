@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The README's quick start: four ranks in one process fit a parabola. What differs in a real trainer is `add_gradients`.
+// The README's quick start: four ranks in one process fit a parabola. What differs in a real trainer is
+// `add_gradients`.
 #include <cmath>
 #include <cstdio>
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training that survives: killed at any moment and started again, it goes on as if it had never stopped. Four ranks in one
-// process fit a parabola; the number of its data is all that the trainer keeps.
+// A training that survives: killed at any moment and started again, it goes on as if it had never stopped. Four ranks
+// in one process fit a parabola; the number of its data is all that the trainer keeps.
 //
 //   ./resume run & sleep 1; kill -9 $!; ./resume run
 #include <cmath>
@@ -27,7 +27,8 @@ int main(int count, char** words) {
     }
     while (training.samples() < 10'000) {
       double loss = 0;
-      const double target = 3 + std::sin(static_cast<double>(4 * next++) + world.rank());  // the data: another one each time
+      // the data: another one each time
+      const double target = 3 + std::sin(static_cast<double>(4 * next++) + world.rank());
       for (std::size_t i = 0; i < training.layout().size(); ++i) {
         const double error = static_cast<double>(training.parameters()[i]) - target;
         loss += 0.5 * error * error;

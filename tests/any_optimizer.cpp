@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer as a plain type: chosen while the program runs, held as a member, moved at any moment; it trains to the same bits.
+// An optimizer as a plain type: chosen while the program runs, held as a member, moved at any moment; it trains to the
+// same bits.
 #include <atomic>
 #include <future>
 #include <limits>

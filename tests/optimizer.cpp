@@ -38,8 +38,8 @@ TEST_CASE("weight_prediction never shows committed weights before finish; gather
 }
 
 TEST_CASE("the first prediction does not leak into the step count: the first commit is AdamW's first step") {
-  // With one sample whose gradient never changes, AdamW's first step moves every parameter by the learning rate, whatever the
-  // gradient's size.
+  // With one sample whose gradient never changes, AdamW's first step moves every parameter by the learning rate,
+  // whatever the gradient's size.
   acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
                            acco::adamw{.learning_rate = 0.25, .epsilon = 1e-300, .weight_decay = 0}, acco::host_storage<double>{},
                            acco::solo_backend{}, 2};
@@ -173,7 +173,8 @@ TEST_CASE("bytes and calls are those of the theory: two passes a synchronous ste
       CHECK(after.calls_of(acco::collective::reduce_scatter) - before.calls_of(acco::collective::reduce_scatter) == rounds);
       CHECK(rounds == static_cast<std::size_t>(2 * steps));
       constexpr std::uint64_t small =
-          (1 + acco::count_numbers + 1) * sizeof(double) * 3;  // that they are counts, counts, squares, to each of the others
+          // that they are counts, counts, squares, to each of the others
+          (1 + acco::count_numbers + 1) * sizeof(double) * 3;
       CHECK(training.totals().bytes_sent == rounds * (2 * pass + small));
       CHECK(reported <= training.totals().bytes_sent);
     });

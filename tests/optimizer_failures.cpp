@@ -236,7 +236,8 @@ TEST_CASE("ranks that were constructed differently are found at initialize, and 
         start(t);
       }
     });
-    CHECK(contains(what, "'schedule = acco::v0_1::delayed<acco::v0_1::fixed_pace>'") == false);  // the name, not the mangled type
+    // the name, not the mangled type
+    CHECK(contains(what, "'schedule = acco::v0_1::delayed<acco::v0_1::fixed_pace>'") == false);
     CHECK(contains(what, "rank 0 has 'schedule = delayed', rank 1 has 'schedule = two_phase'"));
   }
   SUBCASE("pace") {

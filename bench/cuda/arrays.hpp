@@ -21,8 +21,8 @@ class arena {
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
   [[nodiscard]] std::byte* at(std::size_t offset) const { return memory_.as<std::byte>() + offset; }
 
-  /// Cuts it into sets of so many bytes: together they are several times larger than the cache between the multiprocessors and
-  /// memory. 0: not even one fits.
+  /// Cuts it into sets of so many bytes: together they are several times larger than the cache between the
+  /// multiprocessors and memory. 0: not even one fits.
   [[nodiscard]] std::size_t sets_of(std::size_t set_bytes) const {
     static const auto cache = static_cast<std::size_t>(std::max(attribute(cudaDevAttrL2CacheSize), 1));
     const std::size_t wanted = std::clamp<std::size_t>((4 * cache + set_bytes - 1) / set_bytes, 1, 64);
@@ -93,7 +93,8 @@ class bench_of_kernels {
   arena& memory() { return memory_; }
   [[nodiscard]] std::vector<std::size_t> const& sizes() const { return sizes_; }
 
-  /// Measures works that move so many bytes a launch, `enqueue(set)`, and prints the figure. False: no room, or no time.
+  /// Measures works that move so many bytes a launch, `enqueue(set)`, and prints the figure. False: no room, or no
+  /// time.
   template <class Prepare, class Enqueue>
   bool measure(figure row, std::size_t set_bytes, std::size_t moved, Prepare&& prepare, Enqueue&& enqueue) {
     if (acco::steady_seconds() > until_) {

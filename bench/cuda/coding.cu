@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding, decoding and conversion on a GPU beside a device-to-device copy that moves as many bytes; arrays begin at a boundary,
-// or at an odd element. One JSON object a line. `--sizes "20 24"`: powers of two; `--seconds S`: ends about then.
+// Encoding, decoding and conversion on a GPU beside a device-to-device copy that moves as many bytes; arrays begin at a
+// boundary, or at an odd element. One JSON object a line. `--sizes "20 24"`: powers of two; `--seconds S`: ends about
+// then.
 #include <exception>
 
 #include "arrays.hpp"

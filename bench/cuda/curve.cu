@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small GPT of examples/toy_gpt on a GPU beside the host: two ranks as threads train it on both with the same text, seed and
-// schedule, and the losses of their steps must stay together. One JSON object a line. `--root DIR`: the repository, whose own
-// text is learnt; `--steps N`.
+// The small GPT of examples/toy_gpt on a GPU beside the host: two ranks as threads train it on both with the same text,
+// seed and schedule, and the losses of their steps must stay together. One JSON object a line. `--root DIR`: the
+// repository, whose own text is learnt; `--steps N`.
 #include <algorithm>
 #include <cmath>
 #include <exception>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about hardware that only hardware answers, one `--only NAME` each. What is found is told as JSON, an object a line;
-// `skipped: ...` says what an experiment lacks, `failed: ...` that something is wrong.
+// Questions about hardware that only hardware answers, one `--only NAME` each. What is found is told as JSON, an object
+// a line; `skipped: ...` says what an experiment lacks, `failed: ...` that something is wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -43,8 +43,8 @@ bool limit(Storage& storage, int blocks) {
   return blocks == 0;
 }
 
-/// B1: does it help a training of matrix products that the communication stream goes first, or that the update takes few
-/// multiprocessors?
+/// B1: does it help a training of matrix products that the communication stream goes first, or that the update takes
+/// few multiprocessors?
 void priorities(arguments const& words) {
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
@@ -76,7 +76,8 @@ void priorities(arguments const& words) {
   }
 }
 
-/// B2: how long after the backward has ended does a round begin, and does that grow with the accumulator that has to be cleared?
+/// B2: how long after the backward has ended does a round begin, and does that grow with the accumulator that has to be
+/// cleared?
 void gap_before_collectives(arguments const&) {
   const auto exponents = bench::stand_in ? std::vector<unsigned>{8, 10} : std::vector<unsigned>{20, 24, 28};
   for (const unsigned exponent : exponents) {
@@ -167,7 +168,8 @@ void find_non_finite(arguments const& words) {
   }
 }
 
-/// B7: the host's time at a boundary, with one tensor and with 96 x 8 of two groups in turn; and the round that it enqueues.
+/// B7: the host's time at a boundary, with one tensor and with 96 x 8 of two groups in turn; and the round that it
+/// enqueues.
 void boundary(arguments const& words) {
   const std::size_t parameters = parameters_of(words, 24);
   for (const std::size_t tensors : {std::size_t{1}, std::size_t{768}}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A load like a training's: matrix products, by cuBLASLt where it is linked (ACCO_BENCH_CUBLASLT), else by a kernel of 30 lines.
+// A load like a training's: matrix products, by cuBLASLt where it is linked (ACCO_BENCH_CUBLASLT), else by a kernel of
+// 30 lines.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@
 
 namespace bench {
 
-/// c = a b for square matrices of floats: a thread has 4 x 4 sums in registers, neighbours share what they load in the cache.
+/// c = a b for square matrices of floats: a thread has 4 x 4 sums in registers, neighbours share what they load in the
+/// cache.
 struct own_product {
   static constexpr std::size_t tile = 4;
   float const *a, *b;

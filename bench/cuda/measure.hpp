@@ -122,7 +122,8 @@ void launch_one(cudaStream_t stream, Body const& body) {
   check_cuda(cudaLaunchKernelEx(&shape, by_one_thread<Body>, body), "cudaLaunchKernelEx");
 }
 
-/// Takes so long on the GPU's own clock, and one thread of it: multiprocessors do not run at the clock that the driver tells.
+/// Takes so long on the GPU's own clock, and one thread of it: multiprocessors do not run at the clock that the driver
+/// tells.
 struct spin {
   std::uint64_t nanoseconds;
   __device__ void operator()() const {
@@ -170,8 +171,9 @@ acco::cuda_buffer ones(cudaStream_t stream, std::size_t count) {
 /// Set where each work is wanted once, and no time: under compute-sanitizer, or a profiler.
 inline bool once_only = false;
 
-/// Times works that are `enqueue(k)`-d one after another on the queue's stream, the k-th of a batch. A kernel that spins goes
-/// first, so that all of the batch is enqueued when its first event is reached: the time of a launch on the host is not in it.
+/// Times works that are `enqueue(k)`-d one after another on the queue's stream, the k-th of a batch. A kernel that
+/// spins goes first, so that all of the batch is enqueued when its first event is reached: the time of a launch on the
+/// host is not in it.
 template <class Enqueue>
 timing time_launches(acco::cuda_queue& queue, Enqueue&& enqueue) {
   acco::cuda_event begin{true}, end{true};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overlap: steps of ranks in one process beside their limit, the larger of computation and communication. Ranks are threads that
-// share a GPU, or threads with a GPU each over NCCL (ACCO_BENCH_NCCL). The computation is a load of an exact time on one thread,
-// which takes nothing from the communication, or matrix products, which do. Times are of the GPU's own clock. One JSON object a
-// line. `--backend threads|nccl`, `--ranks N`, `--parameters "27 24"` (powers of two), `--seconds S`: ends about then.
+// Overlap: steps of ranks in one process beside their limit, the larger of computation and communication. Ranks are
+// threads that share a GPU, or threads with a GPU each over NCCL (ACCO_BENCH_NCCL). The computation is a load of an
+// exact time on one thread, which takes nothing from the communication, or matrix products, which do. Times are of the
+// GPU's own clock. One JSON object a line. `--backend threads|nccl`, `--ranks N`, `--parameters "27 24"` (powers of
+// two), `--seconds S`: ends about then.
 #include <algorithm>
 #include <cstdint>
 #include <exception>

@@ -29,7 +29,8 @@ using number = float;  // what the stand-in for NCCL can add
 using number = acco::bfloat16;
 #endif
 
-/// One rank's load: for an exact time on one thread of the GPU, so that it takes nothing from the communication; or products.
+/// One rank's load: for an exact time on one thread of the GPU, so that it takes nothing from the communication; or
+/// products.
 struct load {
   std::uint64_t nanoseconds = 0;
   std::size_t products = 0;
@@ -126,7 +127,8 @@ step_times train(Schedule schedule, Storage storage, World world, std::size_t pa
           communication > 0 ? std::max(0.0, 1 - exposed / communication) : 0};
 }
 
-/// Seconds of a step's loads without any training, while all ranks have theirs. It may be called by ranks that share a GPU.
+/// Seconds of a step's loads without any training, while all ranks have theirs. It may be called by ranks that share a
+/// GPU.
 inline double load_alone(load what) {
   acco::cuda_stream stream;
   loader work(stream.get(), what);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update on a GPU: each rule's commit and predict beside a device-to-device copy that moves as many bytes, for one group and
-// for 96 x 8 tensors of two groups in turn, of even and of odd sizes, in arrays that begin at a boundary and elsewhere; and sums
-// of squares. One JSON object a line. `--sizes "20 24"`: powers of two; `--seconds S`: ends about then; `--only adamw`: a rule.
+// The update on a GPU: each rule's commit and predict beside a device-to-device copy that moves as many bytes, for one
+// group and for 96 x 8 tensors of two groups in turn, of even and of odd sizes, in arrays that begin at a boundary and
+// elsewhere; and sums of squares. One JSON object a line. `--sizes "20 24"`: powers of two; `--seconds S`: ends about
+// then; `--only adamw`: a rule.
 #include <exception>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a load whose computation and traffic are known exactly: so many milliseconds of arithmetic a micro-batch, so many
-// parameters. Rank 0 prints one JSON object. bench/network/run.py starts it on rate-limited links.
+// One rank of a load whose computation and traffic are known exactly: so many milliseconds of arithmetic a micro-batch,
+// so many parameters. Rank 0 prints one JSON object. bench/network/run.py starts it on rate-limited links.
 #include "synthetic.hpp"
 
 #include <algorithm>
@@ -75,8 +75,8 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, d
   const double alone = (now() - begin) / 4;
   std::fill(training.gradients().begin(), training.gradients().end(), 0.0F);
 
-  // A step is one of this rank: what a local method has exchanged moves every so many steps only, so they are counted here, and
-  // whole rounds of exchanges are measured, two of them at least, after one that is not.
+  // A step is one of this rank: what a local method has exchanged moves every so many steps only, so they are counted
+  // here, and whole rounds of exchanges are measured, two of them at least, after one that is not.
   const bool local = where_made(s.schedule) == made::locally;
   const std::uint64_t updates_a_step = s.every_micro_batch ? s.micro_batches() : 1, whole = local ? 2 * s.local_steps : 1;
   const std::uint64_t warm_up = local         ? s.local_steps
@@ -163,7 +163,8 @@ std::string not_made(settings const& s) {
   return "";
 }
 
-/// For programs that run this one, as bench/network/run.py does: of local updates also which of them wait for an exchange.
+/// For programs that run this one, as bench/network/run.py does: of local updates also which of them wait for an
+/// exchange.
 void print_names() {
   using others = acco::together<shared_engine, acco::decorated_schedules>;
   for (const std::string_view name : acco::list_names<others>::all) std::cout << "schedule " << name << '\n';

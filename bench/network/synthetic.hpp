@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the synthetic load share: its settings, its table of schedules, and how an optimizer is made of one.
+// What the files of the synthetic load share: its settings, its table of schedules, and how an optimizer is made of
+// one.
 #pragma once
 
 #include <cmath>
@@ -43,8 +44,8 @@ struct settings {
   }
 };
 
-/// Where a schedule is made: those that need an engine of their own take the compiler long, so they have files of their own, and
-/// are made over Gloo and alone only, untraced.
+/// Where a schedule is made: those that need an engine of their own take the compiler long, so they have files of their
+/// own, and are made over Gloo and alone only, untraced.
 enum class made { everywhere, decorated, locally };
 
 using shared_engine = acco::without<acco::named_schedules, "two_phase+bfloat16">;
@@ -56,7 +57,8 @@ using family = acco::together<shared_engine, acco::decorated_schedules, acco::lo
   return place < decorated ? made::everywhere : place < local ? made::decorated : made::locally;
 }
 
-/// One nameless tensor, or about as many parameters in the tensors of a GPT, matrices with decay, gains and biases without.
+/// One nameless tensor, or about as many parameters in the tensors of a GPT, matrices with decay, gains and biases
+/// without.
 [[nodiscard]] inline acco::parameter_layout layout_of(settings const& s) {
   if (s.layers == 0) return acco::parameter_layout(s.parameters);
   acco::parameter_layout layout;

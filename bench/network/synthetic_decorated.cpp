@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synthetic load's schedules whose predictor, compensation or memory of the others' gradients becomes part of the rule: an
-// engine each.
+// The synthetic load's schedules whose predictor, compensation or memory of the others' gradients becomes part of the
+// rule: an engine each.
 #include "synthetic.hpp"
 
 namespace synthetic {

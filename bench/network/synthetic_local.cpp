@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synthetic load under local updates: every rank a worker, synchronous inside, with the methods' own constants but for the
-// steps from one exchange to the next.
+// The synthetic load under local updates: every rank a worker, synchronous inside, with the methods' own constants but
+// for the steps from one exchange to the next.
 #include "synthetic.hpp"
 
 namespace synthetic {

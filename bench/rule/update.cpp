@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commit and predict of every rule, in ns/parameter and GB/s, each iteration beside two limits over the same number of bytes: a
-// memcpy, and a trivial in-place loop over arrays of the same shape. The shares are medians of ratios taken within one iteration,
-// because machines are noisy.
+// Commit and predict of every rule, in ns/parameter and GB/s, each iteration beside two limits over the same number of
+// bytes: a memcpy, and a trivial in-place loop over arrays of the same shape. The shares are medians of ratios taken
+// within one iteration, because machines are noisy.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

@@ -62,7 +62,8 @@ struct bookmark {
       (k < fixed + 3 * all[9] ? b.training : b.validation).push_back({number(k), number(k + 1), number(k + 2)});
     return b;
   }
-  /// From every rank's bytes: a rank's own where it was there; where the number of ranks has changed, all go on behind the
+  /// From every rank's bytes: a rank's own where it was there; where the number of ranks has changed, all go on behind
+  /// the
   /// data that any of them has seen.
   [[nodiscard]] static bookmark of(std::vector<std::vector<std::byte>> const& ranks, std::size_t rank, settings const& s,
                                    corpus const& text) {

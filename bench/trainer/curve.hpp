@@ -108,7 +108,8 @@ class canvas {
   /// The character with these dots.
   [[nodiscard]] static std::string pattern(unsigned dots) {
     if (!writes_unicode()) return dots == 1 ? "'" : dots == 2 ? "." : ":";
-    constexpr unsigned places[] = {0, 3, 1, 4, 2, 5, 6, 7};  // Braille counts its dots down the columns, the last row apart
+    // Braille counts its dots down the columns, the last row apart
+    constexpr unsigned places[] = {0, 3, 1, 4, 2, 5, 6, 7};
     unsigned braille = 0;
     for (unsigned k = 0; k < 8; ++k) braille |= (dots >> k & 1U) << places[k];
     const char bytes[] = {'\xe2', static_cast<char>(0xa0U | braille >> 6U), static_cast<char>(0x80U | (braille & 63U))};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: its flags, what they leave open, what does not go together, and which program has what is asked for.
+// The command line: its flags, what they leave open, what does not go together, and which program has what is asked
+// for.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same GPT on a GPU: gpt.hpp line by line, with cuBLASLt for matrix products and a kernel for everything else. Kernels are
-// short rather than fast: a thread takes a row, a column or an element, sums have a fixed order, nothing is atomic; so two runs
-// give the same bits. Activations are floats whatever the parameters are stored in.
+// The same GPT on a GPU: gpt.hpp line by line, with cuBLASLt for matrix products and a kernel for everything else.
+// Kernels are short rather than fast: a thread takes a row, a column or an element, sums have a fixed order, nothing is
+// atomic; so two runs give the same bits. Activations are floats whatever the parameters are stored in.
 #pragma once
 
 #include <cstddef>
@@ -312,7 +312,8 @@ class gpt_on_gpu {
   [[nodiscard]] acco::parameter_layout const& layout() const { return at_.layout; }
   [[nodiscard]] shape const& dimensions() const { return shape_; }
 
-  /// Enqueues: adds the gradient of the SUM over sequences of the mean loss per byte; returns that sum when it is known.
+  /// Enqueues: adds the gradient of the SUM over sequences of the mean loss per byte; returns that sum when it is
+  /// known.
   double add_gradients(batch const& data, float const* parameters, float* gradients) {
     forward(data, parameters);
     const double loss = losses(1 / static_cast<float>(shape_.context));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads, joined by a link that may be simulated. Optimizers of bfloat16 are made in on_threads_bfloat16.cpp, so that
-// two cores share the work of compiling; those of on_threads_decorated.cpp, on_threads_muon.cpp, on_threads_local.cpp,
-// on_threads_elastic.cpp are in toy_gpt_family only.
+// Ranks as threads, joined by a link that may be simulated. Optimizers of bfloat16 are made in on_threads_bfloat16.cpp,
+// so that two cores share the work of compiling; those of on_threads_decorated.cpp, on_threads_muon.cpp,
+// on_threads_local.cpp, on_threads_elastic.cpp are in toy_gpt_family only.
 #pragma once
 
 #include <acco/collective/around/rate_limited.hpp>

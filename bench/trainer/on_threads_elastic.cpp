@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic scheduling: the tensors of the first half of the parameters are updated at once, the others a step late, by two
-// optimizers in the trainer's own arrays.
+// Elastic scheduling: the tensors of the first half of the parameters are updated at once, the others a step late, by
+// two optimizers in the trainer's own arrays.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

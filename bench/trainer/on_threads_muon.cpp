@@ -10,7 +10,8 @@
 namespace toy_gpt {
 namespace {
 
-/// The same elements, of which muon takes the matrices of the blocks, queries, keys and values apart; AdamW has the rest.
+/// The same elements, of which muon takes the matrices of the blocks, queries, keys and values apart; AdamW has the
+/// rest.
 acco::parameter_layout for_muon(acco::parameter_layout const& of) {
   acco::parameter_layout layout;
   const auto others = layout.add_group({.rule = 1}), no_decay = layout.add_group({.weight_decay = 0.0, .rule = 1});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss against samples and against seconds, drawn by gnuplot: validated points as lines, the smoothed training loss dotted.
+// Loss against samples and against seconds, drawn by gnuplot: validated points as lines, the smoothed training loss
+// dotted.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees while a model trains: what it is, and one live line (plain lines when the output is not a terminal).
+// What a person sees while a model trains: what it is, and one live line (plain lines when the output is not a
+// terminal).
 #pragma once
 
 #include <algorithm>

@@ -22,7 +22,8 @@ namespace toy_gpt {
 /// What a run does with its rounds beside training; called on rank 0 only.
 using round_sink = std::function<void(acco::round_report const&, double seconds)>;
 
-/// Where ranks that are threads stop, and no round tells all of a signal (local updates): at one step that none has passed.
+/// Where ranks that are threads stop, and no round tells all of a signal (local updates): at one step that none has
+/// passed.
 class common_stop {
  public:
   /// This rank has made so many steps. Whether it stops.
@@ -83,7 +84,8 @@ struct registered_place {
   }
 };
 
-/// The place of these names, or nullptr. An empty name takes what the program was made for: a network or device if it has one.
+/// The place of these names, or nullptr. An empty name takes what the program was made for: a network or device if it
+/// has one.
 inline place const* find_place(std::string const& backend, std::string const& device) {
   place const* found = nullptr;
   for (place const& each : places()) {

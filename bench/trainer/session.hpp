@@ -147,9 +147,9 @@ class session {
       if (training_.saved() != nullptr) tell(*training_.saved());
     }
     result_.seconds = clock() - paused_;
-    result_.train_loss = here_.smooth != 0
-                             ? here_.smooth
-                             : std::numeric_limits<double>::quiet_NaN();  // stopped before the first report: null in the log
+    result_.train_loss = here_.smooth != 0 ? here_.smooth
+                                           // stopped before the first report: null in the log
+                                           : std::numeric_limits<double>::quiet_NaN();
     result_.validation_loss = validate(training_.parameters());
     result_.samples = training_.samples();
     result_.steps = training_.steps();
@@ -173,14 +173,16 @@ class session {
     return before_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
   [[nodiscard]] double between_validations() const { return goal_ / static_cast<double>(s_.validations); }
-  /// Under local updates samples() are those that the anchor holds, of exchanges that have landed; here all that have been
-  /// trained on.
+  /// Under local updates samples() are those that the anchor holds, of exchanges that have landed; here all that have
+  /// been trained on.
   [[nodiscard]] double trained() const { return local_ ? here_.own : training_.samples(); }
 
   /// A step has been committed.
   void committed(acco::round_report const& report) {
-    const bool last = trained() >= goal_;                                               // the end is saved in end(), once
-    const bool due = local_ ? report.step / s_.save_every != saved_at_ / s_.save_every  // the anchor makes several at once
+    // the end is saved in end(), once
+    const bool last = trained() >= goal_;
+    // the anchor makes several at once
+    const bool due = local_ ? report.step / s_.save_every != saved_at_ / s_.save_every
                             : report.step % s_.save_every == 0 && report.step != saved_at_;
     if (!s_.save.empty() && !stopping_ && !last && due) {
       saved_at_ = report.step;

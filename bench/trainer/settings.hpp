@@ -12,10 +12,11 @@
 
 namespace toy_gpt {
 
-/// Every schedule that toy_gpt_family makes, and how its rounds travel: "two_phase+int4". In flags.cpp, from acco's lists.
+/// Every schedule that toy_gpt_family makes, and how its rounds travel: "two_phase+int4". In flags.cpp, from acco's
+/// lists.
 [[nodiscard]] std::vector<std::string> const& labels();
-/// Those whose rules are engines of their own, and elastic, which is two optimizers: on threads, in floats, with AdamW. So is
-/// muon, under some schedules.
+/// Those whose rules are engines of their own, and elastic, which is two optimizers: on threads, in floats, with AdamW.
+/// So is muon, under some schedules.
 [[nodiscard]] bool is_decorated(std::string_view label);
 [[nodiscard]] bool goes_with_muon(std::string_view label);
 /// Local updates: ranks train by themselves, and exchange after some steps. On threads, in floats, with AdamW.
@@ -40,8 +41,9 @@ struct settings {
   double warmup = 1000;            // samples
   unsigned first = 1, second = 0;  // micro-batches of a round
   bool elastic = false;
-  bool auto_pace = false;         // K + K2 micro-batches a step, split by measuring
-  std::string estimate = "full";  // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
+  bool auto_pace = false;  // K + K2 micro-batches a step, split by measuring
+  // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
+  std::string estimate = "full";
   std::string commit = "full";    // how commit rounds travel: full, coded (gradients int8, parameters int4)
   unsigned local_steps = 8;       // of local updates: from one exchange to the next
   int group = 1;                  // of local updates: ranks that train together

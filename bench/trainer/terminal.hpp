@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a terminal can show: colours where a person looks at it, Unicode where the locale has it; and numbers for people.
+// What a terminal can show: colours where a person looks at it, Unicode where the locale has it; and numbers for
+// people.
 #pragma once
 
 #include <clocale>

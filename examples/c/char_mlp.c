@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trainer in plain C99 in the manner of llm.c: a character-level network whose parameters and gradients lie in one array each,
-// with tensors at fixed offsets, and a forward and a backward pass written out. acco takes over what comes after the backward
-// pass. The same program trains on threads, and on processes over MPI or Gloo; --own-adamw trains without acco, by a plain loop
-// over the union of all ranks' batches, so that the two can be compared.
+// A trainer in plain C99 in the manner of llm.c: a character-level network whose parameters and gradients lie in one
+// array each, with tensors at fixed offsets, and a forward and a backward pass written out. acco takes over what comes
+// after the backward pass. The same program trains on threads, and on processes over MPI or Gloo; --own-adamw trains
+// without acco, by a plain loop over the union of all ranks' batches, so that the two can be compared.
 //
 //   char_mlp --schedule two_phase+int4                     # two ranks, as threads
 //   mpirun -n 2 char_mlp --world mpi                       # two processes

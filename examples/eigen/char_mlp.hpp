@@ -24,7 +24,8 @@ using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 using row = Eigen::Matrix<float, 1, Eigen::Dynamic>;
 using symbols = std::vector<std::uint8_t>;
 
-constexpr Eigen::Index alphabet = 96, context = 6, width = 12, hidden = 64;  // printable ASCII, and one for all other bytes
+// printable ASCII, and one for all other bytes
+constexpr Eigen::Index alphabet = 96, context = 6, width = 12, hidden = 64;
 
 // [layout]
 inline acco::parameter_layout make_layout() {

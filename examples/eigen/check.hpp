@@ -165,8 +165,9 @@ inline void check_maps() {
   std::iota(initial.begin(), initial.end(), 0.0F);
   training.initialize(initial);
   auto [w, dw] = matrix<rows>(training, "weight");
-  static_assert(std::is_same_v<decltype(w), Eigen::Map<rows const>>);                       // to read
-  static_assert(std::is_same_v<decltype(dw)::Scalar, double> && decltype(dw)::IsRowMajor);  // of the optimizer's gradients
+  static_assert(std::is_same_v<decltype(w), Eigen::Map<rows const>>);  // to read
+  // of the optimizer's gradients
+  static_assert(std::is_same_v<decltype(dw)::Scalar, double> && decltype(dw)::IsRowMajor);
   demand(w.rows() == 2 && w.cols() == 3 && w(1, 0) == 3 && w(1, 2) == 5, "row-major");
   dw(1, 0) += 0.5;
   const auto bias = acco::attach::parameters<Eigen::VectorXf>(training, "bias");

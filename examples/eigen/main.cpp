@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A character model whose matrices are Eigen's, with its gradients written by hand, on two ranks: threads of this process, or
-// processes connected by Gloo.
+// A character model whose matrices are Eigen's, with its gradients written by hand, on two ranks: threads of this
+// process, or processes connected by Gloo.
 //   eigen_char_mlp [--schedule synchronous|delayed|two_phase|two_phase+int4] [--steps N] [--data FILE] [--gloo] [--check]
 #include <cmath>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest training over processes: each is a rank that a launcher has given RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
-// They fit a parabola; docs/processes.md starts it.
+// The smallest training over processes: each is a rank that a launcher has given RANK, WORLD_SIZE, MASTER_ADDR and
+// MASTER_PORT. They fit a parabola; docs/processes.md starts it.
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>

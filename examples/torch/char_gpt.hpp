@@ -30,7 +30,8 @@ namespace char_gpt {
 
 constexpr std::int64_t symbols = 96, context = 24, width = 32;  // printable ASCII, and one for all other bytes
 
-/// One block of a transformer over characters. Its output matrix is the embedding's (tied), its positions are not trained.
+/// One block of a transformer over characters. Its output matrix is the embedding's (tied), its positions are not
+/// trained.
 struct model_impl : torch::nn::Module {
   model_impl()
       : characters(register_module("characters", torch::nn::Embedding(symbols, width))),

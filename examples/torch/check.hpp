@@ -46,7 +46,8 @@ inline double distance(model const& a, model const& b) {
 
 constexpr int ranks = 2;
 
-/// Plain AdamW of torch, on the union of the batches that all ranks draw, with the gradient of the mean over all samples.
+/// Plain AdamW of torch, on the union of the batches that all ranks draw, with the gradient of the mean over all
+/// samples.
 inline model train_plainly(settings const& s, torch::Tensor const& text, double weight_decay) {
   model net = make_model();
   std::vector<torch::Tensor> matrices, vectors;
@@ -95,9 +96,9 @@ inline outcome train_on_threads(settings const& s, torch::Tensor const& text) {
 /// Synchronous ranks make the updates of torch's AdamW; a wrong decay would be seen.
 inline void check_against_torch(torch::Tensor const& text) {
   const settings s{.schedule = "synchronous", .steps = 30};
-  // The sums of gradients are rounded in another order, and AdamW divides by the root of the second moment: where a gradient is
-  // small, its rounding moves a weight by a visible part of a learning rate. Measured: 2e-5 to 4e-5, a hundredth of the learning
-  // rate; five times that is allowed, and half the decay is sixty times away.
+  // The sums of gradients are rounded in another order, and AdamW divides by the root of the second moment: where a
+  // gradient is small, its rounding moves a weight by a visible part of a learning rate. Measured: 2e-5 to 4e-5, a
+  // hundredth of the learning rate; five times that is allowed, and half the decay is sixty times away.
   const double tolerance = 2e-4;
   const auto ours = train_on_threads(s, text).net;
   const double apart = distance(ours, train_plainly(s, text, s.rule.weight_decay));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2's architecture over bytes: learned positions, pre-LayerNorm blocks, causal attention, GELU, output tied to the embedding.
-// The model owns activations only; parameters and gradients are flat spans that belong to somebody else.
+// GPT-2's architecture over bytes: learned positions, pre-LayerNorm blocks, causal attention, GELU, output tied to the
+// embedding. The model owns activations only; parameters and gradients are flat spans that belong to somebody else.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +58,8 @@ class gpt {
 
   [[nodiscard]] acco::parameter_layout const& layout() const { return at_.layout; }
 
-  /// Normal numbers of deviation 0.02 (projections into the residual stream smaller by sqrt(2 layers)), ones for gains, zeros for
-  /// biases.
+  /// Normal numbers of deviation 0.02 (projections into the residual stream smaller by sqrt(2 layers)), ones for gains,
+  /// zeros for biases.
   [[nodiscard]] std::vector<Real> initial(std::uint64_t seed) const {
     std::mt19937_64 generator(seed);
     std::normal_distribution<double> normal(0.0, 0.02);
@@ -93,8 +93,8 @@ class gpt {
            static_cast<double>(shape_.context);
   }
 
-  /// Logits of what follows each position of one sequence of at most `context` bytes; the last `vocabulary` of them matter for
-  /// sampling.
+  /// Logits of what follows each position of one sequence of at most `context` bytes; the last `vocabulary` of them
+  /// matter for sampling.
   std::span<Real const> logits_after(std::span<unsigned char const> text, std::span<Real const> parameters) {
     batch one{1, std::vector<unsigned char>(shape_.context, ' '), {}};
     std::copy(text.begin(), text.end(), one.inputs.begin());

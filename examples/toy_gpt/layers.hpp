@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of a GPT, forward and backward, each written out. `rows` is batch times context: a layer treats every position
-// alike. Backward functions ADD to the gradients of parameters; the gradient of an input is overwritten unless the comment says
-// otherwise.
+// The layers of a GPT, forward and backward, each written out. `rows` is batch times context: a layer treats every
+// position alike. Backward functions ADD to the gradients of parameters; the gradient of an input is overwritten unless
+// the comment says otherwise.
 #pragma once
 
 #include <bit>
@@ -14,8 +14,8 @@
 
 namespace toy_gpt {
 
-/// e^x. For float: a polynomial without branches that the compiler vectorises; relative error below 4e-7 (1 + |x|), range clamped
-/// to [-87, 87].
+/// e^x. For float: a polynomial without branches that the compiler vectorises; relative error below 4e-7 (1 + |x|),
+/// range clamped to [-87, 87].
 inline float exponential(float x) {
   constexpr float magic = 12582912.0F;  // adding it rounds to an integer
   x = x < -87.0F ? -87.0F : x;

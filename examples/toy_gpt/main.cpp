@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small GPT on real text with a schedule of your choice, on several ranks: threads of this process, or processes over a
-// network. Flags, backends, checkpoints and what is drawn are in bench/trainer.
+// Trains a small GPT on real text with a schedule of your choice, on several ranks: threads of this process, or
+// processes over a network. Flags, backends, checkpoints and what is drawn are in bench/trainer.
 #include <csignal>
 #include <exception>
 #include <iostream>

@@ -25,8 +25,8 @@ struct matrix {
   std::size_t stride;
 };
 
-/// In this thread numbers below 1e-38 are zeros: a model that diverges makes many, and processors are a hundred times slower with
-/// them.
+/// In this thread numbers below 1e-38 are zeros: a model that diverges makes many, and processors are a hundred times
+/// slower with them.
 inline void flush_subnormal_numbers() {
 #if defined(__SSE__)
   _mm_setcsr(_mm_getcsr() | 0x8040U);
@@ -43,7 +43,8 @@ inline std::string name_of_products() {
 #if defined(TOY_GPT_OPENBLAS)
   const std::string kernels = openblas_get_corename();
   std::string
-      better;  // an OpenBLAS that is older than the processor uses the kernels of the oldest, at half of the speed or less
+      // an OpenBLAS that is older than the processor uses the kernels of the oldest, at half of the speed or less
+      better;
 #if defined(__x86_64__) && defined(__GNUC__)
   if (kernels == "Prescott" || kernels == "Core2") {
     better = __builtin_cpu_supports("avx512vl") ? "SkylakeX" : __builtin_cpu_supports("avx2") ? "Haswell" : "";
@@ -56,8 +57,8 @@ inline std::string name_of_products() {
 #endif
 }
 
-/// c (m x n) = a (m x k, or its transpose) b (k x n, or its transpose) * scale + c * keep, in plain loops that the compiler
-/// vectorises over n.
+/// c (m x n) = a (m x k, or its transpose) b (k x n, or its transpose) * scale + c * keep, in plain loops that the
+/// compiler vectorises over n.
 template <class Real>
 void multiply_plainly(form a_form, form b_form, std::size_t m, std::size_t n, std::size_t k, Real scale, matrix<Real const> a,
                       matrix<Real const> b, Real keep, matrix<Real> c) {

@@ -19,9 +19,9 @@ inline acco::options options_of(settings const& s) {
           .deadline = s.deadline};
 }
 
-/// `Model` computes gradients where the parameters are (bench/trainer/host_model.hpp: gpt on the host); `Training` is an
-/// acco::any_optimizer, so the loop is compiled once for each type of parameters. Around it a session (bench/trainer/session.hpp)
-/// validates, saves, prints, and hears Ctrl-C.
+/// `Model` computes gradients where the parameters are (bench/trainer/host_model.hpp: gpt on the host); `Training` is
+/// an acco::any_optimizer, so the loop is compiled once for each type of parameters. Around it a session
+/// (bench/trainer/session.hpp) validates, saves, prints, and hears Ctrl-C.
 template <class Model, class Training>
 void train_rank(job& one, int rank, Model& model, Training& training, summary& result) {
   settings const& s = one.chosen;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer's side of acco as a plain type: a trainer is compiled once, holds its optimizer as a member, and chooses schedule,
-// rule, storage, backend and encodings while it runs.
+// The trainer's side of acco as a plain type: a trainer is compiled once, holds its optimizer as a member, and chooses
+// schedule, rule, storage, backend and encodings while it runs.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +43,10 @@ struct micro_batch_sums {
   double loss_sum = 0;  ///< sum of their losses
 };
 
-/// An optimizer on one rank, whatever its schedule, rule, storage and backend: any `acco::optimizer` (optimizer.hpp) whose
-/// parameters are `Parameter` and whose gradients are `Gradient` is one, and can be moved into one. Costs one indirect call a
-/// member (docs/performance.md has the nanoseconds), and its users nothing else: this header includes nothing of the engine.
+/// An optimizer on one rank, whatever its schedule, rule, storage and backend: any `acco::optimizer` (optimizer.hpp)
+/// whose parameters are `Parameter` and whose gradients are `Gradient` is one, and can be moved into one. Costs one
+/// indirect call a member (docs/performance.md has the nanoseconds), and its users nothing else: this header includes
+/// nothing of the engine.
 ///
 ///   acco::any_optimizer<float> choose(std::string const& name, auto const& world, std::size_t count) {  // make.hpp
 ///     return acco::make(name, acco::fixed_pace{.first = 3, .second = 1}, acco::adamw{}, acco::host_storage<float>{}, world,
@@ -53,16 +54,17 @@ struct micro_batch_sums {
 ///   }
 ///   void train(acco::any_optimizer<float>& training);   // in another file; takes an acco::optimizer too
 ///
-/// It is a handle already: hold it by value, and do not delete an optimizer through a pointer to it. What is assigned to it takes
-/// the place of what it held.
+/// It is a handle already: hold it by value, and do not delete an optimizer through a pointer to it. What is assigned
+/// to it takes the place of what it held.
 ///
-/// One thread at a time calls members that change anything: two at once, a call from inside another (a learning rate that asks
-/// the training), and calls in a forked process are refused by a `usage_error`; a forked process only lets go of its copy. Every
-/// rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or another communicating member ends
-/// the training: the other ranks are told at once, later calls throw it again, and `parameters()` still holds what it held. After
-/// an error that all ranks throw alike (`non_finite_error`, `spike_error`, `corruption_error`), `gather_committed` still gives
-/// the committed weights; another optimizer restores a checkpoint and goes on. One that is empty (default constructed, or moved
-/// from) throws `usage_error` from every member.
+/// One thread at a time calls members that change anything: two at once, a call from inside another (a learning rate
+/// that asks the training), and calls in a forked process are refused by a `usage_error`; a forked process only lets go
+/// of its copy. Every rank makes the same calls. An exception thrown by `initialize`, `accumulated`, `finish` or
+/// another communicating member ends the training: the other ranks are told at once, later calls throw it again, and
+/// `parameters()` still holds what it held. After an error that all ranks throw alike (`non_finite_error`,
+/// `spike_error`, `corruption_error`), `gather_committed` still gives the committed weights; another optimizer restores
+/// a checkpoint and goes on. One that is empty (default constructed, or moved from) throws `usage_error` from every
+/// member.
 template <class Parameter, class Gradient = Parameter>
 class any_optimizer : public worker_changes<Parameter, Gradient> {
   using handle = worker_changes<Parameter, Gradient>;
@@ -102,8 +104,8 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   [[nodiscard]] explicit operator bool() const noexcept { return engine_ != nullptr; }
 
   /// Compares all ranks' construction, allocates everything, and gives every rank the values of rank 0. `initial` has
-  /// `layout().size()` elements on every rank. Collective; blocks. Throws `usage_error` (size, called twice), `mismatch_error`
-  /// (the ranks differ), `deadline_error` (a rank is missing).
+  /// `layout().size()` elements on every rank. Collective; blocks. Throws `usage_error` (size, called twice),
+  /// `mismatch_error` (the ranks differ), `deadline_error` (a rank is missing).
   void initialize(std::span<Parameter const> initial) {
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
@@ -116,14 +118,16 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     state_ = state::running;
   }
 
-  /// The same from master weights, of more bits than the parameters have: rank 0's `initial`, in the order of the layout, become
-  /// the masters, and, converted, every rank's parameters. Where the masters are of the other type, they are converted, too.
+  /// The same from master weights, of more bits than the parameters have: rank 0's `initial`, in the order of the
+  /// layout, become the masters, and, converted, every rank's parameters. Where the masters are of the other type, they
+  /// are converted, too.
   void initialize(std::span<unless_same<float, Parameter> const> initial) { initialize_masters(initial); }
   void initialize(std::span<unless_same<double, Parameter> const> initial) { initialize_masters(initial); }
 
-  /// The same from an `acco::model_file` (acco/checkpoint.hpp), which every rank opens, and of which rank 0 reads the values:
-  /// each of the layout's tensors by its name, of the same shape, in F16, BF16, F32 or F64. Returns the names of the file's other
-  /// tensors. Throws `checkpoint_error` where a tensor is missing, or of another shape or type, or cannot be read.
+  /// The same from an `acco::model_file` (acco/checkpoint.hpp), which every rank opens, and of which rank 0 reads the
+  /// values: each of the layout's tensors by its name, of the same shape, in F16, BF16, F32 or F64. Returns the names
+  /// of the file's other tensors. Throws `checkpoint_error` where a tensor is missing, or of another shape or type, or
+  /// cannot be read.
   template <class Model>
     requires requires(Model const& model) { model.find(std::string_view()); }
   auto initialize(Model const& model) {
@@ -134,28 +138,29 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     return others;
   }
 
-  /// `initialize(parameters)`, and works in the trainer's own arrays from then on, `layout().size()` elements each, on every
-  /// rank: `parameters()` and `gradients()` are these arrays, and never move. The trainer keeps them until the optimizer has
-  /// ended, reads the one, adds to the other, and clears neither; what it writes into its parameters is lost (`set_parameters`).
-  /// Afterwards they hold what `parameters()` held. Costs a third array and a copy of both each round, like `stable_addresses`.
-  /// Arrays are of the storage's memory: host, or device. Nobody else in the process may adopt them while this one trains: after
-  /// `finish`, until the next micro-batch, and after an error others may. Throws `usage_error` on memory that another optimizer
-  /// works in (a model that ranks share), and what `initialize` throws.
+  /// `initialize(parameters)`, and works in the trainer's own arrays from then on, `layout().size()` elements each, on
+  /// every rank: `parameters()` and `gradients()` are these arrays, and never move. The trainer keeps them until the
+  /// optimizer has ended, reads the one, adds to the other, and clears neither; what it writes into its parameters is
+  /// lost (`set_parameters`). Afterwards they hold what `parameters()` held. Costs a third array and a copy of both
+  /// each round, like `stable_addresses`. Arrays are of the storage's memory: host, or device. Nobody else in the
+  /// process may adopt them while this one trains: after `finish`, until the next micro-batch, and after an error
+  /// others may. Throws `usage_error` on memory that another optimizer works in (a model that ranks share), and what
+  /// `initialize` throws.
   void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients) {
     claim_arrays(parameters, gradients);
     guarded([&] { engine_->adopt(parameters, gradients, true); });
     state_ = state::running;
   }
-  /// The same where each tensor lies at an address of its own, frozen ones perhaps in other optimizers' layouts, too: `tensors`
-  /// has one entry for each of the layout's, in its order. `parameters()` and `gradients()` do not exist then; `tensor(name)`
-  /// does. Costs a third array under every schedule.
+  /// The same where each tensor lies at an address of its own, frozen ones perhaps in other optimizers' layouts, too:
+  /// `tensors` has one entry for each of the layout's, in its order. `parameters()` and `gradients()` do not exist
+  /// then; `tensor(name)` does. Costs a third array under every schedule.
   void adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors) {
     claim_tensors(tensors);
     guarded([&] { engine_->adopt(tensors, true); });
     state_ = state::running;
   }
-  /// Both, beginning from anything that `initialize` takes, master weights or a model file, say: what the arrays hold is
-  /// overwritten. Returns and throws what `initialize` does, too.
+  /// Both, beginning from anything that `initialize` takes, master weights or a model file, say: what the arrays hold
+  /// is overwritten. Returns and throws what `initialize` does, too.
   template <class Initial>
     requires requires(any_optimizer& training, Initial const& initial) { training.initialize(initial); }
   auto adopt(std::span<Parameter> parameters, std::span<Gradient> gradients, Initial const& initial) {
@@ -173,9 +178,10 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     return initialize(initial);
   }
 
-  /// Replaces the parameters, by rank 0's values on every rank, and keeps the rest of the optimizer's state: for what a trainer
-  /// does to weights itself (a projection, a reset, averaged weights). Between `initialize` or `finish` and the next micro-batch:
-  /// later a round would bring back what it was made of. `values` has `layout().size()` elements; it may be `parameters()`.
+  /// Replaces the parameters, by rank 0's values on every rank, and keeps the rest of the optimizer's state: for what a
+  /// trainer does to weights itself (a projection, a reset, averaged weights). Between `initialize` or `finish` and the
+  /// next micro-batch: later a round would bring back what it was made of. `values` has `layout().size()` elements; it
+  /// may be `parameters()`.
   /// A weight that is given as it is shown keeps its master, all digits of it.
   /// Collective; blocks. Throws `usage_error` (size, or not at rest), after which the training goes on.
   void set_parameters(std::span<Parameter const> values) {
@@ -187,8 +193,8 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     }
     guarded([&] { engine_->set_parameters(values); });
   }
-  /// The same of one tensor, from host memory. Throws like it, and where no tensor has that name. The others are handed over as
-  /// they are, rank 0's frozen ones too: nobody else may write to these meanwhile.
+  /// The same of one tensor, from host memory. Throws like it, and where no tensor has that name. The others are handed
+  /// over as they are, rank 0's frozen ones too: nobody else may write to these meanwhile.
   void set_parameters(std::string_view name, std::span<Parameter const> values) {
     demand_rest();
     auto const edited = layout()[name];
@@ -204,7 +210,8 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     guarded([&] { engine_->set_parameters(std::span<Parameter const>(all)); });
   }
 
-  /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with `stable_addresses`.
+  /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with
+  /// `stable_addresses`.
   [[nodiscard]] std::span<Parameter const> parameters() const {
     demand_initialized("parameters");
     auto const whole = engine_->parameters();
@@ -219,16 +226,17 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     return whole;
   }
 
-  /// The part of a tensor in both. Valid like them; no gradients where a frozen tensor was adopted without. Throws `usage_error`
-  /// when the layout has no tensor of that name.
+  /// The part of a tensor in both. Valid like them; no gradients where a frozen tensor was adopted without. Throws
+  /// `usage_error` when the layout has no tensor of that name.
   [[nodiscard]] tensor_spans<Parameter, Gradient> tensor(std::string_view name) const {
     demand_initialized("tensor");
     return engine_->tensor(layout().index_of(name));
   }
 
-  /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks into the
-  /// report's `mean_loss`, and decides nothing: it may be NaN. Throws `usage_error` on a weight that is negative, infinite or
-  /// NaN. Returns a report when a round has ended: then the spans have moved. Blocks only where the pace demands it.
+  /// Ends a micro-batch of `weight` samples (or tokens, or 1); 0 is allowed. `loss_sum`, optional, is summed over ranks
+  /// into the report's `mean_loss`, and decides nothing: it may be NaN. Throws `usage_error` on a weight that is
+  /// negative, infinite or NaN. Returns a report when a round has ended: then the spans have moved. Blocks only where
+  /// the pace demands it.
   std::optional<round_report> accumulated(double weight, double loss_sum = 0) {
     demand_running("accumulated");
     if (!(is_finite(weight) && weight >= 0)) {
@@ -238,15 +246,15 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     return guarded([&] { return engine_->accumulated(weight, loss_sum); });
   }
 
-  /// One step of the training: calls `micro_batch(parameters(), gradients())`, or `micro_batch()`, and `accumulated`, until a
-  /// step is committed, and returns the report of the round that did so; `step_loss` is the loss of that whole step. What the
-  /// callable returns is a `micro_batch_sums`, or the micro-batch's weight alone, a whole number (a loss is no weight: what
-  /// returns a float does not compile); it adds gradients as `gradients()` says. Between two
+  /// One step of the training: calls `micro_batch(parameters(), gradients())`, or `micro_batch()`, and `accumulated`,
+  /// until a step is committed, and returns the report of the round that did so; `step_loss` is the loss of that whole
+  /// step. What the callable returns is a `micro_batch_sums`, or the micro-batch's weight alone, a whole number (a loss
+  /// is no weight: what returns a float does not compile); it adds gradients as `gradients()` says. Between two
   /// steps stand evaluation and saving: at a report with `committed`, which all but those of weight_prediction are.
   ///
-  /// How many micro-batches a call runs is the pace's and the schedule's business. The first call runs those of one part more
-  /// than later ones where rounds are hidden: a step's round is in flight while the next one's first part is computed. What the
-  /// callable throws leaves step() before `accumulated` is called.
+  /// How many micro-batches a call runs is the pace's and the schedule's business. The first call runs those of one
+  /// part more than later ones where rounds are hidden: a step's round is in flight while the next one's first part is
+  /// computed. What the callable throws leaves step() before `accumulated` is called.
   template <class MicroBatch>
   round_report step(MicroBatch&& micro_batch) {
     constexpr bool takes_spans = std::is_invocable_v<MicroBatch&, std::span<Parameter const>, std::span<Gradient>>;
@@ -278,11 +286,11 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     }
   }
 
-  /// Ends the training, or a part of it: commits the steps that are complete, shows committed weights on every rank, and leaves
-  /// the accumulator empty; the training may then go on. A step of which no rank has all micro-batches is dropped, or committed
-  /// (`unfinished`; one rank that asks for it suffices). So every schedule makes as many updates of the same micro-batches as
-  /// `synchronous`. Ranks may call it at different times: one that has no more data takes part in the others' rounds, and what it
-  /// has counts in them. Collective; blocks.
+  /// Ends the training, or a part of it: commits the steps that are complete, shows committed weights on every rank,
+  /// and leaves the accumulator empty; the training may then go on. A step of which no rank has all micro-batches is
+  /// dropped, or committed (`unfinished`; one rank that asks for it suffices). So every schedule makes as many updates
+  /// of the same micro-batches as `synchronous`. Ranks may call it at different times: one that has no more data takes
+  /// part in the others' rounds, and what it has counts in them. Collective; blocks.
   void finish(unfinished rest = unfinished::drop) {
     demand_running("finish");
     guarded([&] { engine_->finish(rest); });
@@ -296,10 +304,10 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
 
   // Checkpoints: include acco/checkpoint.hpp, and link acco::checkpoint. docs/checkpoints.md has the guarantees.
 
-  /// Writes the committed weights as the optimizer keeps them, or their averages, to one safetensors file: in the master's type,
-  /// one tensor for each of the layout's, frozen ones included. The file appears whole, or not at all. Collective, like
-  /// `gather_masters`; rank 0 writes, its `path` counts. Throws `checkpoint_error`, on every rank, where the file cannot be
-  /// written, after which the training goes on.
+  /// Writes the committed weights as the optimizer keeps them, or their averages, to one safetensors file: in the
+  /// master's type, one tensor for each of the layout's, frozen ones included. The file appears whole, or not at all.
+  /// Collective, like `gather_masters`; rank 0 writes, its `path` counts. Throws `checkpoint_error`, on every rank,
+  /// where the file cannot be written, after which the training goes on.
   void save_model(std::string_view path, weights which = weights::committed) {
     if (state_ != state::failed || !engine().in_step()) demand_running("save_model");
     demand_average(which, "save_model");
@@ -309,17 +317,18 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
       throw checkpoint_error(engine_->place(), text("save_model: ", std::string_view(problem)), text("The training may go on"));
   }
 
-  /// Asks for a checkpoint in the folder `run`, and returns at once. Every rank calls it, at any time, with the same folder. At
-  /// the next commit after all have been heard, the same on every rank, the state is copied by the round itself, and a thread
-  /// writes it: whole, or not at all. A report tells the end (`round_report::saved`): a save that fails does not stop the
-  /// training. Several folders may be asked for, in the same order on every rank: each gets its checkpoint, and those of one cut
-  /// share their tensor files where the file system has hard links. While some are being written the next ones wait; `finish`
-  /// waits for all. Behind `finish`, when nothing has been accumulated since, it is collective, blocks as `finish` does, and
-  /// `saved()` has the end: a rank that calls it alone takes part in the others' rounds until they finish. `position`, optional,
-  /// is called on the trainer's thread, inside `accumulated` or `finish`, at the cut: what it returns (a trivially copyable
-  /// value, or a contiguous range of such values) is kept with this rank's part. What it uses must live until then. Asked again
-  /// for one folder before the cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved,
-  /// `memory_error` where the copy finds no room; behind `finish` what that throws.
+  /// Asks for a checkpoint in the folder `run`, and returns at once. Every rank calls it, at any time, with the same
+  /// folder. At the next commit after all have been heard, the same on every rank, the state is copied by the round
+  /// itself, and a thread writes it: whole, or not at all. A report tells the end (`round_report::saved`): a save that
+  /// fails does not stop the training. Several folders may be asked for, in the same order on every rank: each gets its
+  /// checkpoint, and those of one cut share their tensor files where the file system has hard links. While some are
+  /// being written the next ones wait; `finish` waits for all. Behind `finish`, when nothing has been accumulated
+  /// since, it is collective, blocks as `finish` does, and `saved()` has the end: a rank that calls it alone takes part
+  /// in the others' rounds until they finish. `position`, optional, is called on the trainer's thread, inside
+  /// `accumulated` or `finish`, at the cut: what it returns (a trivially copyable value, or a contiguous range of such
+  /// values) is kept with this rank's part. What it uses must live until then. Asked again for one folder before the
+  /// cut, the newest `position` counts. Throws `usage_error` where the storage cannot be saved, `memory_error` where
+  /// the copy finds no room; behind `finish` what that throws.
   template <class Position = nothing_of_the_trainer>
   void save(std::string_view run, Position&& position = {}) {
     demand_running("save");
@@ -329,13 +338,14 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
     }
     if (engine_->finished()) finish();  // no round may ever come to hear of it
   }
-  /// How the save that ended last has ended, or null: also of one that `finish` has waited for. Valid until the next one ends.
+  /// How the save that ended last has ended, or null: also of one that `finish` has waited for. Valid until the next
+  /// one ends.
   [[nodiscard]] save_outcome const* saved() const { return engine().saved(); }
-  /// Goes on from a checkpoint: from this training's newest whole one in the folder of a run, or from the one whose folder is
-  /// given. Instead of `initialize`, or after it, at rest. Collective; blocks. Returns what the trainer needs to go on
-  /// (`restored`, acco/checkpoint.hpp): its own position, above all. Throws `checkpoint_error` where there is none that is whole
-  /// (`has_checkpoints` tells before), where it is of a training that was constructed otherwise (the line that differs is named),
-  /// or where several trainings' are there and any may be meant.
+  /// Goes on from a checkpoint: from this training's newest whole one in the folder of a run, or from the one whose
+  /// folder is given. Instead of `initialize`, or after it, at rest. Collective; blocks. Returns what the trainer needs
+  /// to go on (`restored`, acco/checkpoint.hpp): its own position, above all. Throws `checkpoint_error` where there is
+  /// none that is whole (`has_checkpoints` tells before), where it is of a training that was constructed otherwise (the
+  /// line that differs is named), or where several trainings' are there and any may be meant.
   template <class Changes = nothing_of_the_trainer>
   auto restore(std::string_view from, Changes const& changes = {}) {
     if (failure_) std::rethrow_exception(failure_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: `any_optimizer::save` and `restore` work where this header is included. Component acco::checkpoint, which needs
-// nlohmann's JSON and xxHash. docs/checkpoints.md has the format and what is guaranteed.
+// Checkpoints: `any_optimizer::save` and `restore` work where this header is included. Component acco::checkpoint,
+// which needs nlohmann's JSON and xxHash. docs/checkpoints.md has the format and what is guaranteed.
 #pragma once
 
 #include <algorithm>
@@ -356,8 +356,8 @@ struct checkpoints_need_acco_checkpoint_hpp {
     }
     return then.owned() == now.owned() && (now.shards() == now.owned() || checkpoints::same_ranks(on, a.m));
   }
-  /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank, where it is
-  /// another training's.
+  /// What is wrong with a checkpoint, on every rank; empty: it is this training's state now. Throws, on every rank,
+  /// where it is another training's.
   static std::string try_one(engine& on, std::string const& path, changes allowed, restored& found) {
     attempt a;
     std::string problem;

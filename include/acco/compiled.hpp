@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library acco::compiled has compiled: whoever links it does not compile that again. compiled/engines.cpp.in is its
-// other side.
+// What the library acco::compiled has compiled: whoever links it does not compile that again. compiled/engines.cpp.in
+// is its other side.
 #pragma once
 
 #include "acco/bfloat16.hpp"

@@ -15,8 +15,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// The base of any_optimizer: calls in the wrong order, two at once and in a forked process are refused, and an error that has
-/// ended the training comes again.
+/// The base of any_optimizer: calls in the wrong order, two at once and in a forked process are refused, and an error
+/// that has ended the training comes again.
 template <class Parameter, class Gradient>
 class engine_handle {
  protected:
@@ -178,8 +178,8 @@ class engine_handle {
                       text(what, " got room for ", out.size(), " parameters, the layout has ", engine_->layout().size()),
                       text("Pass room for every parameter"));
   }
-  /// A call that is under way. Found with plain loads and stores, which cost nothing: two threads that enter in the same
-  /// nanosecond may both come in.
+  /// A call that is under way. Found with plain loads and stores, which cost nothing: two threads that enter in the
+  /// same nanosecond may both come in.
   class entry {
    public:
     explicit entry(engine_handle& of) : of_(of) {

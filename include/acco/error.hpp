@@ -31,7 +31,8 @@ class ACCO_VISIBLE text {
   template <class Number>
     requires std::integral<Number> || std::floating_point<Number>
   text& append(Number number) noexcept {
-    if constexpr (std::floating_point<Number>) {  // with six digits where they mean the same number, as most that people chose
+    // with six digits where they mean the same number, as most that people chose
+    if constexpr (std::floating_point<Number>) {
       char digits[40];
       const auto value = static_cast<double>(number);
       char const* const end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific).ptr;
@@ -69,8 +70,8 @@ struct ACCO_VISIBLE error_place {
   char const* phase = "";
 };
 
-/// The base of everything that acco throws. `rank()` is the rank that reports, `peer()` the rank that caused it (-1: none or
-/// unknown).
+/// The base of everything that acco throws. `rank()` is the rank that reports, `peer()` the rank that caused it (-1:
+/// none or unknown).
 class ACCO_VISIBLE error : public std::exception {
  public:
   error(error_place where, text const& what, text const& advice, int peer = -1) noexcept : where_(where), peer_(peer) {
@@ -104,8 +105,8 @@ class ACCO_VISIBLE error : public std::exception {
   text message_;
 };
 
-/// The caller broke a rule of the API: wrong sizes, wrong order, a value out of range. Nothing was changed, unless it was found
-/// inside `initialize` or a round (a learning rate that returns NaN): then the training has ended.
+/// The caller broke a rule of the API: wrong sizes, wrong order, a value out of range. Nothing was changed, unless it
+/// was found inside `initialize` or a round (a learning rate that returns NaN): then the training has ended.
 struct ACCO_VISIBLE usage_error : error {
   using error::error;
 };
@@ -139,12 +140,13 @@ decltype(auto) with_place(Where&& where, Call&& call) {
 struct ACCO_VISIBLE memory_error : error {
   using error::error;
 };
-/// A checkpoint cannot be read, or is another training's. `peer()` names the rank that found it, where the others were told.
+/// A checkpoint cannot be read, or is another training's. `peer()` names the rank that found it, where the others were
+/// told.
 struct ACCO_VISIBLE checkpoint_error : error {
   using error::error;
 };
-/// The parameters that the ranks compute with are not the same, though they must be in every bit; `peer()` names the rank that is
-/// alone with its own, if that can be told.
+/// The parameters that the ranks compute with are not the same, though they must be in every bit; `peer()` names the
+/// rank that is alone with its own, if that can be told.
 struct ACCO_VISIBLE corruption_error : error {
   using error::error;
 };

@@ -12,7 +12,8 @@ namespace ACCO_NAMESPACE {
 template <class Signature>
 class function_view;
 
-/// Refers to a function object that must outlive it: made of an argument, used while the call lasts. Two words; never allocates.
+/// Refers to a function object that must outlive it: made of an argument, used while the call lasts. Two words; never
+/// allocates.
 template <class Result, class... Arguments>
 class function_view<Result(Arguments...)> {
  public:

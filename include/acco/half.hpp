@@ -13,8 +13,9 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Two bytes: sign, 5 exponent bits, 10 fraction bits. Conversion from float rounds to nearest even, overflows to infinity beyond
-/// 65519, and keeps a NaN a NaN. Bit-compatible with CUDA's __half and with _Float16; trivially copyable.
+/// Two bytes: sign, 5 exponent bits, 10 fraction bits. Conversion from float rounds to nearest even, overflows to
+/// infinity beyond 65519, and keeps a NaN a NaN. Bit-compatible with CUDA's __half and with _Float16; trivially
+/// copyable.
 class half {
  public:
   half() = default;

@@ -22,7 +22,8 @@ namespace ACCO_ENGINE_NAMESPACE {
 ///   auto training = acco::make("two_phase+int4", acco::fixed_pace{.first = 7, .second = 1}, acco::adamw{.learning_rate = 1e-3},
 ///                              acco::host_storage<float>{}, world, layout, options);
 ///
-/// All that `Schedules` names is compiled; they share one engine. Throws what `with_schedule`, `at_pace` and `optimizer` throw.
+/// All that `Schedules` names is compiled; they share one engine. Throws what `with_schedule`, `at_pace` and
+/// `optimizer` throw.
 template <class Schedules = named_schedules, class Rule, class Storage, class Backend>
 [[nodiscard]] any_optimizer<typename Storage::parameter_type, typename Storage::gradient_type> make(
     std::string_view name, any_pace const& pace, Rule rule, Storage storage, Backend backend, parameter_layout layout,

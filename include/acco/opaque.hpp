@@ -8,9 +8,9 @@
 
 namespace ACCO_NAMESPACE {
 
-/// `bits`, unchanged. Under -ffinite-math-only (-Ofast, -ffast-math) the compiler may assume that no number is infinite or NaN,
-/// and follows the assumption into bits that were cast from a number, or will be cast into one: clang removes the branch that
-/// makes a NaN. Not through here. Costs nothing without such a flag, and nothing on a device.
+/// `bits`, unchanged. Under -ffinite-math-only (-Ofast, -ffast-math) the compiler may assume that no number is infinite
+/// or NaN, and follows the assumption into bits that were cast from a number, or will be cast into one: clang removes
+/// the branch that makes a NaN. Not through here. Costs nothing without such a flag, and nothing on a device.
 template <class Bits>
 [[nodiscard, gnu::always_inline]] constexpr Bits opaque(Bits bits) noexcept {
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ && !defined(__CUDA_ARCH__)

@@ -32,8 +32,8 @@
 
 namespace ACCO_ENGINE_NAMESPACE {
 
-/// The optimizer's plain type and its engine's; for a storage without element types some others, so that only what is missing is
-/// said.
+/// The optimizer's plain type and its engine's; for a storage without element types some others, so that only what is
+/// missing is said.
 template <class Storage>
 struct plain_types {
   using optimizer = any_optimizer<float, float>;
@@ -76,8 +76,8 @@ consteval bool check_wires() {
 ///   }
 ///   training.finish();
 ///
-/// Its members are those of `any_optimizer`, into which it can be moved, and by which a trainer can take it. Construction neither
-/// allocates buffers nor communicates.
+/// Its members are those of `any_optimizer`, into which it can be moved, and by which a trainer can take it.
+/// Construction neither allocates buffers nor communicates.
 template <class Schedule, class Rule, class Storage, class Backend>
 class optimizer : public plain_types<Storage>::optimizer {
   using level = level_around<Schedule>;
@@ -141,8 +141,8 @@ class optimizer : public plain_types<Storage>::optimizer {
   }
 
  public:
-  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round;
-  /// `memory_error` when even its tables (16 bytes for each 4096 elements of this rank) find no memory.
+  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no
+  /// round; `memory_error` when even its tables (16 bytes for each 4096 elements of this rank) find no memory.
   optimizer(Schedule schedule, Rule rule, Storage storage, Backend backend, parameter_layout layout, options chosen = {})
       : base(make(std::move(schedule), std::move(rule), std::move(storage), std::move(backend), std::move(layout),
                   std::move(chosen))) {}

@@ -27,8 +27,8 @@ enum class norm_spike {
   skip,   ///< the update is left out; its samples do not count as committed
 };
 
-/// Whether to look for habits of trainers that break a training silently (usage/checked_engine.hpp): gradients that are cleared
-/// or stay zero, parameters that are written to, spans of before a report. In host memory only.
+/// Whether to look for habits of trainers that break a training silently (usage/checked_engine.hpp): gradients that are
+/// cleared or stay zero, parameters that are written to, spans of before a report. In host memory only.
 enum class habit_checks {
   in_debug_builds,  ///< where the file that makes the optimizer is compiled without NDEBUG
   on,
@@ -45,37 +45,41 @@ struct options {
                                   ///< checked (`rate_at`), and compared between ranks in every round (under local
                                   ///< updates between those of a worker)
   bool stable_addresses = false;  ///< `parameters()` and `gradients()` never move; costs a copy of both a round
-  bool in_place = false;          ///< gradients that an estimate leaves for the commit (`two_phase` whose estimates are coded, or
-                                  ///< own_slice) stay in `gradients()`, which saves an array as large as them: it must not be
-                                  ///< cleared before the commit then. In host memory
+  bool in_place = false;          ///< gradients that an estimate leaves for the commit (`two_phase` whose estimates
+                                  ///< are coded, or own_slice) stay in `gradients()`, which saves an array as large
+                                  ///< as them: it must not be cleared before the commit then. In host memory
   double deadline = 600;          ///< seconds that any rank waits for another; 1e9 is for ever
   non_finite on_non_finite = non_finite::raise;
-  std::size_t skip_limit = 100;   ///< updates in a row that may be skipped before an error is thrown after all
-  std::size_t empty_limit = 100;  ///< steps in a row, of all ranks, that may weigh nothing before an error is thrown; under local
-                                  ///< updates of all ranks of a worker
-  double loss_scale = 1;  ///< by which the trainer multiplies the losses, or gradients, of all micro-batches, so that small ones
-                          ///< do not vanish in `half`: they are divided by it in full precision. Not the `loss_sum`s. A power of
-                          ///< two changes no bit of what is finite
-  double average_decay = 0;  ///< 0.999, say: keeps an exponential moving average of the committed weights (sharded;
-                             ///< `gather_average`), which begins as the initial ones: a <- decay a + (1 - decay) weights
-  norm_detail norms = norm_detail::total;                     ///< whose norms `any_optimizer::norms` tells
-  habit_checks check_habits = habit_checks::in_debug_builds;  ///< costs a copy of parameters and gradients, where spans move two
-                                                              ///< of each, and a few passes over both each micro-batch
+  std::size_t skip_limit = 100;            ///< updates in a row that may be skipped before an error is thrown after all
+  std::size_t empty_limit = 100;           ///< steps in a row, of all ranks, that may weigh nothing before an
+                                           ///< error is thrown; under local updates of all ranks of a worker
+  double loss_scale = 1;                   ///< by which the trainer multiplies the losses, or gradients, of all micro-batches,
+                                           ///< so that small ones do not vanish in `half`: they are divided by it in full
+                                           ///< precision. Not the `loss_sum`s. A power of two changes no bit of what is finite
+  double average_decay = 0;                ///< 0.999, say: keeps an exponential moving average of the
+                                           ///< committed weights (sharded; `gather_average`), which begins
+                                           ///< as the initial ones: a <- decay a + (1 - decay) weights
+  norm_detail norms = norm_detail::total;  ///< whose norms `any_optimizer::norms` tells
+  habit_checks check_habits = habit_checks::in_debug_builds;  ///< costs a copy of parameters and gradients,
+                                                              ///< where spans move two of each, and a few
+                                                              ///< passes over both each micro-batch
   std::size_t keep_checkpoints = 2;  ///< in the folder of a run, when a new one is complete; never fewer than one
-  double norm_limit = 0;  ///< the norm of a step's mean gradient, before clipping, may be this many times the median of those of
-                          ///< the last 64 updates, once there are 16; 0: no limit. 10, say
+  double norm_limit = 0;             ///< the norm of a step's mean gradient, before clipping, may be this many times the
+                                     ///< median of those of the last 64 updates, once there are 16; 0: no limit. 10, say
   norm_spike on_norm_spike = norm_spike::raise;
-  std::uint64_t compare_every = 100;  ///< rounds from one comparison of the ranks' parameters in use to the next, in every bit
-                                      ///< (`corruption_error`); 0: never. A pass over the parameters, hidden in the round
-  bool compare_frozen = false;        ///< frozen tensors, too, but for those that are `per_rank`: nobody may write to them while
-                                      ///< this optimizer trains, for they are read by another thread
-  std::uint64_t digest_every = 0;     ///< updates from one `round_report::digest` to the next; 0: none. A pass over this rank's
-                                      ///< state, hidden in the round
-  std::size_t bucket_elements = 0;    ///< trainable elements that travel as one collective, over all ranks: while one bucket is
-                                      ///< under way another is updated; 0: chosen by the storage (host: 2^20 for each rank)
+  std::uint64_t compare_every = 100;  ///< rounds from one comparison of the ranks' parameters in
+                                      ///< use to the next, in every bit (`corruption_error`); 0:
+                                      ///< never. A pass over the parameters, hidden in the round
+  bool compare_frozen = false;        ///< frozen tensors, too, but for those that are `per_rank`: nobody may write
+                                      ///< to them while this optimizer trains, for they are read by another thread
+  std::uint64_t digest_every = 0;     ///< updates from one `round_report::digest` to the next; 0:
+                                      ///< none. A pass over this rank's state, hidden in the round
+  std::size_t bucket_elements = 0;    ///< trainable elements that travel as one collective, over all
+                                      ///< ranks: while one bucket is under way another is updated;
+                                      ///< 0: chosen by the storage (host: 2^20 for each rank)
 
-  /// Throws `usage_error` on values that mean nothing: numbers that are infinite, NaN or out of range, no learning rate, or one
-  /// of the library's that lacks something (a forgotten `total`). The optimizer's constructor calls it.
+  /// Throws `usage_error` on values that mean nothing: numbers that are infinite, NaN or out of range, no learning
+  /// rate, or one of the library's that lacks something (a forgotten `total`). The optimizer's constructor calls it.
   void check(error_place where = {}) const {
     demand_not_negative("options::clip_norm", clip_norm, where);  // 0: no clipping
     demand_positive("options::deadline", deadline, where);

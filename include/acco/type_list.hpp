@@ -19,8 +19,8 @@ struct type_list {
   static constexpr std::size_t count = sizeof...(Types);
 };
 
-/// A name that is a template argument: "two_phase+int4". Made of a literal, and of the list of characters that nvcc writes for
-/// it.
+/// A name that is a template argument: "two_phase+int4". Made of a literal, and of the list of characters that nvcc
+/// writes for it.
 struct label {
   char text[32] = {};
   template <std::size_t Size>
@@ -136,8 +136,8 @@ template <class Type, class... Entries>
   for (std::size_t k = 0; k < count; ++k) all.append(std::string_view(k == 0 ? "" : ", ")).append(names[k]);
   throw usage_error({}, text("no ", kind, " is called '", name, "'"), text("The ", kind, "s are ", all.view()));
 }
-/// The place of the entry of this name. Throws `usage_error`, which has all names, where there is none; `kind` is what the list
-/// holds: "schedule".
+/// The place of the entry of this name. Throws `usage_error`, which has all names, where there is none; `kind` is what
+/// the list holds: "schedule".
 template <class... Entries>
 [[nodiscard]] constexpr std::size_t demand_name(char const* kind, type_list<Entries...> list, std::string_view name) {
   const std::size_t place = find_name(list, name);

@@ -4,7 +4,8 @@
 
 #if __cplusplus < 202002L || (defined(__clang__) ? __clang_major__ < 17 : __GNUC__ < 12)
 #error "acco needs C++20 (-std=c++20) and g++ 12, clang 17, or a newer one of them"
-#include "acco stops here: the compiler is too old, or its flags are"  // one sentence, not a page of what it does not understand
+// one sentence, not a page of what it does not understand
+#include "acco stops here: the compiler is too old, or its flags are"
 #endif
 
 #if !defined(__cpp_exceptions)
@@ -17,11 +18,11 @@
 #define ACCO_VERSION_PATCH 0
 #define ACCO_NAMESPACE acco::inline v0_1
 
-// Files of one program may be compiled with different -m flags. A linker takes one of several inline functions of a name, so what
-// computes has the flags in its name: else a file for every processor could get another file's AVX-512. Everything that loops
-// over numbers, and whatever is made of it, lives in ACCO_SIMD_NAMESPACE; what a trainer passes from file to file (errors,
-// layouts, options, rules, schedules, reports, any_optimizer) in ACCO_NAMESPACE, the same type whatever the flags. docs/attach.md
-// has the limits of this.
+// Files of one program may be compiled with different -m flags. A linker takes one of several inline functions of a
+// name, so what computes has the flags in its name: else a file for every processor could get another file's AVX-512.
+// Everything that loops over numbers, and whatever is made of it, lives in ACCO_SIMD_NAMESPACE; what a trainer passes
+// from file to file (errors, layouts, options, rules, schedules, reports, any_optimizer) in ACCO_NAMESPACE, the same
+// type whatever the flags. docs/attach.md has the limits of this.
 #if defined(__AVX512F__)
 #define ACCO_TARGET_VECTORS avx512
 #define ACCO_TARGET_LEVEL 5
@@ -58,8 +59,8 @@
 #define ACCO_TARGET_JOIN(vectors, fma, math) for_##vectors##fma##math
 #define ACCO_TARGET_NAME(vectors, fma, math) ACCO_TARGET_JOIN(vectors, fma, math)
 #define ACCO_SIMD_NAMESPACE ACCO_NAMESPACE::inline ACCO_TARGET_NAME(ACCO_TARGET_VECTORS, ACCO_TARGET_FMA, ACCO_TARGET_MATH)
-// acco::compiled has engines for one set of such flags. Whoever links it has ACCO_COMPILED, which is the number of that set:
-// files of other flags compile their engines themselves.
+// acco::compiled has engines for one set of such flags. Whoever links it has ACCO_COMPILED, which is the number of that
+// set: files of other flags compile their engines themselves.
 #if defined(_GLIBCXX_DEBUG)
 #define ACCO_TARGET_IS_CHECKED 1
 #else
@@ -71,16 +72,16 @@
 #else
 #define ACCO_ENGINES_ARE_COMPILED 0
 #endif
-// Without NDEBUG an optimizer's engine is one that checks the trainer's habits (options::check_habits): what makes engines has
-// that in its name, too. Everything that is passed between files has not.
+// Without NDEBUG an optimizer's engine is one that checks the trainer's habits (options::check_habits): what makes
+// engines has that in its name, too. Everything that is passed between files has not.
 #if defined(NDEBUG)
 #define ACCO_ENGINE_NAMESPACE ACCO_SIMD_NAMESPACE::inline release
 #else
 #define ACCO_ENGINE_NAMESPACE ACCO_SIMD_NAMESPACE::inline debug_build
 #endif
 
-// What one shared object makes and another one asks for its type: errors, above all. Under -fvisibility=hidden each would have a
-// type of its own of the same name, and libc++ does not take one for the other.
+// What one shared object makes and another one asks for its type: errors, above all. Under -fvisibility=hidden each
+// would have a type of its own of the same name, and libc++ does not take one for the other.
 #define ACCO_VISIBLE __attribute__((visibility("default")))
 
 namespace ACCO_NAMESPACE {

@@ -26,16 +26,16 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   using typename base::state;
 
  public:
-  // Workers of local updates come and go (docs/local_updates.md), after `finish` and before the next micro-batch: `depart` on
-  // those that leave, `regroup` on those that stay, `join`, instead of `initialize`, on those that come.
+  // Workers of local updates come and go (docs/local_updates.md), after `finish` and before the next micro-batch:
+  // `depart` on those that leave, `regroup` on those that stay, `join`, instead of `initialize`, on those that come.
 
-  /// This optimizer goes on in `world`, of its backend's type: a handle on a world of those that stay and those that join.
-  /// Anchor, outer state and averages are cut over its workers; masters, slots and parameters of this worker stay as they are.
-  /// `samples()` and `steps()` go on, and so does the learning rate. A worker of several ranks stays as a whole: neighbours in
-  /// the same order, from a multiple of `ranks_a_group` on. Collective over the optimizer's world so far, then over `world`;
-  /// blocks; allocates, for as long as it lasts, the anchor and its slots whole. Throws `usage_error` where a step is under way,
-  /// after which the training goes on; `usage_error` where worlds do not fit, `mismatch_error`, `peer_error`, `deadline_error`,
-  /// which end it, and are told to both worlds.
+  /// This optimizer goes on in `world`, of its backend's type: a handle on a world of those that stay and those that
+  /// join. Anchor, outer state and averages are cut over its workers; masters, slots and parameters of this worker stay
+  /// as they are. `samples()` and `steps()` go on, and so does the learning rate. A worker of several ranks stays as a
+  /// whole: neighbours in the same order, from a multiple of `ranks_a_group` on. Collective over the optimizer's world
+  /// so far, then over `world`; blocks; allocates, for as long as it lasts, the anchor and its slots whole. Throws
+  /// `usage_error` where a step is under way, after which the training goes on; `usage_error` where worlds do not fit,
+  /// `mismatch_error`, `peer_error`, `deadline_error`, which end it, and are told to both worlds.
   template <class Backend>
   void regroup(Backend const& world) {
     demand_rest("regroup");
@@ -46,9 +46,9 @@ class worker_changes : public committed_state<Parameter, Gradient> {
     }
     guarded([&] { found->regroup(&world); });
   }
-  /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it. `parameters()`
-  /// stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over the world so far; blocks.
-  /// Throws what `regroup` throws.
+  /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it.
+  /// `parameters()` stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over
+  /// the world so far; blocks. Throws what `regroup` throws.
   void depart() {
     demand_rest("depart");
     changing_workers& found = changing("depart");
@@ -57,9 +57,10 @@ class worker_changes : public committed_state<Parameter, Gradient> {
                                                    text("To come back, construct an optimizer over a new world, and join")));
     state_ = state::failed;
   }
-  /// Instead of `initialize`: this optimizer, made over the new world, comes to those that `regroup`. Its parameters and masters
-  /// are the anchor, the rule's slots are fresh; `samples()`, `steps()` and the learning rate are where the others are.
-  /// Collective over the new world; blocks. Throws `usage_error` where nobody regroups, and what `initialize` throws.
+  /// Instead of `initialize`: this optimizer, made over the new world, comes to those that `regroup`. Its parameters
+  /// and masters are the anchor, the rule's slots are fresh; `samples()`, `steps()` and the learning rate are where the
+  /// others are. Collective over the new world; blocks. Throws `usage_error` where nobody regroups, and what
+  /// `initialize` throws.
   void join() {
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("join was called after initialize"), "Call it instead of initialize, once");

@@ -747,7 +747,8 @@ static void rules_and_groups(void) {
     CHECK(fabsf(parameters[0] - (nesterov ? -3.25F : -2.5F)) < 1e-6F);
     acco_optimizer_destroy(training);
   }
-  for (int classic = 0; classic < 2; ++classic) {  // of a gradient of 0, decay with momentum goes on in one of them only
+  // of a gradient of 0, decay with momentum goes on in one of them only
+  for (int classic = 0; classic < 2; ++classic) {
     acco_optimizer* training = NULL;
     OK(acco_rule_init(&rule, ACCO_SGD));
     rule.learning_rate = 0.5;

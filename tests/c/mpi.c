@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds over MPI, of communicators given as C and Fortran programs give them; and how such a program ends: `mpi`, or `mpi fail`.
+// Worlds over MPI, of communicators given as C and Fortran programs give them; and how such a program ends: `mpi`, or
+// `mpi fail`.
 #define _POSIX_C_SOURCE 200809L  // sleep
 
 #include <acco.h>

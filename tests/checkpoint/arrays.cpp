@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array that somebody declares is in the memory table, in digests and in checkpoints, and comes back on any number of ranks:
-// nobody else knows its name.
+// An array that somebody declares is in the memory table, in digests and in checkpoints, and comes back on any number
+// of ranks: nobody else knows its name.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,8 @@
 #include "checkpoint/scratch.hpp"
 
 namespace {
-/// Eight bits; and whoever reduces keeps a running mean of the sums, cut like the masters, and a copy of this rank's gradients.
+/// Eight bits; and whoever reduces keeps a running mean of the sums, cut like the masters, and a copy of this rank's
+/// gradients.
 struct remembering : acco::block_int8<> {};
 }  // namespace
 
@@ -139,7 +140,8 @@ TEST_CASE("two arrays that a wire of this test declares reach everything that ar
     for (std::size_t i = 0; i < elements; ++i) wrong += std::abs(now[i] - own[i]) > 1e-6 ? 1 : 0;
     CHECK(wrong == 0);
   }
-  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {  // another training, whose state has fewer arrays
+  // another training, whose state has fewer arrays
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     auto t = make<acco::block_int8<>>(world);
     CHECK_THROWS_WITH_AS((void)t.restore(folder.run(), acco::changes::allowed),
                          doctest::Contains("the checkpoint has 5 arrays a parameter, this training has 3"),

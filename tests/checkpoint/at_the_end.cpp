@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last checkpoint of a training: asked for before finish or behind it, it is there, or something tells that it is not.
+// The last checkpoint of a training: asked for before finish or behind it, it is there, or something tells that it is
+// not.
 #include <cstddef>
 #include <cstdint>
 #include <mutex>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The power fails at any moment of a save, and what was not synced is lost in part: the old checkpoint is found, or the new one,
-// whole; the new one once it was reported. Every sync that the writer makes is needed for this: without it, a loss is found.
+// The power fails at any moment of a save, and what was not synced is lost in part: the old checkpoint is found, or the
+// new one, whole; the new one once it was reported. Every sync that the writer makes is needed for this: without it, a
+// loss is found.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -132,8 +133,8 @@ class search {
     }
     return "";
   }
-  /// The same without one sync, before which the disk is as it says. What it would have made durable is lost, and everything else
-  /// has arrived: after each later operation that changes names, until another sync covers the same.
+  /// The same without one sync, before which the disk is as it says. What it would have made durable is lost, and
+  /// everything else has arrived: after each later operation that changes names, until another sync covers the same.
   std::string without(std::size_t sync, simulated::disk disk) {
     auto const& all = of_.trace.operations;
     const simulated::disk::spot lost = disk.covered(all[sync]);

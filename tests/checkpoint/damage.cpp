@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are not what was written are refused, by name; an older whole checkpoint takes their place. What belongs to another
-// training is refused, too.
+// Files that are not what was written are refused, by name; an older whole checkpoint takes their place. What belongs
+// to another training is refused, too.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -179,7 +179,8 @@ TEST_CASE("files cut at any length, and files of another run, of another step, o
   }
   CHECK(acco::verify_checkpoint(newest));
   CHECK(tried > names.size() * lengths / 3);
-  // What belongs to another run is found even where its sums are right: header and manifest of one run, and the files of another.
+  // What belongs to another run is found even where its sums are right: header and manifest of one run, and the files
+  // of another.
   for (std::string const& name : names) {
     if (name == "manifest.json") continue;
     std::filesystem::copy_file(others[0] + "/" + name, newest + "/" + name, std::filesystem::copy_options::overwrite_existing);

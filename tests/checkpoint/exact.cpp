@@ -142,7 +142,8 @@ void with_schedule(choice const& c, Rule const& rule) {
     if (which == 8) return compare<Storage>(c, acco::delayed{.pace = pace, .compensation = acco::delay_compensation{}}, rule);
     if (which == 10) return compare<Storage>(c, acco::two_phase{.estimate = acco::own_corrected{}, .pace = pace}, rule);
   }
-  if constexpr (std::is_same_v<Storage, acco::host_storage<float>> || everything) {  // blocks have scales of fp32 in any
+  // blocks have scales of fp32 in any
+  if constexpr (std::is_same_v<Storage, acco::host_storage<float>> || everything) {
     if (which == 4) return compare<Storage>(c, acco::two_phase{.estimate = acco::block_int4{}, .pace = pace}, rule);
     if (which == 5)
       return compare<Storage>(c, acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}, .pace = pace},

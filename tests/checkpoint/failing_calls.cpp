@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every system call of a save fails once, on every rank, in every way that disks have. The training goes on, the report says why,
-// the old checkpoint stays, and after the next save nothing half-written is left.
+// Every system call of a save fails once, on every rank, in every way that disks have. The training goes on, the report
+// says why, the old checkpoint stays, and after the next save nothing half-written is left.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -98,7 +98,8 @@ std::size_t whole_ones(std::string const& run) {
 }
 }  // namespace
 
-// Rank 2's call fails; rank 1, which is told so before rank 0 is, gives its part up; rank 0 then reads whatever rank 1 has left.
+// Rank 2's call fails; rank 1, which is told so before rank 0 is, gives its part up; rank 0 then reads whatever rank 1
+// has left.
 TEST_CASE("the words are those of the rank that failed, not of one that gave up because of it") {
   const scratch folder(in_memory());
   std::atomic<bool> writes{false}, told{false}, gave_up{false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What senders keep of coded gradients is part of the state: a run that was killed goes on with it, and among other ranks nothing
-// of it is lost.
+// What senders keep of coded gradients is part of the state: a run that was killed goes on with it, and among other
+// ranks nothing of it is lost.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -45,7 +45,8 @@ constexpr std::size_t micro_batches = 26;
 double weight(int rank, std::size_t m) { return m % 8 >= 6 || (rank == 1 && m % 5 == 1) ? 0 : 1 + 0.5 * rank; }
 
 struct history {
-  std::vector<std::vector<float>> parameters = std::vector<std::vector<float>>(micro_batches);  // after each micro-batch
+  // after each micro-batch
+  std::vector<std::vector<float>> parameters = std::vector<std::vector<float>>(micro_batches);
   std::uint64_t end = 0, skipped = 0;
 };
 /// `save_at`: the micro-batch at which a save into `run` is asked for.

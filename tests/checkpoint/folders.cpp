@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders as people leave them: links, pipes, files in a folder's place, names that mean something else, others at work in them.
+// Folders as people leave them: links, pipes, files in a folder's place, names that mean something else, others at work
+// in them.
 #include <atomic>
 #include <cerrno>
 #include <cstddef>

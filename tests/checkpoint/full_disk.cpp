@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk that is too small is known before the first byte is written, and the report says how many bytes are needed. On a file
-// system in memory, which takes root to make.
+// A disk that is too small is known before the first byte is written, and the report says how many bytes are needed. On
+// a file system in memory, which takes root to make.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

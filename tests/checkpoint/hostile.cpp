@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manifests whose sum is right and whose words are not: each value missing, of another type, or out of its range is refused, by
-// file and field.
+// Manifests whose sum is right and whose words are not: each value missing, of another type, or out of its range is
+// refused, by file and field.
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -183,7 +183,8 @@ TEST_CASE("values of a manifest that are out of their range") {
   refused("/state/round loss scale", "-0x1p+0", "\"state\".\"round loss scale\" is not positive");
   refused("/state/round loss scale", "0x0p+0", "\"state\".\"round loss scale\" is not positive");
   refused("/sequence", std::uint64_t{1} << 63U, "\"sequence\" is no whole number of at most 4611686018427387904");
-  refused("/slots", 1001, "\"slots\" is no whole number of at most 1000");  // which older ones have in the place of arrays
+  // which older ones have in the place of arrays
+  refused("/slots", 1001, "\"slots\" is no whole number of at most 1000");
   refused("/arrays", json::array(), "\"arrays\" lacks the masters");
   refused("/arrays/1/extent", "half", "\"arrays\"[1].\"extent\" is 'half', which is none of its words");
   refused("/arrays/1/name", "adamw.7", "\"arrays\"[1].\"name\" is 'adamw.7', of which a file is missing");

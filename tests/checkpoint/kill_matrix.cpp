@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of kill_matrix.py: "train RUN SAVES" is a rank that goes on from the newest checkpoint, or begins, and saves;
-// "check RUN" says what is in the folder of a run. A rank that is told ACCO_WRITER=FILE writes the number of the thread that
-// writes checkpoints into it, and waits until somebody traces that thread.
+// The processes of kill_matrix.py: "train RUN SAVES" is a rank that goes on from the newest checkpoint, or begins, and
+// saves; "check RUN" says what is in the folder of a run. A rank that is told ACCO_WRITER=FILE writes the number of the
+// thread that writes checkpoints into it, and waits until somebody traces that thread.
 #include <chrono>
 #include <cstddef>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local updates are saved: a training that is killed and goes on is the one that was never stopped, in every bit; the anchor
-// comes back among any number of workers.
+// Local updates are saved: a training that is killed and goes on is the one that was never stopped, in every bit; the
+// anchor comes back among any number of workers.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights get out of an optimizer, and into one, in the type that it keeps them in: nothing is lost where the model computes in
-// 16 bits.
+// Weights get out of an optimizer, and into one, in the type that it keeps them in: nothing is lost where the model
+// computes in 16 bits.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -139,7 +139,8 @@ TEST_CASE("masters go in and out without losing a bit") {
   goes_around<acco::host_storage<float, float, double>, double>(2, 256);
   goes_around<acco::host_storage<double>, float>(2, 0);
   goes_around<acco::host_storage<acco::bfloat16>, float>(3, 64);
-  if constexpr (everything) goes_around<acco::host_storage<acco::half>, float>(3, 64);  // rounds as bfloat16 does, elsewhere
+  // rounds as bfloat16 does, elsewhere
+  if constexpr (everything) goes_around<acco::host_storage<acco::half>, float>(3, 64);
 }
 
 TEST_CASE("what does not fit is named") {
@@ -195,7 +196,8 @@ TEST_CASE("a model that cannot be written is told to every rank, and ends nothin
       const std::lock_guard lock(mutex);
       told += std::string(e.what()).find("/no/such/folder") != std::string::npos ? 1 : 0;
     }
-    CHECK_THROWS_AS(t.save_model(folder.path() + "/m.safetensors", acco::weights::average), acco::usage_error);  // none is kept
+    // none is kept
+    CHECK_THROWS_AS(t.save_model(folder.path() + "/m.safetensors", acco::weights::average), acco::usage_error);
     steps(t, world.rank(), 5);
     t.finish();
     CHECK(t.steps() == 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints that a library of before has written (old/COMMIT, made by old/make.sh) are restored, and the trainings go on as
-// that library itself went on from them, in every bit.
+// Checkpoints that a library of before has written (old/COMMIT, made by old/make.sh) are restored, and the trainings go
+// on as that library itself went on from them, in every bit.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -34,7 +34,8 @@ std::vector<float> initial() { return problem::converted<float>(problem::initial
 }  // namespace
 
 TEST_CASE(
-    "the locale changes between save and restore: its decimal point is nobody's business") {  // it does in commas/checkpoint
+    // it does in commas/checkpoint
+    "the locale changes between save and restore: its decimal point is nobody's business") {
   const scratch folder;
   const std::string here = std::setlocale(LC_NUMERIC, nullptr);
   for (std::string const& there : {std::string("C"), here}) {

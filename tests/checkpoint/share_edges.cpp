@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A restore reads each byte of the tensors once, over all ranks, also of the chunks that they share; and these are checked all
-// the same.
+// A restore reads each byte of the tensors once, over all ranks, also of the chunks that they share; and these are
+// checked all the same.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -71,8 +71,8 @@ bytes_read count_bytes() {
   REQUIRE(std::sscanf(text, "rchar: %llu", &value) == 1);
   return {value, static_cast<std::uint64_t>(size)};
 }
-/// What a restore has to read: each byte of the tensors once, but for a block that two shares have a part of, which both read;
-/// and on every rank the manifest, the trainers' bytes, and the headers of the files of which it has some.
+/// What a restore has to read: each byte of the tensors once, but for a block that two shares have a part of, which
+/// both read; and on every rank the manifest, the trainers' bytes, and the headers of the files of which it has some.
 std::uint64_t expected_bytes(std::string const& path, acco::partition const& shares) {
   using namespace acco::checkpoints;
   auto const m = manifest_of(path);

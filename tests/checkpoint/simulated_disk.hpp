@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk that forgets. What ranks do to the real one is recorded, and played back here up to any point, at which the power fails:
-// of what was not synced, any part may have arrived (as in Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014).
+// A disk that forgets. What ranks do to the real one is recorded, and played back here up to any point, at which the
+// power fails: of what was not synced, any part may have arrived (as in Pillai et al., "All File Systems Are Not
+// Created Equal", OSDI 2014).
 //
-// What it supposes: fsync of a file makes durable what the rank that calls it has written into the file, and nothing that others
-// have written (ranks may live on different hosts). fsync of a folder makes its entries durable, and only those. Entries that are
-// not synced (made, renamed, removed) may each have arrived or not, in any order; a rename is one of them. Data arrive in pages
-// of 4096 bytes, of which a part may be torn; a file's size may arrive without them.
+// What it supposes: fsync of a file makes durable what the rank that calls it has written into the file, and nothing
+// that others have written (ranks may live on different hosts). fsync of a folder makes its entries durable, and only
+// those. Entries that are not synced (made, renamed, removed) may each have arrived or not, in any order; a rename is
+// one of them. Data arrive in pages of 4096 bytes, of which a part may be torn; a file's size may arrive without them.
 #pragma once
 
 #include <algorithm>
@@ -47,9 +48,10 @@ struct operation {
   bool creates = false;
 };
 
-/// All that ranks have done, in the order in which they did it. The order is drawn from a seed: a call is made when every rank
-/// that has calls to make has come to its next one, and the generator has chosen this one. Which ranks have calls to make follows
-/// from what was done: rank 0 makes the folder of a save, then all ranks write until each has named its part, then rank 0 ends.
+/// All that ranks have done, in the order in which they did it. The order is drawn from a seed: a call is made when
+/// every rank that has calls to make has come to its next one, and the generator has chosen this one. Which ranks have
+/// calls to make follows from what was done: rank 0 makes the folder of a save, then all ranks write until each has
+/// named its part, then rank 0 ends.
 class trace {
  public:
   trace(int ranks, std::uint64_t seed)

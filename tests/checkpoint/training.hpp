@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made-up trainings, each from a seed: everything that a checkpoint must keep differs from one to the next. Where a rank stands
-// in its data is the trainer's own, so a training that goes on can be compared with one that never stopped.
+// Made-up trainings, each from a seed: everything that a checkpoint must keep differs from one to the next. Where a
+// rank stands in its data is the trainer's own, so a training that goes on can be compared with one that never stopped.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings that save into one folder at once leave each other's checkpoints alone, finished or not; what a training that was
-// killed has left goes with the next save.
+// Trainings that save into one folder at once leave each other's checkpoints alone, finished or not; what a training
+// that was killed has left goes with the next save.
 #include <array>
 #include <atomic>
 #include <cerrno>

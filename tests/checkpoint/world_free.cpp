@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint does not know how many ranks there were: tensor files have the same bytes for any number, and any number loads
-// them.
+// A checkpoint does not know how many ranks there were: tensor files have the same bytes for any number, and any number
+// loads them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

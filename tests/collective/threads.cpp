@@ -69,7 +69,8 @@ TEST_CASE("a thread that cannot be started ends the ranks that were") {
   int rank = -1;
   try {
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // meanwhile the room is used up; a queue needs threads, too
+      // meanwhile the room is used up; a queue needs threads, too
+      std::this_thread::sleep_for(std::chrono::seconds(1));
       setrlimit(RLIMIT_AS, &room);
       pthread_setattr_default_np(&before);
       try {
@@ -144,7 +145,8 @@ TEST_CASE("a world does not grow with the channels that were opened over it") {
   const std::size_t few = opened_and_left(100);
   CHECK(opened_and_left(3900) == few);
   std::vector<acco::threads_backend> ahead(100, handles[0]), behind = ahead;
-  for (auto& each : ahead) each = handles[0].duplicate();  // before anybody else; they are kept until the others have come
+  // before anybody else; they are kept until the others have come
+  for (auto& each : ahead) each = handles[0].duplicate();
   for (auto& each : behind) each = handles[1].duplicate();
   for (int k = 0; k < 100; ++k) (void)handles[2].duplicate();
   ahead[7].abandon("of a kept channel");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A storage that lacks something fails with one sentence, and nothing else. tests/proof/storage_members.cpp goes through all
-// members.
+// A storage that lacks something fails with one sentence, and nothing else. tests/proof/storage_members.cpp goes
+// through all members.
 #include <acco/acco.hpp>
 
 using host = acco::host_storage<float>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every collective backend must satisfy, for all element types, sizes and numbers of ranks. The oracle sums by hand.
+// What every collective backend must satisfy, for all element types, sizes and numbers of ranks. The oracle sums by
+// hand.
 #pragma once
 
 #include <vector>

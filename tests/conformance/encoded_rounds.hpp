@@ -39,7 +39,8 @@ void encoded_round(Schedule const& schedule, acco::parameter_layout const& layou
     s.micro_batches.assign(static_cast<std::size_t>(ranks), 14);
     s.clip_norm = clip;
     const acco::adamw rule{.learning_rate = 0.01};
-    const acco::options same{.check_habits = acco::habit_checks::off};  // whose two numbers travel over host memory only
+    // whose two numbers travel over host memory only
+    const acco::options same{.check_habits = acco::habit_checks::off};
     const auto here = library::train<here_storage>(World{}, schedule, rule, layout, s, same);
     const auto expected = library::train<acco::host_storage<float>>(worlds::threads{}, schedule, rule, layout, s, same);
     agree(here, expected, rounds_alike);

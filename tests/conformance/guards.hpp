@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What watches over a training, over any backend: norms beyond the usual, parameters that differ between ranks, digests.
+// What watches over a training, over any backend: norms beyond the usual, parameters that differ between ranks,
+// digests.
 #pragma once
 
 #include <bit>
@@ -136,7 +137,8 @@ void guards_suite() {
           for (std::size_t m = 0; m < 20; ++m) {
             auto const r = guarded_micro_batch<World>(t, world.rank(), m);
             if (r && r->round == 5 && world.rank() == 2) {
-              auto* const byte = reinterpret_cast<unsigned char*>(const_cast<float*>(t.parameters().data() + 400));  // of "still"
+              // of "still"
+              auto* const byte = reinterpret_cast<unsigned char*>(const_cast<float*>(t.parameters().data() + 400));
               *byte ^= 1U;
             }
           }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every rule must satisfy: the packed loops, of both master types and every remainder, equal the textbook; a prediction
-// writes no state.
+// What every rule must satisfy: the packed loops, of both master types and every remainder, equal the textbook; a
+// prediction writes no state.
 #pragma once
 
 #include <array>

@@ -82,7 +82,8 @@ inline reference::setting setting(int ranks, std::size_t micro_batches, std::siz
 }
 
 /// What is particular to a schedule whose rounds are those of another: sizes, uneven ranks, groups, clipping, buckets;
-/// `everywhere`: over another rule, in another type, and in the mock. `base` has what the reference needs to know of it.
+/// `everywhere`: over another rule, in another type, and in the mock. `base` has what the reference needs to know of
+/// it.
 template <bool everywhere = true, class Make>
 void short_suite(reference::algorithm kind, Make make, reference::setting const& base = {}, double tolerance = 1e-12) {
   using storage = acco::host_storage<double>;
@@ -117,18 +118,22 @@ void short_suite(reference::algorithm kind, Make make, reference::setting const&
     compare<storage>(kind, make, momentum, acco::parameter_layout(213), with(setting(3, 17, 3, 1)), tolerance);
     compare<storage, worlds::mock_random>(kind, make, adamw, mixed_layout(), s, tolerance, {.bucket_elements = 200});
   }
-  if constexpr (everywhere && everything) {  // what a schedule decorates is computed in masters, whatever parameters are
+  // what a schedule decorates is computed in masters, whatever parameters are
+  if constexpr (everywhere && everything) {
     compare<acco::host_storage<acco::bfloat16>>(kind, make, adamw, mixed_layout(), with(setting(2, 10)), 3e-2);
   }
 }
 
-/// Runs everything for one schedule; `World` has at most World::most_ranks. What travels in fewer bits needs a tolerance.
-/// `mixes`: in every world of one process and in every mix of types, which meet the schedule in its engine only.
+/// Runs everything for one schedule; `World` has at most World::most_ranks. What travels in fewer bits needs a
+/// tolerance. `mixes`: in every world of one process and in every mix of types, which meet the schedule in its engine
+/// only.
 template <class World = worlds::threads, bool mixes = true, class Make>
 void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-12) {
   const int most = World::most_ranks;
-  constexpr bool every_type = std::is_same_v<World, worlds::threads> && (mixes || everything);                  // once is enough
-  constexpr bool every_rule = std::is_same_v<World, worlds::threads> || !worlds::on_host<World> || everything;  // not of a world
+  // once is enough
+  constexpr bool every_type = std::is_same_v<World, worlds::threads> && (mixes || everything);
+  // not of a world
+  constexpr bool every_rule = std::is_same_v<World, worlds::threads> || !worlds::on_host<World> || everything;
   const auto check = [&](auto const& rule, acco::parameter_layout const& layout, reference::setting const& s) {
     compare<exact<World>, World>(kind, make, rule, layout, s, tolerance);
   };
@@ -236,7 +241,8 @@ void schedule_suite(reference::algorithm kind, Make make, double tolerance = 1e-
         library::train<exact<World>>(World{}, make(1, 1), adamw, mixed_layout(false), s, {.stable_addresses = true});
     same_bits(moving, fixed);
   }
-  constexpr bool rounds_alike = !requires { World::rounds_otherwise; };  // a GPU contracts other multiplications and additions
+  // a GPU contracts other multiplications and additions
+  constexpr bool rounds_alike = !requires { World::rounds_otherwise; };
   if constexpr (rounds_alike) SUBCASE("bit-identical in this world, threads and mock") {
       for (const double clip : {0.0, 0.5}) {  // rounds that need the norm before the update, and rounds that do not
         auto s = setting(4, 9, 2, 1);

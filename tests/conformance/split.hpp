@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `split` must do, on every backend that has it: the right ranks in the right order, apart from each other and from the
-// world.
+// What `split` must do, on every backend that has it: the right ranks in the right order, apart from each other and
+// from the world.
 #pragma once
 
 #include <algorithm>

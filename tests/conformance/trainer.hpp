@@ -46,8 +46,8 @@ void trainer_suite() {
         CHECK(training.samples() == 4.0 * static_cast<double>(commits));  // two micro-batches of weight 1 on two ranks
       }
       CHECK(commits == 5);
-      // The round in flight is an odd one (a commit of round 11), so gather_committed shows what comes next; finish() shows the
-      // same.
+      // The round in flight is an odd one (a commit of round 11), so gather_committed shows what comes next; finish()
+      // shows the same.
       training.gather_committed(committed);
       training.finish();
       worlds::settle<World>();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled, never run: tests/cuda/accesses.py looks at how kernels pass memory. Each is made for float, bfloat16 and half.
+// Compiled, never run: tests/cuda/accesses.py looks at how kernels pass memory. Each is made for float, bfloat16 and
+// half.
 #include <acco/cuda/storage.hpp>
 #include <acco/cuda/threads.hpp>
 #include <acco/encoding/bfloat16_wire.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a state on the device: copied to pinned memory by the round, the same files as a host's, and back. Over the
-// stand-in only.
+// Checkpoints of a state on the device: copied to pinned memory by the round, the same files as a host's, and back.
+// Over the stand-in only.
 #include <cstddef>
 #include <cstdint>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which clock the figures of a round are of, where the trainer enqueues and the host runs ahead. Times are compared with sleeps
-// of the stand-in's streams, so only the stand-in can run this. What is bounded from above is bounded by what the wrong clock
-// would show, and a busy machine has a tenth of a second and more until there.
+// Which clock the figures of a round are of, where the trainer enqueues and the host runs ahead. Times are compared
+// with sleeps of the stand-in's streams, so only the stand-in can run this. What is bounded from above is bounded by
+// what the wrong clock would show, and a busy machine has a tenth of a second and more until there.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -69,7 +69,8 @@ run train(int computation, int communication, Schedule schedule, int micro_batch
   acco::check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   result.wall = acco::steady_seconds() - from;
   acco::round_totals const& all = training.totals();
-  // Every instant of the stream is computed or exposed, and counted once. (What finish() does at last belongs to no round.)
+  // Every instant of the stream is computed or exposed, and counted once. (What finish() does at last belongs to no
+  // round.)
   CHECK(all.compute_seconds + all.exposed_seconds <= 1.02 * result.wall);
   CHECK(all.compute_seconds + all.exposed_seconds >= 0.5 * result.wall);
   CHECK(all.compute_seconds >= 0.98e-3 * computation * micro_batches);
@@ -88,9 +89,10 @@ std::pair<double, double> range(std::vector<round_report> const& reports, Member
 TEST_CASE("the host runs ahead of a stream: a hidden round exposes nothing, and the computation is the stream's") {
   const run all = train(100, 1, acco::delayed{.pace = acco::fixed_pace{.first = 2}}, 20);
   REQUIRE(all.reports.size() == 9);
-  CHECK(range(all.reports, &round_report::compute_seconds).first >= 0.19);  // what the host needs to enqueue it: nothing
-  CHECK(range(all.reports, &round_report::exposed_seconds).first < 0.19);   // a busy machine may delay some of them
-  CHECK(all.ahead > 0);                                                     // nobody waited for the stream
+  // what the host needs to enqueue it: nothing
+  CHECK(range(all.reports, &round_report::compute_seconds).first >= 0.19);
+  CHECK(range(all.reports, &round_report::exposed_seconds).first < 0.19);  // a busy machine may delay some of them
+  CHECK(all.ahead > 0);                                                    // nobody waited for the stream
   double end = 0;
   for (round_report const& each : all.reports) {
     CHECK(each.computing.begin >= end - 0.15);  // one after the other, on the clock of the trace
@@ -150,7 +152,8 @@ TEST_CASE("a question in the middle of a part: the stream that waits for the ans
   training.initialize(std::vector<float>(1000, 1.0F));
   for (int m = 0; m < 8; ++m) {
     busy(stream.get(), 5);
-    if (m % 2 == 1) (void)training.state_digest();  // waits for the round in flight, behind which the stream has nothing to do
+    // waits for the round in flight, behind which the stream has nothing to do
+    if (m % 2 == 1) (void)training.state_digest();
     training.accumulated(1);
   }
   training.finish();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks are threads that share one GPU (or its stand-in, emulated/cuda_runtime_api.h); memory is such that the host can use it
-// too.
+// Ranks are threads that share one GPU (or its stand-in, emulated/cuda_runtime_api.h); memory is such that the host can
+// use it too.
 #pragma once
 
 #include <cstdio>

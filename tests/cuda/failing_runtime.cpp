@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call of the CUDA runtime fails once, and for ever from there on: a training either throws, and says which call it was, or
-// ends as if nothing had been; nothing is left behind and nothing hangs. Ranks that share a GPU hear who failed. Over the
-// stand-in only.
+// Every call of the CUDA runtime fails once, and for ever from there on: a training either throws, and says which call
+// it was, or ends as if nothing had been; nothing is left behind and nothing hangs. Ranks that share a GPU hear who
+// failed. Over the stand-in only.
 #include <array>
 #include <atomic>
 #include <chrono>

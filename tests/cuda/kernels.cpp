@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels pass memory: every value once, 16 bytes an access, the accesses of a warp side by side, wherever arrays begin and
-// however few thread blocks there are. Over the stand-in, which writes down who touches what.
+// How kernels pass memory: every value once, 16 bytes an access, the accesses of a warp side by side, wherever arrays
+// begin and however few thread blocks there are. Over the stand-in, which writes down who touches what.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -52,7 +52,8 @@ struct traffic {
   unsigned again;  // how often more some bytes may be read: at the seams of what begins elsewhere
 };
 
-/// What `work(queue)` does to the arrays, with at most `narrow` bytes in accesses of fewer than 16 bytes, `extra` read again.
+/// What `work(queue)` does to the arrays, with at most `narrow` bytes in accesses of fewer than 16 bytes, `extra` read
+/// again.
 void check(std::vector<traffic> const& arrays, std::size_t narrow, std::size_t extra, unsigned ctas,
            std::function<void(acco::cuda_queue&)> const& work) {
   acco::cuda_queue queue(nullptr, {}, 0, acco::cuda_issue::at_once, ctas);
@@ -106,7 +107,8 @@ template <class Test>
 void everywhere(Test&& test) {
   for (const std::size_t shift : {0U, 1U, 3U, 8U}) {
     for (const unsigned ctas : {0U, 1U, 3U}) {
-      if (!thorough() && ctas != shift % 8) continue;  // each shift with one number of thread blocks, each of these once or twice
+      // each shift with one number of thread blocks, each of these once or twice
+      if (!thorough() && ctas != shift % 8) continue;
       INFO("shifted by ", shift, ", at most ", ctas, " thread blocks");
       test(shift, ctas);
     }
@@ -307,8 +309,8 @@ TEST_CASE_TEMPLATE("encoding and decoding pass every number and every code once"
       found.data[0] = 0;
       const std::size_t codes = slices * bytes;
       const std::size_t seams = slices * (n / 128 + 1) * 2 * 16;  // an access more a stretch
-      // what a stretch's edges and the last block of a slice need: one block in eleven here, and its neighbours where arrays
-      // begin elsewhere
+      // what a stretch's edges and the last block of a slice need: one block in eleven here, and its neighbours where
+      // arrays begin elsewhere
       const std::size_t odd = slices * 3 * block * sizeof(T);
       check({{values.data, slices * n, 1, 0, 1}, {encoded.data, codes, 0, 1}}, codes + odd, seams, ctas,
             [&](auto& q) { storage::encode_now(q, e, static_cast<T const*>(values.data), 0, slices, n, encoded.data, bad); });

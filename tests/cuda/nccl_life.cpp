@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nccl_backend over a stand-in for NCCL (emulated/nccl.h): how communicators begin and end, in every way that a training can end,
-// and in which order their collectives come to a GPU. It says nothing about NCCL itself.
+// nccl_backend over a stand-in for NCCL (emulated/nccl.h): how communicators begin and end, in every way that a
+// training can end, and in which order their collectives come to a GPU. It says nothing about NCCL itself.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -607,7 +607,8 @@ TEST_CASE("debug and traced over NCCL: the same bits; a missing rank; beside ano
     };
     acco::trace trace;
     const std::uint64_t plain = train(world, 20, 4, 10);
-    CHECK(train(acco::debug(acco::traced(world, trace)), 3, 4, 3500) == plain);  // longer than the deadline: nobody is late
+    // longer than the deadline: nobody is late
+    CHECK(train(acco::debug(acco::traced(world, trace)), 3, 4, 3500) == plain);
     CHECK(trace.size() > 20);
     CHECK_THROWS_AS((void)train(acco::debug(acco::traced(world, trace)), 1, world.rank() == 0 ? 3 : 1, 10), acco::error);
 

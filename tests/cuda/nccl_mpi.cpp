@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process of an MPI job asks NCCL for a world: it gets one where there is a GPU, and NCCL's reason where there is none.
+// One process of an MPI job asks NCCL for a world: it gets one where there is a GPU, and NCCL's reason where there is
+// none.
 #include <cstdio>
 
 #include <acco/cuda/nccl_mpi.hpp>

@@ -218,8 +218,8 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
     }
   };
   with(float{});
-  if constexpr (std::is_same_v<Encoding, acco::block_int4<>> || everything)  // another type is read in the same way for all
-  {
+  // another type is read in the same way for all
+  if constexpr (std::is_same_v<Encoding, acco::block_int4<>> || everything) {
     with(acco::bfloat16{});
     with(double{});
   }
@@ -287,7 +287,8 @@ TEST_CASE("one launch updates every element once with the constants of its group
     const acco::update_table<acco::sgd, float, float> table{master.data,    {slot.data},  gradient.data, constants.data,
                                                             constants.data, decided.data, blocks.data};
     acco::cuda_queue queue(nullptr);
-    storage::apply<acco::sgd, acco::update::commit>(queue, &table, 0, 3, out.data);  // in two launches, as for two buckets
+    // in two launches, as for two buckets
+    storage::apply<acco::sgd, acco::update::commit>(queue, &table, 0, 3, out.data);
     storage::apply<acco::sgd, acco::update::commit>(queue, &table, 3, used, out.data);
     queue.wait();
     std::size_t wrong = 0;

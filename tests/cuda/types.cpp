@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On device memory, results that are those of the host, and estimates that remember. Apart from schedules.cpp, which compiles as
-// long.
+// On device memory, results that are those of the host, and estimates that remember. Apart from schedules.cpp, which
+// compiles as long.
 #include <algorithm>
 #include <tuple>
 #include <type_traits>

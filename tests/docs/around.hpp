@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pages' snippets take for granted, declared and never defined: they are compiled, not run. names.txt has the names by
-// which they ask for it.
+// What the pages' snippets take for granted, declared and never defined: they are compiled, not run. names.txt has the
+// names by which they ask for it.
 #pragma once
 
 #include <array>

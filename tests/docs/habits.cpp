@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/your_loop.md and docs/deadlines.md say of habits: what each does to a training, and what the library says to it.
+// What docs/your_loop.md and docs/deadlines.md say of habits: what each does to a training, and what the library says
+// to it.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -33,7 +34,8 @@ training_type make(auto const& world, acco::options options = {}, unsigned micro
                          options};
 }
 
-// The loss of a sample is the sum of its parameters: every gradient is 1, and a step of mean gradients moves every parameter by
+// The loss of a sample is the sum of its parameters: every gradient is 1, and a step of mean gradients moves every
+// parameter by
 // -1.
 void add(training_type& training, float factor = 1) {
   for (float& g : training.gradients()) g += factor * static_cast<float>(batch);
@@ -83,9 +85,12 @@ bool contains(std::string const& text, std::string const& part) {
 
 TEST_CASE("what a loop does to gradients") {
   CHECK(moved([](training_type& t) { add(t); }) == 1.0);
-  CHECK(moved([](training_type& t) { add(t, 1 / static_cast<float>(batch)); }) == 1 / batch);  // divided by the batch size
-  CHECK(moved([](training_type& t) { add(t); }, 1) == batch);                                  // sums, told as one sample
-  CHECK(moved([](training_type& t) { add(t, 1 / static_cast<float>(batch)); }, 1) == 1.0);  // means, told as one: equal batches
+  // divided by the batch size
+  CHECK(moved([](training_type& t) { add(t, 1 / static_cast<float>(batch)); }) == 1 / batch);
+  // sums, told as one sample
+  CHECK(moved([](training_type& t) { add(t); }, 1) == batch);
+  // means, told as one: equal batches
+  CHECK(moved([](training_type& t) { add(t, 1 / static_cast<float>(batch)); }, 1) == 1.0);
   CHECK(moved([](training_type& t) {
           for (float& g : t.gradients()) g = 0;  // a zero_grad: of two micro-batches a part keeps one
           add(t);
@@ -267,7 +272,8 @@ TEST_CASE("an evaluation on one rank: the others go on for a part, or until at_m
           met = true;
           training.sum_over_ranks(number);
           if (world.rank() == 0) {
-            const int least = elastic ? 8 : 1;  // what the round in flight still lets pass, and all of at_most but the last
+            // what the round in flight still lets pass, and all of at_most but the last
+            const int least = elastic ? 8 : 1;
             for (int k = 0; k < 60000 * patience() && ended < least; ++k)
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
             std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/numbers.md says of a report: which numbers every rank has alike, and how those of a step, of totals and of memory
-// hang together.
+// What docs/numbers.md says of a report: which numbers every rank has alike, and how those of a step, of totals and of
+// memory hang together.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -119,7 +119,8 @@ TEST_CASE("the quotient without a division is the quotient, for every scale: its
     }
   }
   CHECK(wrong == 0);
-  for (const float scale : {0x1p-107F, 1.9921875F, 0x1.fep120F}) {  // and where codes are: from a quarter of the scale on
+  // and where codes are: from a quarter of the scale on
+  for (const float scale : {0x1p-107F, 1.9921875F, 0x1.fep120F}) {
     const float inverse = 1.0F / scale;
     for (int k = 0; k <= 127 * 64; ++k) {
       const float value = static_cast<float>(k) / 64 * scale;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled with -ffinite-math-only: a gradient that is not finite raises or skips as documented, and so do numbers that a trainer
-// gives. Nothing here may compare with a NaN: bits are written and read.
+// Compiled with -ffinite-math-only: a gradient that is not finite raises or skips as documented, and so do numbers that
+// a trainer gives. Nothing here may compare with a NaN: bits are written and read.
 #include <bit>
 #include <cstdint>
 #include <cstring>

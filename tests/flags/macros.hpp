@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros that other people's headers have, behind which every header of acco must compile: headers.cmake includes them before.
-// What they stand for compiles nowhere. A header that fails with them includes hide_macros.hpp and restore_macros.hpp.
+// Macros that other people's headers have, behind which every header of acco must compile: headers.cmake includes them
+// before. What they stand for compiles nowhere. A header that fails with them includes hide_macros.hpp and
+// restore_macros.hpp.
 #include <complex.h>
 #include <sys/sysmacros.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer made in a file with some flags is trained by a file with others. Where this processor lacks what the other flags
-// ask for, only the file without them runs: it must not have got any of the other's code.
+// An optimizer made in a file with some flags is trained by a file with others. Where this processor lacks what the
+// other flags ask for, only the file without them runs: it must not have got any of the other's code.
 #include <cmath>
 #include <cstdio>
 

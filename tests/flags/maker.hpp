@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes between a shared object and a program that are compiled with -fvisibility=hidden, one of them with -fno-rtti.
+// What passes between a shared object and a program that are compiled with -fvisibility=hidden, one of them with
+// -fno-rtti.
 #pragma once
 
 #include <acco/any_optimizer.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains and regroups what a shared object made that has no RTTI and hides its symbols; errors are caught on both sides.
+// Trains and regroups what a shared object made that has no RTTI and hides its symbols; errors are caught on both
+// sides.
 #include <cstdio>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a safetensors file. What is taken is JSON that nlohmann's own tree agrees with, of tensors without holes.
+// Any bytes as a safetensors file. What is taken is JSON that nlohmann's own tree agrees with, of tensors without
+// holes.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

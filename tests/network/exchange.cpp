@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives over messages for many ranks: the same bits as threads_backend, how many messages, to how many ranks at a time,
-// and who is named when somebody does not come.
+// The collectives over messages for many ranks: the same bits as threads_backend, how many messages, to how many ranks
+// at a time, and who is named when somebody does not come.
 #include <bit>
 #include <chrono>
 #include <cstdint>
@@ -51,7 +51,8 @@ std::vector<std::string> results(Backend const& world) {
     std::vector<std::byte> passed(slice * ranks), came(slice * ranks);
     for (std::size_t i = 0; i < passed.size(); ++i) passed[i] = static_cast<std::byte>((i * 7 + rank * 13) & 255U);
     world.all_reduce(queue, acco::partial<T const>(few), acco::replicated<T>(sums));
-    if (slice <= 64) world.all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(whole));  // passed on or not
+    // passed on or not
+    if (slice <= 64) world.all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(whole));
     world.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(reduced));
     world.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(added), acco::accumulate);
     world.all_gather(queue, acco::sharded<T const>(std::span<T const>(gathered).subspan(slice * rank, slice)),

@@ -12,7 +12,8 @@
 
 namespace {
 
-/// In every step giver and taker name each other and the same piece; in the end every piece has gone from everybody to everybody.
+/// In every step giver and taker name each other and the same piece; in the end every piece has gone from everybody to
+/// everybody.
 template <class Steps>
 void check_meetings(int ranks, std::size_t pieces) {
   CAPTURE(ranks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts ranks as processes, lets one misbehave (trainer.cpp) and watches that all end in time, with an error that names the
-// culprit, and leave nothing running.
+// Starts ranks as processes, lets one misbehave (trainer.cpp) and watches that all end in time, with an error that
+// names the culprit, and leave nothing running.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -97,7 +97,8 @@ bool running(std::string const& mark) {
   for (auto const& entry : fs::directory_iterator("/proc")) {
     std::ifstream words(entry.path() / "cmdline");
     std::string line;
-    std::getline(words, line);  // a process may end while it is read: then there are no words, where an iterator would throw
+    // a process may end while it is read: then there are no words, where an iterator would throw
+    std::getline(words, line);
     if (!line.empty() && line.find(mark) != std::string::npos) return true;
   }
   return false;
@@ -304,7 +305,8 @@ TEST_CASE("mpi: a rank killed in any phase: the launcher ends the job; where it 
       CHECK(all.exit != 0);
       CHECK(all.exit != 1000);
       if (which.recovery.empty()) continue;
-      // Open MPI itself may hang in a survivor, or end it, as it says. Who can speak names the culprit, or that it hangs.
+      // Open MPI itself may hang in a survivor, or end it, as it says. Who can speak names the culprit, or that it
+      // hangs.
       const ended survivors = over_mpi(which, which.recovery, dying);
       CAPTURE(survivors.output);
       CHECK(survivors.exit != 1000);

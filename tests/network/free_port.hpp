@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ports for rank 0 of a test, which nobody else is given until this process and its children have ended. Each is held by two
-// sockets. One is bound for TCP and does not listen, with SO_REUSEADDR: rank 0, which sets that too, can listen there, and the
-// system gives the port to no connection and to no bind that asks for any. One is bound for UDP, without: no other test of this
-// project takes the port.
+// Ports for rank 0 of a test, which nobody else is given until this process and its children have ended. Each is held
+// by two sockets. One is bound for TCP and does not listen, with SO_REUSEADDR: rank 0, which sets that too, can listen
+// there, and the system gives the port to no connection and to no bind that asks for any. One is bound for UDP,
+// without: no other test of this project takes the port.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ inline bool hold_port(std::uint16_t port) {
   close(holder);
   return false;
 }
-/// Below the range from which systems give ports away by themselves (32768 and above): old connections are not in the way.
+/// Below the range from which systems give ports away by themselves (32768 and above): old connections are not in the
+/// way.
 inline std::uint16_t free_port() {
   static std::atomic<std::uint32_t> next = static_cast<std::uint32_t>(getpid()) * 61U;  // where the search begins
   for (int tries = 0; tries < 10000; ++tries) {

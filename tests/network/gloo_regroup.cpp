@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers of local updates come and go over Gloo: every world is one of connections of its own, which its members meet in by
-// files.
+// Workers of local updates come and go over Gloo: every world is one of connections of its own, which its members meet
+// in by files.
 #include <array>
 #include <cstddef>
 #include <cstdlib>

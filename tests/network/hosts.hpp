@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts of one machine: network namespaces, which need root and the program ip. Each host is a process with a network, names
-// (/etc/hosts) and settings of its own.
+// Hosts of one machine: network namespaces, which need root and the program ip. Each host is a process with a network,
+// names (/etc/hosts) and settings of its own.
 #pragma once
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport between ranks that are threads of this process: it counts, checks that sender and receiver agree, and delivers a
-// long message only when both have asked for it, so that what would lock up over some network locks up here. A short one is sent
-// whether or not somebody waits for it.
+// A transport between ranks that are threads of this process: it counts, checks that sender and receiver agree, and
+// delivers a long message only when both have asked for it, so that what would lock up over some network locks up here.
+// A short one is sent whether or not somebody waits for it.
 #pragma once
 
 #include <algorithm>

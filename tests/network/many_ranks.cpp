@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many ranks over Gloo on this machine, a process each: they start from the environment, train a few steps, and must all arrive
-// where one rank alone does with the sum of their gradients. Prints seconds and memory.
+// Many ranks over Gloo on this machine, a process each: they start from the environment, train a few steps, and must
+// all arrive where one rank alone does with the sum of their gradients. Prints seconds and memory.
 //   many_ranks RANKS [PARAMETERS [STEPS]]
 #include <algorithm>
 #include <chrono>
@@ -127,7 +127,8 @@ double available_mib() {
 
 /// Why so many ranks cannot run here; empty if they can.
 std::string forbidden(request const& asked) {
-  const auto descriptors = static_cast<rlim_t>(2 * asked.ranks + 64);  // rank 0's: a connection to each rank, twice for a moment
+  // rank 0's: a connection to each rank, twice for a moment
+  const auto descriptors = static_cast<rlim_t>(2 * asked.ranks + 64);
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < descriptors) {

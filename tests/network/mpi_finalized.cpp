@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer of static storage that has not finished outlives MPI_Finalize, as one does where a loop was left: it says so, and
-// calls MPI no more.
+// An optimizer of static storage that has not finished outlives MPI_Finalize, as one does where a loop was left: it
+// says so, and calls MPI no more.
 #include <optional>
 #include <vector>
 

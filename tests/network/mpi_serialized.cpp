@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks under MPI_THREAD_SERIALIZED: several optimizers, each with a thread that asks MPI, never make two calls at once. And
-// a rank that makes no backend: the other one gives up at its deadline.
+// Two ranks under MPI_THREAD_SERIALIZED: several optimizers, each with a thread that asks MPI, never make two calls at
+// once. And a rank that makes no backend: the other one gives up at its deadline.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,7 +17,8 @@ namespace {
 std::atomic<int> inside = 0;
 std::atomic<long> calls = 0, overlapping = 0;
 
-/// Counts calls of MPI, and those that begin before another one has ended; they take a little longer, so that overlaps show.
+/// Counts calls of MPI, and those that begin before another one has ended; they take a little longer, so that overlaps
+/// show.
 struct counted {
   counted() {
     calls.fetch_add(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI initialized without threads: the helper thread is refused with a sentence that says what to do, polling is not. Also: no
-// MPI.
+// MPI initialized without threads: the helper thread is refused with a sentence that says what to do, polling is not.
+// Also: no MPI.
 #include <cstdio>
 #include <string>
 

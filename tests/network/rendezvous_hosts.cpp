@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start-up between hosts: network namespaces of this machine, which need root. Each host is a process with a network, names
-// (/etc/hosts) and settings of its own.
+// The start-up between hosts: network namespaces of this machine, which need root. Each host is a process with a
+// network, names (/etc/hosts) and settings of its own.
 #include <string>
 #include <thread>
 #include <vector>

@@ -302,8 +302,8 @@ TEST_CASE("connections that keep coming do not take the deadline away, and are c
 }
 
 namespace {
-/// Runs work(), which returns words, in a process of its own that may have `descriptors`; what it said and the processor time it
-/// took.
+/// Runs work(), which returns words, in a process of its own that may have `descriptors`; what it said and the
+/// processor time it took.
 struct in_a_process {
   std::string words;
   double processor_seconds = 0;
@@ -342,7 +342,8 @@ auto start(rlim_t descriptors, Work&& work) {
 
 TEST_CASE("no descriptor left for a guest: rank 0 waits without spinning, to its deadline, and says so") {
   const auto port = free_port();
-  auto ends = start(5, [&] { return told([&] { return tcp(port, {.deadline = 2})({0, 2}); }).error; });  // 0, 1, 2, pipe, door
+  // 0, 1, 2, pipe, door
+  auto ends = start(5, [&] { return told([&] { return tcp(port, {.deadline = 2})({0, 2}); }).error; });
   const frames::line guest = dial(port);
   const in_a_process zero = ends();
   CHECK(contains(zero.words, "rank 1 did not come to 127.0.0.1:"));

@@ -29,7 +29,8 @@ std::string hexadecimal(std::string const& bytes) {
   return result;
 }
 
-/// Somebody between rank 1 and rank 0, who knows the protocol and not the secret: passes on what both say, one kind changed.
+/// Somebody between rank 1 and rank 0, who knows the protocol and not the secret: passes on what both say, one kind
+/// changed.
 struct man_in_the_middle {
   man_in_the_middle(std::uint16_t to, std::string const& changed)
       : here(0), port(here.port), thread_([this, to, changed] {

@@ -95,7 +95,8 @@ TEST_CASE("more than 64 optimizers one after another: a channel comes back when 
       step(lasting, k % 2 == 0 ? 1 : -3);  // 2 and -2 on average
       ended.back().finish();
       right += ended.back().parameters()[4] == 0.5 - 0.25 * (k + 1) ? 1 : 0;
-      while (ended.size() > (static_cast<std::size_t>(k) + 5 * rank) % 11) ended.pop_front();  // at another time on every rank
+      // at another time on every rank
+      while (ended.size() > (static_cast<std::size_t>(k) + 5 * rank) % 11) ended.pop_front();
     }
     lasting.finish();
     CHECK(right == 150);

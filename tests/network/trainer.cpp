@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a small training run that can be told to misbehave; tests/network/failures.cpp starts several and watches them end.
-// ACCO_TRANSPORT chooses the network. Prints what an exception says, and whether parameters() stayed readable.
+// One rank of a small training run that can be told to misbehave; tests/network/failures.cpp starts several and watches
+// them end. ACCO_TRANSPORT chooses the network. Prints what an exception says, and whether parameters() stayed
+// readable.
 #include <chrono>
 #include <csignal>
 #include <cstdio>

@@ -13,8 +13,8 @@
 
 namespace {
 
-/// A child that writes a byte to `told` and waits until somebody closes the other end of `until`; `what` says whether all is
-/// well.
+/// A child that writes a byte to `told` and waits until somebody closes the other end of `until`; `what` says whether
+/// all is well.
 template <class What>
 pid_t child_that(int told, int until, What&& what) {
   const pid_t child = fork();
@@ -32,7 +32,8 @@ TEST_CASE("a forked child keeps no copy of a socket, a started program none, and
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
   REQUIRE(pipe2(told, O_CLOEXEC) == 0);
   REQUIRE(pipe2(until, O_CLOEXEC) == 0);
-  auto unshared = std::make_unique<acco::net::unshared_sockets>(std::vector<int>{ends[0], told[0], -1});  // the second is none
+  // the second is none
+  auto unshared = std::make_unique<acco::net::unshared_sockets>(std::vector<int>{ends[0], told[0], -1});
   CHECK((fcntl(ends[0], F_GETFD) & FD_CLOEXEC) != 0);
   char byte = 0;
   const pid_t first = child_that(told[1], until[0], [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wait for ranks of which one has ended, over a transport that waits as long as it is told to, and says nothing of messages
-// that were on their way (as Gloo does of sends). Rank 0 of three; the transport counts the seconds.
+// A wait for ranks of which one has ended, over a transport that waits as long as it is told to, and says nothing of
+// messages that were on their way (as Gloo does of sends). Rank 0 of three; the transport counts the seconds.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// with_port COMMAND...: the command, with a MASTER_PORT in its environment that is nobody else's until its processes have ended.
+// with_port COMMAND...: the command, with a MASTER_PORT in its environment that is nobody else's until its processes
+// have ended.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

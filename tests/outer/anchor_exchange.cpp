@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchange's dynamics: closed forms on quadratics, the limits of stability on both sides, and settings that are the same as
-// others in every bit.
+// The exchange's dynamics: closed forms on quadratics, the limits of stability on both sides, and settings that are the
+// same as others in every bit.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,8 +26,8 @@ namespace {
 using mocked = acco::function_view<acco::any_optimizer<double>(acco::mock_backend const&)>;
 using threaded = acco::function_view<acco::any_optimizer<float>(acco::threads_backend const&)>;
 
-/// The worker's parameters at the start of each round, where all workers have the same quadratics of these curvatures around 0;
-/// local steps are SGD at rate 1. All workers stand where worker 0 stands.
+/// The worker's parameters at the start of each round, where all workers have the same quadratics of these curvatures
+/// around 0; local steps are SGD at rate 1. All workers stand where worker 0 stands.
 std::vector<std::vector<double>> iterates(int workers, unsigned steps, mocked make, std::vector<double> const& curvatures,
                                           std::size_t rounds, double initial) {
   std::vector<std::vector<double>> found;
@@ -64,8 +64,8 @@ const std::vector<double> curvatures{0.01, 0.05, 0.1, 0.2, 0.3, 0.45};
 /// What a round of `steps` local steps removes of the error.
 double removed(double curvature, unsigned steps) { return 1 - std::pow(1 - curvature, steps); }
 
-/// Of z^n = c[0] z^(n-1) + c[1] z^(n-2) + ...: each iterate follows from those before it, and the ratio of the last ones is the
-/// dominant root, where that is real.
+/// Of z^n = c[0] z^(n-1) + c[1] z^(n-2) + ...: each iterate follows from those before it, and the ratio of the last
+/// ones is the dominant root, where that is real.
 template <class Level>
 void check_polynomial(int workers, Level const& level, std::function<std::vector<double>(double)> const& coefficients) {
   constexpr std::size_t rounds = 24;
@@ -147,7 +147,8 @@ std::vector<float> trained(int ranks, Schedule const& schedule, std::size_t micr
 
 std::size_t elements() { return thorough() ? 300 : 140; }
 
-/// All anchors that gather_committed gives at the end of a round, where worker m wants apart * m, of curvatures between 0.05
+/// All anchors that gather_committed gives at the end of a round, where worker m wants apart * m, of curvatures between
+/// 0.05
 /// and 1.
 std::vector<std::vector<double>> anchors(int workers, unsigned steps, mocked make, double apart, int rounds) {
   const std::size_t count = elements();

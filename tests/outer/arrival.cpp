@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers have done arrives, whatever it travels in: a number that is small beside the largest of its block comes later,
-// never not at all.
+// What workers have done arrives, whatever it travels in: a number that is small beside the largest of its block comes
+// later, never not at all.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -81,8 +81,8 @@ ends trained(any_recurrence<Rule> const& method, unsigned fragments, code change
   return found;
 }
 
-/// Every code of changes beside every code of the anchor; `gain` is by how much more than a change the rule moves the anchor in
-/// the end.
+/// Every code of changes beside every code of the anchor; `gain` is by how much more than a change the rule moves the
+/// anchor in the end.
 template <class Rule>
 void check(any_recurrence<Rule> const& level, double gain = 1, unsigned fragments = 1) {
   const ends exact = trained(level, fragments, code::full, code::full);

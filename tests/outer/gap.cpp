@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CO2's gap is one number over all parameters, whoever owns them and whoever has finished: against the equations, in double
-// precision, where workers end at different steps, come and go.
+// CO2's gap is one number over all parameters, whoever owns them and whoever has finished: against the equations, in
+// double precision, where workers end at different steps, come and go.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -241,8 +241,8 @@ path trained_by(setting const& c, Inner inner, Exchange exchange = {}) {
                   exchange));
 }
 
-/// What is encoded by itself, as indices in the layout: ranks of the outer group own shares of the slice that they have in their
-/// workers. What is behind the last element is npos.
+/// What is encoded by itself, as indices in the layout: ranks of the outer group own shares of the slice that they have
+/// in their workers. What is behind the last element is npos.
 constexpr std::size_t npos = ~std::size_t{0};
 using segments = std::vector<std::vector<std::size_t>>;
 segments segments_of(setting const& c) {

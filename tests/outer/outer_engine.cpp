@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trainer sees of local updates: counts, reports, memory, bytes, gathering, finishing at different times, what is refused,
-// and who is named when a rank goes.
+// What a trainer sees of local updates: counts, reports, memory, bytes, gathering, finishing at different times, what
+// is refused, and who is named when a rank goes.
 #include <algorithm>
 #include <barrier>
 #include <cmath>
@@ -460,7 +460,8 @@ TEST_CASE("workers that finish at different times take part in every fragment's 
   constexpr acco::full exact;
   for (const int early : {0, 1, 5, 6, 11}) {
     check(acco::waiting{}, early, 1e-5, exact);
-    check(acco::keeping{.delay = 1}, early, 1, exact);  // which steps are in which exchange is not what the closed form has
+    // which steps are in which exchange is not what the closed form has
+    check(acco::keeping{.delay = 1}, early, 1, exact);
     check(acco::keeping{}, early, 1, exact);
     check(acco::waiting{}, early, 0.02, acco::block_int8{});
     check(acco::restarting{.delay = 5, .keep_local = 0.5}, early, 1, acco::block_int8{});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of local updates: workers, exchanges and outer rules written out once more, whole, in double precision, in one
-// thread, from the equations of docs/local_updates.md, without a line of the library's engines.
+// The oracle of local updates: workers, exchanges and outer rules written out once more, whole, in double precision, in
+// one thread, from the equations of docs/local_updates.md, without a line of the library's engines.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ enum class form { blocking, keep, restart, eager, pull };
 struct settings {
   std::size_t workers = 1;
   unsigned steps = 1, delay = 0;
-  unsigned first = 0;  // exchange after so many steps of the first round, and of the first after finish; 0: after all of it
+  // exchange after so many steps of the first round, and of the first after finish; 0: after all of it
+  unsigned first = 0;
   form work = form::blocking;
   rule outer = rule::averaging;
   double rate = 1, momentum = 0, limit = 1, keep_local = 0;
@@ -68,8 +69,9 @@ class training {
     for (std::size_t m = 0; m < s_.workers; ++m) join(m);
   }
 
-  /// After `finish`. Who joins is at the anchor, and new to everything else. What the codes of those that leave have lost is the
-  /// others' from now on, in equal parts; equal workers count otherwise when they are more, or fewer, and what was lost does not.
+  /// After `finish`. Who joins is at the anchor, and new to everything else. What the codes of those that leave have
+  /// lost is the others' from now on, in equal parts; equal workers count otherwise when they are more, or fewer, and
+  /// what was lost does not.
   void change(std::vector<std::size_t> const& leaving, std::vector<std::size_t> const& joining) {
     const auto before = static_cast<double>(workers_.size());
     vector lost(x_.size(), 0.0);

@@ -104,8 +104,8 @@ path expected(story const& what, unsigned first, double& samples) {
   return found;
 }
 
-/// Runs function(worker, place in it, its worlds by part) on a thread for every rank that is ever there; the worlds are parts of
-/// one.
+/// Runs function(worker, place in it, its worlds by part) on a thread for every rank that is ever there; the worlds are
+/// parts of one.
 template <class Function>
 void run(std::vector<workers> const& parts, int ranks_a_group, Function&& function) {
   int most = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views are trivially copyable and do not convert into one another; concepts accept their models and refuse near misses.
+// Views are trivially copyable and do not convert into one another; concepts accept their models and refuse near
+// misses.
 #include <type_traits>
 
 #include <acco/acco.hpp>
@@ -19,7 +20,8 @@ static_assert(!converts<partial<float>, sharded<float>> && !converts<partial<flo
               !converts<sharded<float>, replicated<float>>);
 static_assert(!converts<replicated<float>, sharded<float>> && !converts<sharded<float>, partial<float>> &&
               !converts<replicated<float>, partial<float>>);
-static_assert(!std::is_convertible_v<std::span<float>, sharded<float>>);  // saying how a buffer is distributed is always explicit
+// saying how a buffer is distributed is always explicit
+static_assert(!std::is_convertible_v<std::span<float>, sharded<float>>);
 
 static_assert(std::is_move_constructible_v<acco::round_buffers<float, float>> &&
               !std::is_copy_constructible_v<acco::round_buffers<float, float>>);

@@ -492,7 +492,8 @@ TEST_CASE_TEMPLATE("weights that are handed over as they are shown keep their ma
         }
         training.finish();
         std::vector<P> values(training.parameters().begin(), training.parameters().end());
-        for (std::size_t i = 0; i < n; ++i) values[i] = P(std::max(static_cast<float>(values[i]), 1.0F));  // the projection
+        // the projection
+        for (std::size_t i = 0; i < n; ++i) values[i] = P(std::max(static_cast<float>(values[i]), 1.0F));
         if (way == 1) training.set_parameters(values);
         if (way == 2) training.set_parameters("clipped", std::span(values).first(n));
       }

@@ -146,7 +146,8 @@ TEST_CASE("what arrives stays within one step's coding error of the masters: not
       double worst = 0;
       for (std::size_t i = 0; i < count; ++i)
         worst = std::max(worst, std::abs(static_cast<double>(masters[i]) - static_cast<double>(training.parameters()[i])));
-      CHECK(worst <= 3 * rate / 13.8);  // a commit differs from the prediction in use by little more than a step each way
+      // a commit differs from the prediction in use by little more than a step each way
+      CHECK(worst <= 3 * rate / 13.8);
       CHECK(worst > 0);
     }
   });
@@ -183,7 +184,8 @@ TEST_CASE("bytes are those of the theory") {
       constexpr std::uint64_t int8 = count / 256 * 260, int4 = count / 256 * 132;
       const auto n = static_cast<std::uint64_t>(ranks);
       const std::uint64_t numbers =
-          (1 + acco::count_numbers + 1 + 1) * sizeof(double) * (n - 1);  // that they are counts, counts, squares, what diverged
+          // that they are counts, counts, squares, what diverged
+          (1 + acco::count_numbers + 1 + 1) * sizeof(double) * (n - 1);
       for (int m = 0; m < 24; ++m) {
         if (const auto report = training.accumulated(1))
           CHECK(report->bytes_sent == (report->committed ? int8 + int4 : 2 * int4) * (n - 1) / n + numbers);
@@ -195,7 +197,8 @@ TEST_CASE("bytes are those of the theory") {
 
 TEST_CASE("quiet parameters beside a loud one train under coded commits") {
   constexpr std::size_t count = 512;
-  const auto least = [&](auto schedule, double loud) {  // of what quiet parameters have come to, on their way from 0 to 1
+  // of what quiet parameters have come to, on their way from 0 to 1
+  const auto least = [&](auto schedule, double loud) {
     double found = 1e9;
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
       acco::optimizer training{
@@ -236,7 +239,8 @@ TEST_CASE("memory() counts the encoded bytes, and is what is allocated") {
       acco::optimizer plain{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{}, storage, world, count, unchecked};
       CHECK(training.memory().encoded >= encoded);
       CHECK(training.memory().encoded < encoded + 4096);
-      const std::size_t aside = schedule.plan(0).keeps && !in_place ? count * sizeof(float) + 192 : 0;  // 192: its stagger
+      // 192: its stagger
+      const std::size_t aside = schedule.plan(0).keeps && !in_place ? count * sizeof(float) + 192 : 0;
       if (schedule.plan(0).meanwhile == acco::computation::continues)
         CHECK(training.memory().total() == plain.memory().total() + training.memory().encoded + aside);
       const std::size_t promised = training.memory().total();

@@ -15,8 +15,8 @@
 namespace {
 constexpr std::size_t weights = 40, statistics = 10;
 
-/// An encoder that the critic trains and that is frozen in the actor. One rank ends its micro-batches in another order: where the
-/// actor's rounds end, the encoder differs between the ranks.
+/// An encoder that the critic trains and that is frozen in the actor. One rank ends its micro-batches in another order:
+/// where the actor's rounds end, the encoder differs between the ranks.
 template <class Schedule>
 void share_an_encoder(Schedule const& schedule) {
   constexpr std::size_t n = 2000;
@@ -65,7 +65,8 @@ acco::parameter_layout layout_of(acco::update_group const& of_mean) {
   layout.add("weight", {weights}).add("mean", {statistics}, mean).add("bias", {7}).add("still", {5}, still);
   return layout;
 }
-/// Statistics that the program writes, on each rank its own, lie among the weights. Whether that ended by a `corruption_error`.
+/// Statistics that the program writes, on each rank its own, lie among the weights. Whether that ended by a
+/// `corruption_error`.
 template <class Schedule>
 bool ends_corrupted(Schedule const& schedule, acco::update_group const& of_mean, acco::options chosen) {
   bool corrupted = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 40 rounds come to, in every bit: digests of the state, the parameters in use, bytes sent, rows of memory. Whoever changes
-// how a round is done, and not what it does, must find these numbers as they are. Where arithmetic itself changes, or what
-// travels: ACCO_GOLDEN=write writes tests/round/golden.txt anew, and the commit says why.
+// What 40 rounds come to, in every bit: digests of the state, the parameters in use, bytes sent, rows of memory.
+// Whoever changes how a round is done, and not what it does, must find these numbers as they are. Where arithmetic
+// itself changes, or what travels: ACCO_GOLDEN=write writes tests/round/golden.txt anew, and the commit says why.
 #include <cfloat>
 #include <cmath>
 #include <cstddef>

@@ -41,7 +41,8 @@ void rotate(bool waits, bool stable, bool frozen) {
     REQUIRE(carried.size() == shares.padded_size());
     for (std::size_t i = 0; i < carried.size(); ++i)
       CHECK(static_cast<float>(carried[i]) == (i < shares.size() ? static_cast<float>(round + 1) : 0.0F));
-    if (!waits) {  // the trainer goes on meanwhile, with the parameters of the round before, and what it adds is not lost
+    // the trainer goes on meanwhile, with the parameters of the round before, and what it adds is not lost
+    if (!waits) {
       for (auto& g : buffers.gradients()) CHECK(static_cast<float>(g) == 0.0F);
       CHECK(static_cast<float>(buffers.parameters()[0]) == (round == 0 ? -1.0F : static_cast<float>(round - 1)));
     }
@@ -111,7 +112,8 @@ TEST_CASE("what arrives is not in use before the round has landed, in any mode")
       buffers.set_parameters(queue, std::vector<float>(100, 3.0F));
       auto flight = buffers.launch(queue, false);
       buffers.empty(queue);
-      for (float& p : flight.parameters().whole()) p = 7;  // half of the ranks' shares may be here when a collective fails
+      // half of the ranks' shares may be here when a collective fails
+      for (float& p : flight.parameters().whole()) p = 7;
       for (float const p : buffers.parameters()) CHECK(p == 3);
       buffers.land(queue, std::move(flight));
       for (float const p : buffers.parameters()) CHECK(p == 7);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who leaves, how, and what the others hear: at once, with the true cause, wherever it happens. The deadline is long, and
+// Who leaves, how, and what the others hear: at once, with the true cause, wherever it happens. The deadline is long,
+// and
 // whoever waits for it says so.
 #include <array>
 #include <atomic>

@@ -141,7 +141,8 @@ TEST_CASE("where gradients stay what they are, its predictions are the commits, 
       CHECK(distance(found.shown[k], found.shown[k + 1]) < 1e-20);
       CHECK(distance(slices.shown[k], slices.shown[k + 1]) > 0.1);
     }
-    // Alike on all ranks they are own_slice's, the first too; and whoever was alone in the first step has 0 for the others.
+    // Alike on all ranks they are own_slice's, the first too; and whoever was alone in the first step has 0 for the
+    // others.
     const run same = train(ranks, 601, 16, corrected(1, 1), alike, by_rank),
               same_slices = train(ranks, 601, 16, own(1, 1), alike, by_rank);
     for (std::size_t k = 0; k < same.shown.size(); ++k) CHECK(distance(same.shown[k], same_slices.shown[k]) < 1e-20);

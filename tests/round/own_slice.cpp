@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates without a reduce-scatter: every owner predicts its slice from its own rank's gradients (SAPipe's option 1b).
+// Estimates without a reduce-scatter: every owner predicts its slice from its own rank's gradients (SAPipe's option
+// 1b).
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -96,7 +97,8 @@ TEST_CASE("a gradient that is not finite is named by rank and tensor, though not
         const std::string text = "rank 1 brought 1 gradients that are infinite or not a number, the first in tensor " +
                                  std::string(element < 200 ? "'first' at element " : "'second' at element ") +
                                  std::to_string(element < 200 ? element : element - 200);
-        // of a first part its owner sees it in the estimate where it is the rank's own; everything else is seen in the commit
+        // of a first part its owner sees it in the estimate where it is the rank's own; everything else is seen in the
+        // commit
         CHECK_THROWS_WITH_AS(
             acco::threads_backend::run(2,
                                        [&](acco::threads_backend const& world) {

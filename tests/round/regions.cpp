@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups that are clipped by a norm of their own, tensors that are left alone without a gradient, norms by group and by tensor.
+// Groups that are clipped by a norm of their own, tensors that are left alone without a gradient, norms by group and by
+// tensor.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -165,7 +166,8 @@ TEST_CASE("a group is clipped by its own norm, the others together by theirs") {
 TEST_CASE("a tensor without a gradient on any rank is left alone, in every schedule; a gradient on one rank is one") {
   every_schedule([](auto schedule) {
     for (const bool one_rank_gives : {false, true}) {
-      // b never gets a gradient (or one of rank 2 only); c gets one in micro-batches 0 to 3, and is left alone from then on.
+      // b never gets a gradient (or one of rank 2 only); c gets one in micro-batches 0 to 3, and is left alone from
+      // then on.
       const giver gives = [&](int rank, std::size_t m, std::size_t k) {
         return k == 1 ? one_rank_gives && rank == 2 : k == 2 ? m < 4 : true;
       };
@@ -181,7 +183,8 @@ TEST_CASE("a tensor without a gradient on any rank is left alone, in every sched
                 CHECK((b[5] == 1.0) != one_rank_gives);
                 CHECK(c[5] != 1.0);
               }
-              if (report.step == 8 && report.committed) c_then.assign(c.begin(), c.end());  // all that it was given has been used
+              // all that it was given has been used
+              if (report.step == 8 && report.committed) c_then.assign(c.begin(), c.end());
               if (report.step > 8 && !c_then.empty()) CHECK(c_then == std::vector<double>(c.begin(), c.end()));
             });
     }
@@ -241,7 +244,8 @@ TEST_CASE("a square overflows where its own region's clipping leaves it large, a
 }
 
 TEST_CASE("a prediction behind a commit knows whether that has updated a tensor") {
-  // Corrected by the right count, each update of a constant gradient moves by the rate, and so does the prediction behind it.
+  // Corrected by the right count, each update of a constant gradient moves by the rate, and so does the prediction
+  // behind it.
   acco::parameter_layout layout;
   layout.add("dense", {6}).add("late", {6}, layout.add_group({.leave_without_gradient = true}));
   acco::optimizer training{acco::weight_prediction{.pace = acco::fixed_pace{1}},
@@ -259,7 +263,8 @@ TEST_CASE("a prediction behind a commit knows whether that has updated a tensor"
 }
 
 TEST_CASE("what was left alone goes on with the moments that it had") {
-  // With beta2 = 0 and beta1 = 0.5 the first moment after gradients 1, (none), 1 tells whether the step between has decayed it.
+  // With beta2 = 0 and beta1 = 0.5 the first moment after gradients 1, (none), 1 tells whether the step between has
+  // decayed it.
   constexpr double beta1 = 0.5;
   for (const bool leaves : {false, true}) {
     acco::parameter_layout layout;
@@ -267,7 +272,8 @@ TEST_CASE("what was left alone goes on with the moments that it had") {
     acco::optimizer training{acco::synchronous{}, acco::lion{.learning_rate = 1, .beta1 = beta1, .beta2 = beta1},
                              acco::host_storage<double>{}, acco::solo_backend{}, layout};
     training.initialize(std::vector<double>(8, 0.0));
-    double gradients[] = {1, 0, -0.4};  // the direction of the last: 0.5 m - 0.2, with m = 0.5, or 0.25 where it was decayed
+    // the direction of the last: 0.5 m - 0.2, with m = 0.5, or 0.25 where it was decayed
+    double gradients[] = {1, 0, -0.4};
     for (const double each : gradients) {
       for (double& g : training.tensor("x").gradients) g = 1;
       for (double& g : training.tensor("y").gradients) g = each;

@@ -36,9 +36,10 @@ TEST_CASE("predict shows what commit would, and writes neither masters nor slots
   state.apply(acco::update::predict, queue, 0, acco::replicated<float>(predicted));
   queue.wait();
   CHECK(arrays.digest(queue, 0) == empty);
-  CHECK(predicted[64] == doctest::Approx(1 - 1.0 - 0.01).epsilon(1e-5));  // ten times the learning rate, and its weight decay
-  CHECK(predicted[63] == -7.0F);                                          // another rank's
-  CHECK(predicted[70] == -7.0F);                                          // padding is left alone
+  // ten times the learning rate, and its weight decay
+  CHECK(predicted[64] == doctest::Approx(1 - 1.0 - 0.01).epsilon(1e-5));
+  CHECK(predicted[63] == -7.0F);  // another rank's
+  CHECK(predicted[70] == -7.0F);  // padding is left alone
   state.apply(acco::update::commit, queue, 0, acco::replicated<float>(committed));
   queue.wait();
   CHECK(committed == predicted);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step as the trainer sees it: step(), the loss of a whole step, what finish() does with a step that lacks micro-batches, and a
-// learning rate that differs between ranks.
+// A step as the trainer sees it: step(), the loss of a whole step, what finish() does with a step that lacks
+// micro-batches, and a learning rate that differs between ranks.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -136,7 +136,8 @@ TEST_CASE("step_loss of a round that estimates is that of the step so far; a ski
           world.rank()};
       t.training.initialize(std::vector<double>(count, 0.5));
       for (std::size_t m = 0; m < 7; ++m) {
-        if (poisoned && m == 2 && world.rank() == 1) t.training.gradients()[3] = HUGE_VAL;  // the first part of the second step
+        // the first part of the second step
+        if (poisoned && m == 2 && world.rank() == 1) t.training.gradients()[3] = HUGE_VAL;
         auto const report = t.micro_batch();
         if (!report) continue;
         const std::size_t round = m - 1, begin = round / 2 * 2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that update whole matrices: where these lie, that the rounds do what they do with single elements, and Muon itself.
+// Rules that update whole matrices: where these lie, that the rounds do what they do with single elements, and Muon
+// itself.
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -277,7 +278,8 @@ TEST_CASE("whole matrices give the bits of single elements, in schedules of ever
   compare(std::type_identity<same>(), acco::two_phase{.estimate = acco::bfloat16_wire{},
                                                       .commit = acco::coded{acco::bfloat16_wire{}, acco::bfloat16_wire{}}});
   CHECK(compared >= 6);
-  auto const expected = trained<same>(3, acco::two_phase{}, apart{}, {}, 24, uniform());  // by an engine without matrices
+  // by an engine without matrices
+  auto const expected = trained<same>(3, acco::two_phase{}, apart{}, {}, 24, uniform());
   CHECK(trained<same>(3, acco::two_phase{}, either, {}, 24, uniform()) == expected);
   CHECK(trained<same>(3, acco::two_phase{}, either, {}, 24, uniform(1)) == expected);
 #ifdef ACCO_TEST_ALL
@@ -360,7 +362,8 @@ TEST_CASE("orthogonalize: the iteration of the text in every shape; singular val
   std::vector<float> zero(12, 0.0F), scratch(acco::matrices::scratch_of_orthogonalize(3, 4));
   acco::matrices::orthogonalize(acco::matrix_view<float>{zero.data(), 3, 4, scratch.data()}, {}, 1.0);
   CHECK(zero == std::vector<float>(12, 0.0F));
-  for (const float each : {1e-4F, 1e-20F, 1e-30F, 1e-39F, 1e-44F}) {  // the last are what is left of a momentum without gradients
+  // the last are what is left of a momentum without gradients
+  for (const float each : {1e-4F, 1e-20F, 1e-30F, 1e-39F, 1e-44F}) {
     std::vector<float> tiny(12, each);
     acco::matrices::orthogonalize(acco::matrix_view<float>{tiny.data(), 3, 4, scratch.data()}, {}, 1.0);
     CAPTURE(each);
@@ -473,7 +476,8 @@ TEST_CASE("where nothing lies nothing travels: neither what memory held, nor wha
       storage.memory = memory;
       acco::parameter_layout layout;
       const auto whole = layout.add_group({.rule = 1});
-      layout.add("a", {24, 8}, whole).add("b", {10, 10}, whole).add("c", {9, 11}, whole);  // a share has room for the first
+      // a share has room for the first
+      layout.add("a", {24, 8}, whole).add("b", {10, 10}, whole).add("c", {9, 11}, whole);
       acco::optimizer training{acco::delayed{.commit = acco::block_int8{}}, either, storage, world, layout};
       training.initialize(std::vector<float>(training.layout().size(), 0.5F));
       for (int m = 0; m < 12; ++m) {

@@ -11,7 +11,8 @@ TEST_CASE("sgd equals the textbook in scalar, packed, predicted and committed fo
       acco::sgd{.learning_rate = 0.03, .momentum = 0.9, .nesterov = true, .weight_decay_kind = acco::decay::classic});
 }
 
-// A rule's arithmetic is checked by the compiler: one step of 0.5 along a gradient of 2, after shrinking by 1 - 0.5 * 0.1.
+// A rule's arithmetic is checked by the compiler: one step of 0.5 along a gradient of 2, after shrinking by 1 - 0.5 *
+// 0.1.
 static_assert([] {
   constexpr acco::sgd rule{.learning_rate = 0.5, .weight_decay = 0.1};
   double p = 3;

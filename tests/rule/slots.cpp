@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules with other numbers of slots than the library's own, under the suite that extending.md promises to people who write one:
-// none, and three.
+// Rules with other numbers of slots than the library's own, under the suite that extending.md promises to people who
+// write one: none, and three.
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -30,8 +30,8 @@ struct descent {
 };
 static_assert(acco::update_rule<descent>);
 
-/// AMSGrad (Reddi, Kale, Kumar, "On the Convergence of Adam and Beyond", algorithm 2) without bias correction, with decoupled
-/// decay: its third slot is the largest v so far.
+/// AMSGrad (Reddi, Kale, Kumar, "On the Convergence of Adam and Beyond", algorithm 2) without bias correction, with
+/// decoupled decay: its third slot is the largest v so far.
 struct amsgrad {
   double learning_rate = 0.01, beta1 = 0.9, beta2 = 0.9, epsilon = 1e-2, weight_decay = 0;
   [[maybe_unused]] static constexpr char const* name = "amsgrad";

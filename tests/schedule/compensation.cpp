@@ -71,8 +71,8 @@ TEST_CASE("without strength it is the plain delayed update, bit by bit") {
         parameters(acco::delayed{.pace = pace(2, 1)}));
 }
 
-// Where strength g^2 is the curvature, the corrected gradient is that of the parameters it updates: so of a gradient of 1
-// everywhere in a valley g(p) = p - 1 + ..., here with the parameter moved by hand.
+// Where strength g^2 is the curvature, the corrected gradient is that of the parameters it updates: so of a gradient of
+// 1 everywhere in a valley g(p) = p - 1 + ..., here with the parameter moved by hand.
 TEST_CASE("a gradient is corrected by what its parameter has moved since, and by no more than that") {
   auto t = one_parameter(acco::delayed{.compensation = acco::delay_compensation{.strength = 1}}, 1.0);
   t.initialize(std::vector{0.0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic scheduling: some tensors now, the others a step late. Two optimizers over one world, as docs/schedules.md says, against
-// the recurrence in fp64.
+// Elastic scheduling: some tensors now, the others a step late. Two optimizers over one world, as docs/schedules.md
+// says, against the recurrence in fp64.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -18,7 +18,8 @@ constexpr std::size_t size = 12;
 constexpr unsigned micro_batches = 2;
 constexpr double rate = 0.05, momentum = 0.8, decay = 0.01;
 
-/// ADDS the gradient of a quadratic whose elements pull at their neighbours; every rank and micro-batch has another minimum.
+/// ADDS the gradient of a quadratic whose elements pull at their neighbours; every rank and micro-batch has another
+/// minimum.
 void add_gradients(std::span<double const> theta, std::span<double> gradients, int rank, unsigned micro_batch) {
   for (std::size_t i = 0; i < size; ++i) {
     const double minimum = std::sin(static_cast<double>(i) + 0.7 * rank + 1.3 * micro_batch);

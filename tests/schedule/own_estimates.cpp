@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where two_phase comes to rest when ranks have different data: own_slice beside the minimum, as docs/schedules.md says.
+// Where two_phase comes to rest when ranks have different data: own_slice beside the minimum, as docs/schedules.md
+// says.
 #include <cmath>
 #include <vector>
 
@@ -15,11 +16,10 @@ double rest(Estimate estimate, double rate, double momentum) {
   double found = 0;
   acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
     acco::optimizer training{acco::two_phase{.estimate = estimate, .pace = acco::fixed_pace{.first = 3, .second = 1}},
-                             acco::sgd{.learning_rate = rate, .momentum = momentum},
-                             acco::host_storage<double>{},
-                             world,
+                             acco::sgd{.learning_rate = rate, .momentum = momentum}, acco::host_storage<double>{}, world,
                              std::size_t{2},
-                             acco::options{.check_habits = acco::habit_checks::off}};  // at rest nothing is left to learn
+                             // at rest nothing is left to learn
+                             acco::options{.check_habits = acco::habit_checks::off}};
     training.initialize(std::vector<double>{1.0, -2.0});
     const double minimum = world.rank() == 0 ? 4 : -4;
     for (int k = 0; k < 4 * 500; ++k) {

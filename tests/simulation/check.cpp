@@ -91,7 +91,8 @@ std::string check_training(setting const& s, outcome const& o, std::size_t numbe
         if (!in_finish && !same_bits(now.parameters, last->parameters))
           return at("parameters() have changed: ", difference(now.parameters, last->parameters, true));
         const bool estimated = t.keeps() && now.rounds != 0 && now.rounds <= h.rounds.size() && !h.rounds[now.rounds - 1].commits;
-        if (h.known && in_finish && now.rounds < h.shown.size() && !estimated) {  // an encoded estimate nobody else has seen
+        // an encoded estimate nobody else has seen
+        if (h.known && in_finish && now.rounds < h.shown.size() && !estimated) {
           auto const what = difference(now.parameters, h.shown[now.rounds], false);
           if (!what.empty()) return at("after ", now.rounds, " rounds ", what);
         }
@@ -263,7 +264,8 @@ std::string check_ends(setting const& s, outcome const& o, tally& counts) {
     if (rank == v) continue;
     if (s.kind == disaster::loss && mine.ended) continue;  // the last transfer that it needed
     if (!mine.is_error) return wrong(rank, "an acco::error that names " + culprit);
-    if (!contains(mine.what.substr(mine.what.find(": ", 6) + 2), culprit))  // behind the place, which names the reporter
+    // behind the place, which names the reporter
+    if (!contains(mine.what.substr(mine.what.find(": ", 6) + 2), culprit))
       return wrong(rank, "an acco::error that names " + culprit);
     ++counts["errors that name the culprit"];
   }

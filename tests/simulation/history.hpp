@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle: what a training must have seen after each round, computed unsharded, in one thread, in double precision, without a
-// line of the library's engine. Which micro-batches a round carried is all that it takes from the run; where an estimate travels
-// encoded, the estimated parameters too.
+// The oracle: what a training must have seen after each round, computed unsharded, in one thread, in double precision,
+// without a line of the library's engine. Which micro-batches a round carried is all that it takes from the run; where
+// an estimate travels encoded, the estimated parameters too.
 #pragma once
 
 #include <cstddef>

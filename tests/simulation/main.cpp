@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings drawn from seeds, over the deterministic world, with at most one disaster each, compared with the equations.
+// Trainings drawn from seeds, over the deterministic world, with at most one disaster each, compared with the
+// equations.
 //
 //   acco_simulation [--seeds N] [--from SEED] [--minutes M] [--list FILE]
 //

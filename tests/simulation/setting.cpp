@@ -86,7 +86,8 @@ training_setting draw_training(stream& from, int ranks, bool alone) {
   t.stray_gradients = from.chance(0.3);
   t.bucket_elements = from.chance(0.5) ? 0 : from.between(1, 900);
   t.data = from.next();
-  const bool alike = !alone || from.chance(0.4);  // two optimizers whose calls alternate need ranks that make the same calls
+  // two optimizers whose calls alternate need ranks that make the same calls
+  const bool alike = !alone || from.chance(0.4);
   const std::size_t segments = from.chance(0.35) ? from.between(2, 3) : 1;
   for (std::size_t s = 0; s < segments; ++s) {
     const std::size_t length = from.chance(0.1) ? from.below(3) : from.between(1, 20);
@@ -153,7 +154,8 @@ void draw_disaster(setting& s, stream& from) {
     index -= tensor.size;
   }
   if (s.poisons()) s.trainings[s.strikes_in].drops = false;  // what is dropped raises nothing
-  if (s.poisons()) {                                         // a last round that weighs nothing is dropped, whatever it carries
+  // a last round that weighs nothing is dropped, whatever it carries
+  if (s.poisons()) {
     while (s.at < count && t.weight(s.segment, s.culprit, s.at) == 0) ++s.at;
   }
   s.poison = from.chance(0.5) ? std::numeric_limits<double>::quiet_NaN()

@@ -70,8 +70,10 @@ struct training_setting {
   lateness late = lateness::plain;
   unsigned exact_every = 0;
   bool elastic = false;
-  bool found = false;  // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one
-  unsigned first = 1, second = 1, at_most = 1;  // micro-batches of a part of a step; `at_most` where the pace is elastic
+  // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one
+  bool found = false;
+  // micro-batches of a part of a step; `at_most` where the pace is elastic
+  unsigned first = 1, second = 1, at_most = 1;
   double clip_norm = 0;
   bool drops = false;  // at finish(), a step that lacks micro-batches
   bool stable_addresses = false, falling_rate = false, in_steps = false, stray_gradients = false;
@@ -93,7 +95,8 @@ struct training_setting {
   /// Micro-batches that the part of this round has at least, and at most; until a pace has `found` another split.
   [[nodiscard]] std::size_t least(std::size_t round) const { return elastic || !two_rounds() || round % 2 == 0 ? first : second; }
   [[nodiscard]] std::size_t most(std::size_t round) const {
-    return found ? (round % 2 == 0 ? step() - 1 : 1) : elastic ? at_most : least(round);  // found: of all before, together
+    // found: of all before, together
+    return found ? (round % 2 == 0 ? step() - 1 : 1) : elastic ? at_most : least(round);
   }
   [[nodiscard]] unsigned step() const { return first + second; }
   /// An encoded estimate leaves its gradients with the ranks, and the commit carries them too.
@@ -120,8 +123,9 @@ struct setting {
   int bystanders = 0;                       // ranks of a larger world, of which those that train are split off
   bool backwards = false;                   // in the order of falling ranks there
   std::vector<training_setting> trainings;  // one or two, whose calls alternate
-  std::size_t delay_at_most = 0;            // polls that a transfer is held back; the largest number: until it is waited for
-  bool polls = false;                       // the trainers call poll()
+  // polls that a transfer is held back; the largest number: until it is waited for
+  std::size_t delay_at_most = 0;
+  bool polls = false;  // the trainers call poll()
   disaster kind = disaster::none;
   int culprit = -1;
   std::size_t strikes_in = 0;  // which training

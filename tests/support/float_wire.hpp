@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An encoding that loses nothing but double precision: rounds that travel encoded must then train like those that do not.
+// An encoding that loses nothing but double precision: rounds that travel encoded must then train like those that do
+// not.
 #pragma once
 
 #include <cstddef>

@@ -19,10 +19,10 @@ struct shown {
   std::vector<double> parameters;
 };
 
-/// Trains from 1 in every direction by heavy ball, k[i] = rate * curvature of parameter i. The ranks' own gradients differ, their
-/// mean is exact. Gradients of the first micro-batches are pushed, each otherwise, so that every mode is there: from a quiet
-/// start two_phase's predictions are exact for ever. Returns what was shown after `rounds` rounds, or until something is beyond
-/// 1e120.
+/// Trains from 1 in every direction by heavy ball, k[i] = rate * curvature of parameter i. The ranks' own gradients
+/// differ, their mean is exact. Gradients of the first micro-batches are pushed, each otherwise, so that every mode is
+/// there: from a quiet start two_phase's predictions are exact for ever. Returns what was shown after `rounds` rounds,
+/// or until something is beyond 1e120.
 template <class Schedule>
 [[nodiscard]] std::vector<shown> train(Schedule const& schedule, double momentum, std::vector<double> const& k,
                                        std::size_t rounds, int ranks = 2) {

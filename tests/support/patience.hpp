@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-/// How many times longer than here a test waits for what must come: ACCO_TEST_PATIENCE in the environment. Deadlines that a test
-/// looks at are seconds that it chose; all others are multiplied with this.
+/// How many times longer than here a test waits for what must come: ACCO_TEST_PATIENCE in the environment. Deadlines
+/// that a test looks at are seconds that it chose; all others are multiplied with this.
 inline double patience() {
   char const* const asked = std::getenv("ACCO_TEST_PATIENCE");
   const double times = asked != nullptr ? std::atof(asked) : 1;

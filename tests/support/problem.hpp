@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model with made-up samples: sample s has the loss  sum_i a(s,i)/2 (p_i - b(s,i))^2 + c/4 p_i^4 , whose gradient depends
-// on the parameters, differs between samples, and is cheap. Everything follows from the numbers of rank and micro-batch: nothing
-// is random.
+// A small model with made-up samples: sample s has the loss sum_i a(s,i)/2 (p_i - b(s,i))^2 + c/4 p_i^4 , whose
+// gradient depends on the parameters, differs between samples, and is cheap. Everything follows from the numbers of
+// rank and micro-batch: nothing is random.
 #pragma once
 
 #include <cstddef>

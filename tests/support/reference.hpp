@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle: every algorithm written out once more, unsharded, in double precision, in one thread, without a line of the
-// library's engine.
+// The oracle: every algorithm written out once more, unsharded, in double precision, in one thread, without a line of
+// the library's engine.
 #pragma once
 
 #include <algorithm>
@@ -83,9 +83,10 @@ struct setting {
   std::vector<std::size_t> micro_batches;  // that each rank has in all
   double clip_norm = 0;
   std::function<double(double)> learning_rate = [](double) { return 1.0; };
-  double ahead = 1, decay = 0.135;      // of extrapolation and velocity
-  double strength = 0.04, squares = 0;  // of compensated: lambda, and the decay of the squares that divide it; negative: none
-  std::size_t bucket_elements = 0;      // of own_slice, own_corrected: who owns what
+  double ahead = 1, decay = 0.135;  // of extrapolation and velocity
+  // of compensated: lambda, and the decay of the squares that divide it; negative: none
+  double strength = 0.04, squares = 0;
+  std::size_t bucket_elements = 0;  // of own_slice, own_corrected: who owns what
 };
 
 struct outcome {
@@ -268,7 +269,8 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
           if (owner[i] < 0) continue;
           estimate[i] = a.own[i] + (a.weight - a.mine[static_cast<std::size_t>(owner[i])]) * others[i];
         }
-      } else if (kind == algorithm::own_slice || kind == algorithm::own_corrected) {  // the mean of own samples, or nothing
+        // the mean of own samples, or nothing
+      } else if (kind == algorithm::own_slice || kind == algorithm::own_corrected) {
         for (std::size_t i = 0; i < count; ++i) {
           if (owner[i] < 0) continue;
           const double mine = a.mine[static_cast<std::size_t>(owner[i])];
@@ -276,8 +278,8 @@ outcome train(algorithm kind, Rule const& rule, acco::parameter_layout const& la
         }
       }
       const vector tilde = predict(estimate, a.weight);  // theta~[t+1]
-      // The next first half is computed at theta~[t+1] while the commit is under way. Ranks that have nothing left take part with
-      // nothing.
+      // The next first half is computed at theta~[t+1] while the commit is under way. Ranks that have nothing left take
+      // part with nothing.
       const bool more = left();
       gradients next{vector(count, 0.0), 0};
       if (more) next = compute(tilde, s.first);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules on a parabola, as matrices: what one step makes of (parameter, momentum, where gradients are computed) when the loss
-// is curvature / 2 p^2 and the rule is heavy ball, m <- beta m + g, p <- p - rate m. Written from the equations, without a line
-// of the library; and their characteristic polynomials and largest roots.
+// Schedules on a parabola, as matrices: what one step makes of (parameter, momentum, where gradients are computed) when
+// the loss is curvature / 2 p^2 and the rule is heavy ball, m <- beta m + g, p <- p - rate m. Written from the
+// equations, without a line of the library; and their characteristic polynomials and largest roots.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,9 @@ using row = std::vector<double>;
   const row next_m = at.beta * m + at.k * theta;
   return {theta - next_m, next_m};
 }
-/// State: theta, m, where the gradient of this round was computed, where the next one's is, a velocity. show(theta[t+1],
-/// theta[t], m, g, v) says where the one after is, and may make v, which is zero otherwise, from the velocity before.
+/// State: theta, m, where the gradient of this round was computed, where the next one's is, a velocity.
+/// show(theta[t+1], theta[t], m, g, v) says where the one after is, and may make v, which is zero otherwise, from the
+/// velocity before.
 template <class Show>
 [[nodiscard]] matrix late(point at, Show show) {
   const row theta = unit(5, 0), m = unit(5, 1), before = unit(5, 2), now = unit(5, 3), v = unit(5, 4);
@@ -155,8 +156,8 @@ template <class Matrix>
   return low;
 }
 
-/// By how much a sequence that two modes dominate grows a step: the larger root of z^2 - s z + q, fitted to its last values that
-/// are not too small for their digits.
+/// By how much a sequence that two modes dominate grows a step: the larger root of z^2 - s z + q, fitted to its last
+/// values that are not too small for their digits.
 [[nodiscard]] inline double growth(std::vector<double> x) {
   while (!x.empty() && std::abs(x.back()) < 1e-280) x.pop_back();
   double a = 0, b = 0, c = 0, d = 0, e = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worlds in which a test of multi-rank behaviour runs: each has a name and `run(ranks, function(backend))`. A world whose
-// ranks are processes also has `share(values by rank)`, which gives every process what the others found.
+// The worlds in which a test of multi-rank behaviour runs: each has a name and `run(ranks, function(backend))`. A world
+// whose ranks are processes also has `share(values by rank)`, which gives every process what the others found.
 #pragma once
 
 #include <utility>

@@ -47,7 +47,8 @@ TEST_CASE("clearing is said once, of noise, of sparse, louder and uneven gradien
   CHECK(said([](auto m, auto i, bool) { return noise(m, i) * std::exp(2 * problem::unit(m) - 1); }, 1) == 1);
   CHECK(said([](auto m, auto i, bool) { return noise(m, i); }, 2, 8) == 1);
   CHECK(said([](auto m, auto i, bool) { return noise(m, i); }, 4, 6) == 1);
-  CHECK(said([](auto m, auto i, bool) { return all(i) + noise(m, i); }, 4, 4, 3) == 1);  // an estimate's three, in place
+  // an estimate's three, in place
+  CHECK(said([](auto m, auto i, bool) { return all(i) + noise(m, i); }, 4, 4, 3) == 1);
 }
 
 TEST_CASE("gradients that are added are no clearing, however they differ, agree, or undo each other") {

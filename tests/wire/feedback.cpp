@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What senders keep of coded gradients, against the policies' own functions, through rounds that count and rounds that do not.
+// What senders keep of coded gradients, against the policies' own functions, through rounds that count and rounds that
+// do not.
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -129,7 +130,8 @@ TEST_CASE("decoupled momentum keeps what it has not sent") {
 TEST_CASE("EF21: the owners use the sum of what they believe of all ranks") {
   std::vector<std::vector<float>> states;
   auto const applied = train<acco::ef21>(schedule<acco::ef21>{}, states);
-  // Over the rounds that counted, the updates are the sums of the believed gradients: those of the last round are in the states.
+  // Over the rounds that counted, the updates are the sums of the believed gradients: those of the last round are in
+  // the states.
   std::vector<reference<acco::ef21>> believed(ranks);
   std::vector<double> sum(parameters);
   const acco::partition shares(parameters, ranks, 300);

@@ -15,8 +15,8 @@
 
 namespace ACCO_NAMESPACE::attach {
 
-/// Appends a tensor of a matrix's shape, {rows, columns}, or a vector's, {size}, to the layout: its name must be new. An array is
-/// like a matrix. The values are not looked at. Throws what `parameter_layout::add` throws.
+/// Appends a tensor of a matrix's shape, {rows, columns}, or a vector's, {size}, to the layout: its name must be new.
+/// An array is like a matrix. The values are not looked at. Throws what `parameter_layout::add` throws.
 template <class Matrix>
 parameter_layout& add(parameter_layout& layout, std::string_view name, Eigen::DenseBase<Matrix> const& like,
                       std::size_t group = 0) {
@@ -37,10 +37,10 @@ using with_numbers =
                        Eigen::Matrix<Number, Matrix::RowsAtCompileTime, Matrix::ColsAtCompileTime, Matrix::Options,
                                      Matrix::MaxRowsAtCompileTime, Matrix::MaxColsAtCompileTime>>;
 
-/// A tensor's elements, which lie at `elements`, as a matrix or vector: a map that is `const` where `Number` is. Valid as long as
-/// they lie there. A tensor of two dimensions is a row-major `Eigen::Matrix` or `Eigen::Array`; of one dimension, a vector
-/// (column or row); of none, a vector of one. Fixed sizes are compared, dynamic ones follow the tensor up to their maximum.
-/// Throws `usage_error` on another shape.
+/// A tensor's elements, which lie at `elements`, as a matrix or vector: a map that is `const` where `Number` is. Valid
+/// as long as they lie there. A tensor of two dimensions is a row-major `Eigen::Matrix` or `Eigen::Array`; of one
+/// dimension, a vector (column or row); of none, a vector of one. Fixed sizes are compared, dynamic ones follow the
+/// tensor up to their maximum. Throws `usage_error` on another shape.
 template <class Matrix, class Number>
 [[nodiscard]] auto map(parameter_layout::tensor const& tensor, Number* elements) {
   static_assert(Matrix::IsVectorAtCompileTime || Matrix::IsRowMajor,
@@ -88,7 +88,8 @@ template <class Matrix, class Number>
 }
 
 /// The tensor of that name in a whole array in the order of the layout: of the spans that `step` hands out, of what
-/// `gather_committed` wrote, of initial values. Throws `usage_error` on an unknown name, another shape, an array of another size.
+/// `gather_committed` wrote, of initial values. Throws `usage_error` on an unknown name, another shape, an array of
+/// another size.
 template <class Matrix, class Number>
 [[nodiscard]] auto map(parameter_layout const& layout, std::span<Number> whole, std::string_view name) {
   auto const tensor = layout[name];
@@ -100,15 +101,15 @@ template <class Matrix, class Number>
   return map<Matrix>(tensor, whole.data() + tensor.offset);
 }
 
-/// The parameters of a tensor, to read. Valid until the next report, or for ever with `options::stable_addresses` and after
-/// `adopt`. Throws `usage_error` on an unknown name, another shape, or before `initialize`.
+/// The parameters of a tensor, to read. Valid until the next report, or for ever with `options::stable_addresses` and
+/// after `adopt`. Throws `usage_error` on an unknown name, another shape, or before `initialize`.
 template <class Matrix, class Parameter, class Gradient>
 [[nodiscard]] auto parameters(any_optimizer<Parameter, Gradient> const& training, std::string_view name) {
   return map<Matrix>(training.layout()[name], training.tensor(name).parameters.data());
 }
 
-/// The sums of its gradients, to be added to (`+=`). Valid like them, and throws like that; also where a frozen tensor was
-/// adopted without gradients. `Matrix` has the optimizer's parameters for numbers, what comes back its gradients.
+/// The sums of its gradients, to be added to (`+=`). Valid like them, and throws like that; also where a frozen tensor
+/// was adopted without gradients. `Matrix` has the optimizer's parameters for numbers, what comes back its gradients.
 template <class Matrix, class Parameter, class Gradient>
 [[nodiscard]] auto gradients(any_optimizer<Parameter, Gradient> const& training, std::string_view name) {
   auto const tensor = training.layout()[name];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A torch::nn::Module of LibTorch (component `torch`): its parameters are trained where they lie, its gradients are collected
-// after each backward. For LibTorch 1.13 and newer.
+// A torch::nn::Module of LibTorch (component `torch`): its parameters are trained where they lie, its gradients are
+// collected after each backward. For LibTorch 1.13 and newer.
 #pragma once
 
 #include <algorithm>
@@ -36,13 +36,15 @@ struct torch_group {
 
 /// How a module becomes a layout.
 struct torch_layout_options {
-  std::vector<torch_group> groups = {};  ///< a parameter belongs to the first whose `holds` is true; otherwise to group 0
+  std::vector<torch_group> groups = {};  ///< a parameter belongs to the first whose
+                                         ///< `holds` is true; otherwise to group 0
   bool no_decay_for_vectors = false;     ///< like `parameter_layout::no_decay_for_vectors`
 };
 
-/// What a micro-batch brings whose loss is the mean over its samples, as the losses of torch are by default: its gradients are
-/// multiplied by `weight` when they are collected. A mean over no samples is undefined, NaN in torch: with a weight of 0 neither
-/// the loss nor the gradients count, whatever they are. Where the loss is a sum over samples: `micro_batch_sums`.
+/// What a micro-batch brings whose loss is the mean over its samples, as the losses of torch are by default: its
+/// gradients are multiplied by `weight` when they are collected. A mean over no samples is undefined, NaN in torch:
+/// with a weight of 0 neither the loss nor the gradients count, whatever they are. Where the loss is a sum over
+/// samples: `micro_batch_sums`.
 struct micro_batch_means {
   double weight = 0;     ///< samples (or tokens) over which the loss is the mean; 0 where there are none
   double mean_loss = 0;  ///< that loss
@@ -54,9 +56,9 @@ struct torch_parameter {
   ::torch::Tensor tensor;
 };
 
-/// The parameters of a module in the order of `named_parameters()`; one that is registered under several names (tied weights)
-/// stands there once. Throws `usage_error`, by name, on a tensor that is not contiguous float32 in host memory, or that shares
-/// memory with another one.
+/// The parameters of a module in the order of `named_parameters()`; one that is registered under several names (tied
+/// weights) stands there once. Throws `usage_error`, by name, on a tensor that is not contiguous float32 in host
+/// memory, or that shares memory with another one.
 [[nodiscard]] inline std::vector<torch_parameter> parameters_of(::torch::nn::Module const& module) {
   std::vector<torch_parameter> found;
   for (auto const& each : module.named_parameters()) {
@@ -97,8 +99,9 @@ struct torch_parameter {
   return found;
 }
 
-/// The layout of a module's parameters: names and shapes, in the order of `parameters_of`. What does not require a gradient is
-/// frozen. Throws `usage_error` on a group whose `holds` is empty, and like `parameters_of` and `parameter_layout::add`.
+/// The layout of a module's parameters: names and shapes, in the order of `parameters_of`. What does not require a
+/// gradient is frozen. Throws `usage_error` on a group whose `holds` is empty, and like `parameters_of` and
+/// `parameter_layout::add`.
 [[nodiscard]] inline parameter_layout layout_of(::torch::nn::Module const& module, torch_layout_options const& options = {}) {
   parameter_layout layout;
   std::vector<std::size_t> numbers;
@@ -138,28 +141,30 @@ struct torch_parameter {
 ///     return acco::attach::micro_batch_means{.weight = 32, .mean_loss = loss.item().toDouble()};
 ///   });
 ///
-/// The parameters stay in the module's own memory, so that it can be evaluated and saved between steps as it is, and holds the
-/// last weights when this object has ended. Gradient sums lie in tensors of this object's own: when a micro-batch ends, each
-/// parameter's `grad()` is added to them and becomes undefined. So `zero_grad`, of either kind, cannot erase what a schedule
-/// keeps over several micro-batches; between `backward` and the end of the micro-batch it would erase that micro-batch, which is
-/// an error where it leaves no gradient at all. A parameter without gradient adds nothing.
+/// The parameters stay in the module's own memory, so that it can be evaluated and saved between steps as it is, and
+/// holds the last weights when this object has ended. Gradient sums lie in tensors of this object's own: when a
+/// micro-batch ends, each parameter's `grad()` is added to them and becomes undefined. So `zero_grad`, of either kind,
+/// cannot erase what a schedule keeps over several micro-batches; between `backward` and the end of the micro-batch it
+/// would erase that micro-batch, which is an error where it leaves no gradient at all. A parameter without gradient
+/// adds nothing.
 ///
-/// Whatever lies in `grad()` when a micro-batch ends is taken for that micro-batch's. Torch adds to it in every backward that
-/// reaches the module, those of other losses too: a generator's, which goes through this discriminator, or an attempt that threw.
-/// `step` drops such gradients before each micro-batch; a loop that calls `accumulated` itself calls `zero_grad` before backward.
+/// Whatever lies in `grad()` when a micro-batch ends is taken for that micro-batch's. Torch adds to it in every
+/// backward that reaches the module, those of other losses too: a generator's, which goes through this discriminator,
+/// or an attempt that threw. `step` drops such gradients before each micro-batch; a loop that calls `accumulated`
+/// itself calls `zero_grad` before backward.
 ///
-/// Weights change in place, in a report, in `finish` and in `set_parameters`; a graph that was kept over one of these is out of
-/// date, and torch refuses its backward.
+/// Weights change in place, in a report, in `finish` and in `set_parameters`; a graph that was kept over one of these
+/// is out of date, and torch refuses its backward.
 ///
-/// The module keeps its parameters: one that gains or loses some, moves them (`to`, `load`), gives them another shape or freezes
-/// them is refused, by name, when the next micro-batch ends. Buffers (running statistics of norms) are each rank's own. Threads:
-/// as in `any_optimizer`; every rank has a module of its own. Movable; the module is to stay where it is, and to outlive this
-/// object.
+/// The module keeps its parameters: one that gains or loses some, moves them (`to`, `load`), gives them another shape
+/// or freezes them is refused, by name, when the next micro-batch ends. Buffers (running statistics of norms) are each
+/// rank's own. Threads: as in `any_optimizer`; every rank has a module of its own. Movable; the module is to stay where
+/// it is, and to outlive this object.
 class torch_training {
  public:
-  /// `adopt`s the module's parameters: rank 0's values reach every rank's. Gradients of before are dropped. `training` is one
-  /// whose layout is `layout_of(module)`, before `initialize`. Collective; blocks. Throws `usage_error` where the layout is not
-  /// the module's, and what `any_optimizer::adopt` throws.
+  /// `adopt`s the module's parameters: rank 0's values reach every rank's. Gradients of before are dropped. `training`
+  /// is one whose layout is `layout_of(module)`, before `initialize`. Collective; blocks. Throws `usage_error` where
+  /// the layout is not the module's, and what `any_optimizer::adopt` throws.
   torch_training(::torch::nn::Module& module, any_optimizer<float> training) : module_(&module), training_(std::move(training)) {
     parameter_layout const& layout = training_.layout();
     auto found = parameters_of(module);
@@ -193,20 +198,21 @@ class torch_training {
   torch_training(torch_training&&) = default;
   torch_training& operator=(torch_training&&) = delete;  // what it holds may still be in use
 
-  /// Ends a micro-batch whose `grad()`s are those of the mean of its losses. Call `zero_grad` before its backward wherever the
-  /// backward of another loss reaches the module: its gradients would be collected, too. Throws `usage_error`, before anything is
-  /// changed, on a module that is not what it was, or that has no gradient although the weight is above 0; for the rest like
-  /// `any_optimizer::accumulated`.
+  /// Ends a micro-batch whose `grad()`s are those of the mean of its losses. Call `zero_grad` before its backward
+  /// wherever the backward of another loss reaches the module: its gradients would be collected, too. Throws
+  /// `usage_error`, before anything is changed, on a module that is not what it was, or that has no gradient although
+  /// the weight is above 0; for the rest like `any_optimizer::accumulated`.
   std::optional<round_report> accumulated(micro_batch_means const& means) {
     const double loss_sum = means.weight == 0 ? 0 : means.weight * means.mean_loss;
     return accumulated({.weight = means.weight, .loss_sum = loss_sum}, means.weight);
   }
-  /// The same where they are those of the sum of its losses. They are added as they are, whatever the weight, as gradients in
-  /// `any_optimizer::gradients` are: the penalty of a micro-batch without samples counts.
+  /// The same where they are those of the sum of its losses. They are added as they are, whatever the weight, as
+  /// gradients in `any_optimizer::gradients` are: the penalty of a micro-batch without samples counts.
   std::optional<round_report> accumulated(micro_batch_sums const& sums) { return accumulated(sums, 1); }
 
-  /// One step: drops what lies in `grad()`, calls `micro_batch()`, which runs a backward and returns `micro_batch_means` or
-  /// `micro_batch_sums`, and `accumulated`, until a step is committed; otherwise like `any_optimizer::step`.
+  /// One step: drops what lies in `grad()`, calls `micro_batch()`, which runs a backward and returns
+  /// `micro_batch_means` or `micro_batch_sums`, and `accumulated`, until a step is committed; otherwise like
+  /// `any_optimizer::step`.
   template <class MicroBatch>
   round_report step(MicroBatch&& micro_batch) {
     using brought = std::remove_cvref_t<decltype(micro_batch())>;
@@ -228,8 +234,8 @@ class torch_training {
     training_.finish(rest);
   }
 
-  /// Like `any_optimizer::set_parameters`, of `values` in the order of the layout; gradients that were not accumulated are
-  /// dropped.
+  /// Like `any_optimizer::set_parameters`, of `values` in the order of the layout; gradients that were not accumulated
+  /// are dropped.
   void set_parameters(std::span<float const> values) {
     check_memory();
     training_.set_parameters(values);
@@ -237,8 +243,9 @@ class torch_training {
     outdate_graphs();
   }
 
-  /// For everything else: samples, norms, `gather_committed`, `sum_over_ranks`. Not for `accumulated` and `step`, which would not
-  /// see the gradients, nor for `finish` and `set_parameters`, after which torch would take graphs of before for valid.
+  /// For everything else: samples, norms, `gather_committed`, `sum_over_ranks`. Not for `accumulated` and `step`, which
+  /// would not see the gradients, nor for `finish` and `set_parameters`, after which torch would take graphs of before
+  /// for valid.
   [[nodiscard]] any_optimizer<float>& optimizer() noexcept { return training_; }
   [[nodiscard]] any_optimizer<float> const& optimizer() const noexcept { return training_; }
 
@@ -258,7 +265,8 @@ class torch_training {
   /// Tells torch that weights have changed in place: the backward of a graph of before is to say so.
   void outdate_graphs() {
     for (attached& each : parameters_) {
-      if (!each.parameter.is_inference()) each.parameter.unsafeGetTensorImpl()->bump_version();  // no graph saves the others
+      // no graph saves the others
+      if (!each.parameter.is_inference()) each.parameter.unsafeGetTensorImpl()->bump_version();
     }
   }
 
@@ -275,7 +283,8 @@ class torch_training {
     const ::torch::NoGradGuard no_graph;
     for (attached& each : parameters_) {
       ::torch::Tensor& gradient = each.parameter.mutable_grad();
-      if (factor != 0 && each.sum.defined() && gradient.defined()) each.sum.add_(gradient, factor);  // 0 times infinity is NaN
+      // 0 times infinity is NaN
+      if (factor != 0 && each.sum.defined() && gradient.defined()) each.sum.add_(gradient, factor);
       gradient.reset();
     }
     auto const report = training_.accumulated(sums.weight, sums.loss_sum);
@@ -320,8 +329,8 @@ class torch_training {
       }
     }
   }
-  /// Throws where memory that was adopted is gone: torch has allocated it anew (`resize_`). What was replaced lives on in
-  /// `memory`.
+  /// Throws where memory that was adopted is gone: torch has allocated it anew (`resize_`). What was replaced lives on
+  /// in `memory`.
   void check_memory() const {
     for (attached const& each : parameters_) {
       if (each.memory.data_ptr() != each.address) fail_moved(each);

@@ -27,9 +27,10 @@ enum class likeness { same, changed, other };  // of a training in a checkpoint 
 struct several_trainings : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// The checkpoints that a path leads to, each once: those of the training that is meant, the newest first, and then those of
-/// the trainings that it was made of by a change. A training may be saving there meanwhile: what is deleted before it could be
-/// read has a newer one beside it.
+/// The checkpoints that a path leads to, each once: those of the training that is meant, the newest first, and then
+/// those of
+/// the trainings that it was made of by a change. A training may be saving there meanwhile: what is deleted before it
+/// could be read has a newer one beside it.
 class candidates {
   using known = std::vector<known_checkpoint>;
 
@@ -37,8 +38,8 @@ class candidates {
   /// `own`: this training's number, or none.
   candidates(std::string_view from, std::string own, std::function<likeness(manifest const&)> compare)
       : from_(from), own_(std::move(own)), compare_(std::move(compare)) {}
-  /// Empty: there is none that has not been given. What cannot be read is told to `skipped`. Throws where the folder cannot be
-  /// listed, what is no path, and `several_trainings` where nobody can tell which is meant.
+  /// Empty: there is none that has not been given. What cannot be read is told to `skipped`. Throws where the folder
+  /// cannot be listed, what is no path, and `several_trainings` where nobody can tell which is meant.
   std::string next(std::vector<std::string>& skipped) {
     const std::string path = plain_path(from_);
     std::error_code unknown;

@@ -26,8 +26,8 @@ namespace ACCO_NAMESPACE::checkpoints {
   return std::string(words.starts_with("acco: ") ? words.substr(6) : words);
 }
 
-/// Of the lines that describe a construction (round/construction.hpp): those of the schedule; those that may never differ; all
-/// but the library's version, what looks on, and options that went.
+/// Of the lines that describe a construction (round/construction.hpp): those of the schedule; those that may never
+/// differ; all but the library's version, what looks on, and options that went.
 [[nodiscard]] inline std::vector<std::string> schedule_lines(std::vector<std::string> const& lines) {
   std::vector<std::string> found;
   for (std::string const& line : lines) {
@@ -82,7 +82,8 @@ template <class Engine>
   return "";
 }
 
-/// Why a training cannot go on from a checkpoint; empty: it can. `same_schedule`: whether a round in flight can go on, too.
+/// Why a training cannot go on from a checkpoint; empty: it can. `same_schedule`: whether a round in flight can go on,
+/// too.
 template <class Engine>
 [[nodiscard]] std::string difference(Engine& on, manifest const& m, changes allowed, bool& same_schedule) {
   const std::vector<std::string> mine = lines_of(on.construction());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How checkpoints reach the disk: the system calls, an interface, so that tests can let each of them fail, or lose what was not
-// synced; and what is made of them.
+// How checkpoints reach the disk: the system calls, an interface, so that tests can let each of them fail, or lose what
+// was not synced; and what is made of them.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,8 @@ class disk_error : public std::exception {
   int number_;
 };
 
-/// The system calls that change a disk. Each does, returns, and leaves in errno what POSIX says of the call that it names. Any
-/// thread may call them.
+/// The system calls that change a disk. Each does, returns, and leaves in errno what POSIX says of the call that it
+/// names. Any thread may call them.
 class system_calls {
  public:
   system_calls() = default;
@@ -87,8 +87,8 @@ class system_calls {
   return real;
 }
 
-/// The calls by which a rank of this process writes. A program may put its own in their place, before the first save: they must
-/// outlive the optimizers. Ranks that are threads ask at the same time.
+/// The calls by which a rank of this process writes. A program may put its own in their place, before the first save:
+/// they must outlive the optimizers. Ranks that are threads ask at the same time.
 inline std::function<system_calls&(int rank)> calls_of_rank = [](int) -> system_calls& { return real_calls(); };
 
 /// A call again, as long as a signal interrupts it. Neither for fsync nor for close.
@@ -100,9 +100,9 @@ std::invoke_result_t<Call&> again(Call&& call) {
   }
 }
 
-/// Such a call, which makes a file larger. Beyond the process's limit (`ulimit -f`) it fails with EFBIG, as POSIX has it, but the
-/// signal that comes with it, and ends the process, reaches nobody: this thread blocks it meanwhile, and takes its own back. The
-/// process's handlers stay as they are.
+/// Such a call, which makes a file larger. Beyond the process's limit (`ulimit -f`) it fails with EFBIG, as POSIX has
+/// it, but the signal that comes with it, and ends the process, reaches nobody: this thread blocks it meanwhile, and
+/// takes its own back. The process's handlers stay as they are.
 template <class Call>
 std::invoke_result_t<Call&> again_without_signal(Call&& call) {
   sigset_t too_large, before, pending;
@@ -290,7 +290,8 @@ class locked_folder {
 /// A file that is open for reading.
 class file_to_read {
  public:
-  /// Throws `disk_error`, or `std::runtime_error` where it is no file but a pipe, a device or the like: nothing waits for those.
+  /// Throws `disk_error`, or `std::runtime_error` where it is no file but a pipe, a device or the like: nothing waits
+  /// for those.
   explicit file_to_read(std::string path)
       : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) throw disk_error("open", path_, errno);

@@ -39,8 +39,8 @@ inline constexpr std::string_view saving_prefix = ".saving-", deleting_prefix = 
   return attempt <= 1 ? std::string(name) : std::string(name) + "." + std::to_string(attempt);
 }
 
-/// A path from the root that leads where this one leads now, without a slash at its end. Its `..` stay: where these lead behind a
-/// link, only the system knows. Throws std::filesystem::filesystem_error where there is none.
+/// A path from the root that leads where this one leads now, without a slash at its end. Its `..` stay: where these
+/// lead behind a link, only the system knows. Throws std::filesystem::filesystem_error where there is none.
 [[nodiscard]] inline std::string plain_path(std::string_view path) {
   std::filesystem::path plain;
   for (auto const& each : std::filesystem::absolute(path)) {
@@ -60,8 +60,8 @@ inline constexpr std::string_view saving_prefix = ".saving-", deleting_prefix = 
   }
 }
 
-/// The names of the folders in a run's that begin so; none where there is no such folder. Throws `disk_error` where it is there
-/// and cannot be listed.
+/// The names of the folders in a run's that begin so; none where there is no such folder. Throws `disk_error` where it
+/// is there and cannot be listed.
 [[nodiscard]] inline std::vector<std::string> folders_of(std::string const& run, std::string_view prefix) {
   std::vector<std::string> found;
   std::error_code failed;
@@ -109,8 +109,8 @@ struct known_checkpoint {
   return found;
 }
 
-/// A data file. Whole chunks are checked against their sums as they are read: throws with the file's name, the chunk, and what
-/// lies there. Who reads less sums himself, and has `demand` check.
+/// A data file. Whole chunks are checked against their sums as they are read: throws with the file's name, the chunk,
+/// and what lies there. Who reads less sums himself, and has `demand` check.
 class checked_file {
  public:
   /// `tensor_at(byte of the data)`: the name of the tensor there, for messages.
@@ -230,9 +230,9 @@ struct findings {
   return found;
 }
 
-/// The checkpoints in the folder of a run that have a manifest, the newest first; what has none that can be read is told to
-/// `skipped`. None where there is no such folder: then a run begins. Throws `checkpoint_error` where it is there and cannot be
-/// listed.
+/// The checkpoints in the folder of a run that have a manifest, the newest first; what has none that can be read is
+/// told to `skipped`. None where there is no such folder: then a run begins. Throws `checkpoint_error` where it is
+/// there and cannot be listed.
 [[nodiscard]] inline std::vector<std::string> checkpoints_in(std::string const& run,
                                                              std::vector<std::string>* skipped = nullptr) {
   std::vector<std::string> paths;
@@ -245,15 +245,16 @@ struct findings {
   return paths;
 }
 
-/// Whether a run has ever saved into this folder, what is damaged since included: then it goes on with `restore`, else it begins
-/// with `initialize`. Throws `checkpoint_error` where the folder is there and cannot be listed.
+/// Whether a run has ever saved into this folder, what is damaged since included: then it goes on with `restore`, else
+/// it begins with `initialize`. Throws `checkpoint_error` where the folder is there and cannot be listed.
 [[nodiscard]] inline bool has_checkpoints(std::string const& run) {
   std::vector<std::string> skipped;
   return !checkpoints_in(run, &skipped).empty() || !skipped.empty();
 }
 
-/// The newest checkpoint in the folder of a run that is whole, of whichever training: all of it is read. What it passes over is
-/// told to `skipped`, one sentence each. A training may be saving into the folder meanwhile. Throws what `checkpoints_in` throws.
+/// The newest checkpoint in the folder of a run that is whole, of whichever training: all of it is read. What it passes
+/// over is told to `skipped`, one sentence each. A training may be saving into the folder meanwhile. Throws what
+/// `checkpoints_in` throws.
 [[nodiscard]] inline std::optional<std::string> latest_checkpoint(std::string const& run,
                                                                   std::vector<std::string>* skipped = nullptr) {
   for (;;) {

@@ -39,9 +39,10 @@ namespace ACCO_NAMESPACE::checkpoints {
   return true;
 }
 
-/// Meets the values of one JSON object as they come, without a tree; nlohmann's parser calls it. Refuses, by an exception: what
-/// is no JSON, keys that stand twice in an object, numbers that are not plain integers of 64 bits (where `wholes`), depth beyond
-/// `deepest`, zero bytes, anything before the object. Spaces and line breaks may follow it.
+/// Meets the values of one JSON object as they come, without a tree; nlohmann's parser calls it. Refuses, by an
+/// exception: what is no JSON, keys that stand twice in an object, numbers that are not plain integers of 64 bits
+/// (where `wholes`), depth beyond `deepest`, zero bytes, anything before the object. Spaces and line breaks may follow
+/// it.
 class json_reader {
  public:
   json_reader(json_reader const&) = delete;

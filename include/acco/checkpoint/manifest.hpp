@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// manifest.json, the last file of a checkpoint: everything but the tensors, and the sums of all other files. docs/checkpoints.md
-// describes every key.
+// manifest.json, the last file of a checkpoint: everything but the tensors, and the sums of all other files.
+// docs/checkpoints.md describes every key.
 #pragma once
 
 #include <cstddef>

@@ -50,14 +50,15 @@ struct model_tensor {
   std::size_t file = 0;     ///< which of `model_file::files()`
 };
 
-/// A model that lies in a safetensors file, or in several with an index (model.safetensors.index.json). Headers are read and
-/// checked when it is constructed; of the tensors, what `read` is asked for. The const members may be called by any threads at
-/// once. Nothing is allocated but a small multiple of the headers' sizes, which are compared with the files' first.
+/// A model that lies in a safetensors file, or in several with an index (model.safetensors.index.json). Headers are
+/// read and checked when it is constructed; of the tensors, what `read` is asked for. The const members may be called
+/// by any threads at once. Nothing is allocated but a small multiple of the headers' sizes, which are compared with the
+/// files' first.
 class model_file {
  public:
-  /// Throws `checkpoint_error` where the file cannot be read, or is not what the format asks for: everything that the reference
-  /// reader refuses (lengths, holes, overlap, missing or trailing bytes, shapes that do not match), and what readers take
-  /// differently (keys that stand twice, numbers that are not plain integers, unknown keys).
+  /// Throws `checkpoint_error` where the file cannot be read, or is not what the format asks for: everything that the
+  /// reference reader refuses (lengths, holes, overlap, missing or trailing bytes, shapes that do not match), and what
+  /// readers take differently (keys that stand twice, numbers that are not plain integers, unknown keys).
   explicit model_file(std::string path) : path_(std::move(path)) {
     try {
       if (path_.ends_with(".json")) {
@@ -96,9 +97,10 @@ class model_file {
   /// What the files say of themselves, `__metadata__`; where several have a key, the first.
   [[nodiscard]] std::map<std::string, std::string, std::less<>> const& about() const noexcept { return about_; }
 
-  /// Elements first, first + 1, ... of a tensor, as many as `to` takes, in its own order (the last extent runs fastest). F16,
-  /// BF16, F32 and F64 become any of these; narrower ones are rounded to nearest even. Throws `checkpoint_error` where there is
-  /// no such tensor, its elements are of another type, or reading fails; `usage_error` beyond its end.
+  /// Elements first, first + 1, ... of a tensor, as many as `to` takes, in its own order (the last extent runs
+  /// fastest). F16, BF16, F32 and F64 become any of these; narrower ones are rounded to nearest even. Throws
+  /// `checkpoint_error` where there is no such tensor, its elements are of another type, or reading fails;
+  /// `usage_error` beyond its end.
   template <model_number T>
   void read(std::string_view name, std::uint64_t first, std::span<T> to) const {
     model_tensor const& from = demand(name, first, to.size());

@@ -36,14 +36,15 @@ struct tensor_to_write {
   element_type type = element_type::float32;
 };
 
-/// Writes a model file: its tensors' elements come piece by piece, in the order of the tensors, without anything between. The
-/// data begins at a multiple of 4096. Until `commit` the file is a neighbour whose name begins with a dot, and `path` is what it
-/// was; then `path` is the new file, which a crash of the machine does not take away. Without `commit` nothing remains. One
-/// thread at a time. Throws `checkpoint_error` where the disk fails; then the file is given up.
+/// Writes a model file: its tensors' elements come piece by piece, in the order of the tensors, without anything
+/// between. The data begins at a multiple of 4096. Until `commit` the file is a neighbour whose name begins with a dot,
+/// and `path` is what it was; then `path` is the new file, which a crash of the machine does not take away. Without
+/// `commit` nothing remains. One thread at a time. Throws `checkpoint_error` where the disk fails; then the file is
+/// given up.
 class model_writer {
  public:
-  /// `about` becomes `__metadata__`. Throws `usage_error` where the names are no safetensors names (they must be UTF-8, each
-  /// once, and not `__metadata__`), or a tensor of wide elements would not be aligned: wider types come first.
+  /// `about` becomes `__metadata__`. Throws `usage_error` where the names are no safetensors names (they must be UTF-8,
+  /// each once, and not `__metadata__`), or a tensor of wide elements would not be aligned: wider types come first.
   explicit model_writer(std::string const& path, std::vector<tensor_to_write> const& tensors,
                         std::vector<std::pair<std::string, std::string>> const& about = {},
                         checkpoints::system_calls* by = nullptr)
@@ -150,9 +151,9 @@ class model_writer {
   std::uint64_t data_ = 0, written_ = 0;
 };
 
-/// Writes a model file at once: `bytes_of(tensor, first byte)` gives the next bytes of tensor number `tensor`, as a contiguous
-/// range of any size but 0, until it is whole. Throws what `model_writer` throws, and what `bytes_of` throws; then `path` is as
-/// it was.
+/// Writes a model file at once: `bytes_of(tensor, first byte)` gives the next bytes of tensor number `tensor`, as a
+/// contiguous range of any size but 0, until it is whole. Throws what `model_writer` throws, and what `bytes_of`
+/// throws; then `path` is as it was.
 template <class Bytes>
 void write_model(std::string const& path, std::vector<tensor_to_write> const& tensors, Bytes&& bytes_of,
                  std::vector<std::pair<std::string, std::string>> const& about = {}) {

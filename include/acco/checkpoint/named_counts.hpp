@@ -52,8 +52,9 @@ inline constexpr std::string_view listed_sums[] = {"weight",
                                                    "shown 2 squared",
                                                    "shown 3 squared"};
 
-/// From a field of a manifest (manifest.hpp), which is such a list, or has the numbers by name. A name that is younger than the
-/// list may be missing: the library that wrote the manifest did not have it. Other names are of no use any more.
+/// From a field of a manifest (manifest.hpp), which is such a list, or has the numbers by name. A name that is younger
+/// than the list may be missing: the library that wrote the manifest did not have it. Other names are of no use any
+/// more.
 template <class Field>
 void read_counts(Field const& from, summed_counts& counts) {
   std::vector<double> list;

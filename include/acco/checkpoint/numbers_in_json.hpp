@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a state as a manifest has them, and values of a manifest that say where they stand when they are refused.
+// The numbers of a state as a manifest has them, and values of a manifest that say where they stand when they are
+// refused.
 #pragma once
 
 #include <cmath>
@@ -128,8 +129,8 @@ json all_exactly(Range const& numbers) {
   return list;
 }
 
-/// Calls one of the four with (key, number) for each, in both directions: `Numbers` is run_numbers, const where they are written.
-/// `any` are those that a diverged training may have made infinite, or none.
+/// Calls one of the four with (key, number) for each, in both directions: `Numbers` is run_numbers, const where they
+/// are written. `any` are those that a diverged training may have made infinite, or none.
 template <class Numbers, class Whole, class Real, class Any, class Flag>
 void for_numbers(Numbers& n, Whole&& whole, Real&& real, Any&& any, Flag&& flag) {
   whole("round", n.run.round);

@@ -26,7 +26,8 @@ struct part {
     std::uint64_t at = 0;  ///< in the data
     std::vector<std::byte> bytes;
   };
-  std::map<std::string, std::map<std::uint64_t, std::uint64_t>> sums;  ///< by file and chunk: of this rank's whole blocks
+  std::map<std::string, std::map<std::uint64_t, std::uint64_t>> sums;  ///< by file and chunk: of
+                                                                       ///< this rank's whole blocks
   std::vector<edge> edges;
   std::uint64_t digest = 0, trainer_bytes = 0;
   rank_record own;

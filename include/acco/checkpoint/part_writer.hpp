@@ -41,8 +41,8 @@ class part_writer {
   part_writer(writer_setting const& mine, save_job const& job, purpose const& why, disk& on) noexcept
       : mine_(mine), job_(job), purpose_(why), disk_(on) {}
 
-  /// Rank 0 takes room for all that any rank writes into tensor files, where they are no twin's, before there is a folder into
-  /// which the others can write: whether a disk is too small is known before the first byte.
+  /// Rank 0 takes room for all that any rank writes into tensor files, where they are no twin's, before there is a
+  /// folder into which the others can write: whether a disk is too small is known before the first byte.
   void open_in(std::string const& in) {
     std::vector<tensor_file> const all = job_.files(mine_);
     std::vector<tensor_file> const own = job_.own_files(mine_, mine_.rank);

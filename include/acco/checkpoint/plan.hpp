@@ -33,7 +33,8 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
   file.header = header_of(file.tensors, about_of(run, step));
   return file;
 }
-/// Which array of the state `to` is array `array` of `from`, which another compiler may have named otherwise; `to.owned()`: none.
+/// Which array of the state `to` is array `array` of `from`, which another compiler may have named otherwise;
+/// `to.owned()`: none.
 [[nodiscard]] inline std::size_t counterpart(state_shape const& from, std::size_t array, state_shape const& to) {
   kept_array const& wanted = from.kept[array];
   const auto is_state = [](kept_array const& each) { return each.use == array_use::state; };
@@ -74,8 +75,8 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
-/// A line with names of types as every compiler and version writes them: some write this library's inline namespace, `v0_1::`,
-/// too.
+/// A line with names of types as every compiler and version writes them: some write this library's inline namespace,
+/// `v0_1::`, too.
 [[nodiscard]] inline std::string without_version(std::string line) {
   constexpr std::string_view before = "acco::v";
   for (std::size_t at = line.find(before); at != std::string::npos; at = line.find(before, at + 1)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0's side of a save: the folder, what the ranks share, the manifest, the name; and which checkpoints are not kept any more.
+// Rank 0's side of a save: the folder, what the ranks share, the manifest, the name; and which checkpoints are not kept
+// any more.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +49,8 @@ class publisher {
   publisher(writer_setting const& mine, save_job const& job, purpose const& why, disk& on, part_writer& own) noexcept
       : mine_(mine), job_(job), purpose_(why), disk_(on), own_(own) {}
 
-  /// The run's folder, and in it the one of this save, with its files. That is locked before it has its name: what somebody else
-  /// finds is locked, or nobody's any more.
+  /// The run's folder, and in it the one of this save, with its files. That is locked before it has its name: what
+  /// somebody else finds is locked, or nobody's any more.
   void make_folder() {
     const std::filesystem::path run(job_.run);
     std::vector<std::filesystem::path> missing;

@@ -34,8 +34,8 @@
 
 namespace ACCO_NAMESPACE::checkpoints {
 
-/// One tensor file, of which any stretch can be read, each byte once: into place, and summed while it is in the cache. A chunk
-/// that is read whole is checked at once; of others the sums are kept, and `check` has the last word.
+/// One tensor file, of which any stretch can be read, each byte once: into place, and summed while it is in the cache.
+/// A chunk that is read whole is checked at once; of others the sums are kept, and `check` has the last word.
 class chunked_tensors {
  public:
   /// Throws where the file is not the one that the manifest and the layout say.
@@ -82,8 +82,8 @@ class chunked_tensors {
     }
   }
   [[nodiscard]] partial_sums const& partial() const noexcept { return partial_; }
-  /// When all has been read: throws where a chunk of which this rank has read a part is damaged. `summed` has what the ranks'
-  /// parts of the chunks and blocks at `edges` come to; of other chunks this rank has read all parts.
+  /// When all has been read: throws where a chunk of which this rank has read a part is damaged. `summed` has what the
+  /// ranks' parts of the chunks and blocks at `edges` come to; of other chunks this rank has read all parts.
   void check(share_edges const& edges, double const* summed) const {
     const auto tensor_at = [this](std::uint64_t byte) { return expected_.tensor_at(byte); };
     const auto word = [&](std::size_t k) { return sum_words::read(summed + k * sum_words::count); };
@@ -232,7 +232,8 @@ class reader final : public state_source {
     const std::span<std::byte> into(to, layout_[tensor].size * size);
     alone_ ? file->read_alone(at, into) : file->read(at, into);
   }
-  /// When all has been read: what this rank adds to a sum over the ranks, equally many numbers on each. None: nothing is shared.
+  /// When all has been read: what this rank adds to a sum over the ranks, equally many numbers on each. None: nothing
+  /// is shared.
   [[nodiscard]] std::vector<double> to_sum() const {
     std::vector<double> numbers;
     for (std::size_t array = 0; array < arrays_.size() && !alone_; ++array) {

@@ -26,7 +26,8 @@ namespace ACCO_NAMESPACE::checkpoints {
 /// Where a tensor was, and what of its group decides about its state.
 struct place_of_tensor {
   std::string group, rule = "0";
-  bool frozen = false, per_rank = false, leaves = false;  ///< `update_group::frozen`, `per_rank`, `leave_without_gradient`
+  bool frozen = false, per_rank = false, leaves = false;  ///< `update_group::frozen`, `per_rank`,
+                                                          ///< `leave_without_gradient`
   friend bool operator==(place_of_tensor const&, place_of_tensor const&) = default;
 };
 /// Of each tensor, by the lines of a construction.
@@ -74,9 +75,9 @@ inline void regroup(run_numbers& numbers, std::vector<place_of_tensor> const& th
   }
 }
 
-/// A reader of the layout of then, as the layout of now asks. What was frozen begins with empty slots, and with what it is as its
-/// master and its average, as its arrays say; what is frozen now is its master, rounded. All of it is for a training that begins
-/// at rest.
+/// A reader of the layout of then, as the layout of now asks. What was frozen begins with empty slots, and with what it
+/// is as its master and its average, as its arrays say; what is frozen now is its master, rounded. All of it is for a
+/// training that begins at rest.
 template <class Master, class Parameter>
 class regrouped final : public state_source {
  public:

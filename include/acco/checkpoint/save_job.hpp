@@ -46,8 +46,10 @@ struct writer_setting {
   std::string run;                ///< of a run that was restored; else the session names it
   std::vector<std::string> from;  ///< `manifest::from`
   std::uint64_t restarts = 0;
-  std::function<void(std::size_t tensor, std::vector<std::byte>& to)> frozen;  ///< appends a frozen tensor; called at a cut
-  std::function<std::uint64_t()> frozen_values;  ///< which values they have (`training_engine::frozen_values`); likewise
+  std::function<void(std::size_t tensor, std::vector<std::byte>& to)> frozen;  ///< appends a frozen tensor;
+                                                                               ///< called at a cut
+  std::function<std::uint64_t()> frozen_values;                                ///< which values they have
+                                                                               ///< (`training_engine::frozen_values`); likewise
   system_calls* on = nullptr;
 };
 
@@ -60,7 +62,8 @@ struct save_job {
   std::string twin;     ///< a checkpoint of the same cut that is complete, whose tensor files this one shares; or none
   std::uint64_t number = 0;
   std::vector<std::byte> trainer;
-  std::vector<std::byte> frozen;    ///< on rank 0: the other frozen tensors; kept from save to save while they do not change
+  std::vector<std::byte> frozen;    ///< on rank 0: the other frozen tensors; kept
+                                    ///< from save to save while they do not change
   std::uint64_t frozen_values = 0;  ///< which values they had
   std::vector<std::byte> own;       ///< frozen tensors that are this rank's own
   bool has_trainer = false;
@@ -79,8 +82,8 @@ struct save_job {
   [[nodiscard]] bool is_own(writer_setting const& of, std::size_t array) const {
     return has(of, array) && of.shape.extent(array) == array_extent::whole;
   }
-  /// Calls visit(number of its file, byte of the data, bytes) for all that this rank has of arrays of which ranks have shards.
-  /// Returns how many files have such arrays.
+  /// Calls visit(number of its file, byte of the data, bytes) for all that this rank has of arrays of which ranks have
+  /// shards. Returns how many files have such arrays.
   template <class Visit>
   std::size_t for_stretches(writer_setting const& of, Visit&& visit) const {
     std::size_t file = 0;
@@ -150,7 +153,8 @@ struct save_job {
   }
 };
 
-/// Not this rank's problem: it leaves no words of it, for they would stand before those of the rank whose problem it is.
+/// Not this rank's problem: it leaves no words of it, for they would stand before those of the rank whose problem it
+/// is.
 struct anothers_problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -168,8 +172,8 @@ class purpose {
   void go_on() const {
     if (abandoned_) throw anothers_problem("it was abandoned, because another rank failed");
   }
-  /// Waits for the job's folder, or for what another rank makes in it; throws at the time given, when the save is abandoned, and
-  /// when the folder, which was there, is there no more.
+  /// Waits for the job's folder, or for what another rank makes in it; throws at the time given, when the save is
+  /// abandoned, and when the folder, which was there, is there no more.
   void wait_for(std::string const& path, int rank, char const* what, double until, save_job const& job) const {
     const double begin = steady_seconds();
     for (auto nap = std::chrono::microseconds(200);; nap = std::min(nap * 2, std::chrono::microseconds(50'000))) {

@@ -16,8 +16,8 @@
 
 namespace ACCO_NAMESPACE::checkpoints {
 
-/// Where ranks' shares of an array begin: the chunks and the blocks of its file that have bytes of two shares. The same on every
-/// rank.
+/// Where ranks' shares of an array begin: the chunks and the blocks of its file that have bytes of two shares. The same
+/// on every rank.
 struct share_edges {
   std::vector<std::uint64_t> chunks, blocks;  ///< rising
 
@@ -43,8 +43,8 @@ struct share_edges {
 /// What a rank has read of the chunks of one file that it has not read whole; each block once.
 struct partial_sums {
   std::map<std::uint64_t, std::uint64_t> chunks;            ///< by chunk: of the blocks whose first byte it wanted
-  std::map<std::uint64_t, std::uint64_t> begun, continued;  ///< by block: where it wanted the first byte, or only later ones, of
-                                                            ///< blocks of which it did not want all
+  std::map<std::uint64_t, std::uint64_t> begun, continued;  ///< by block: where it wanted the first byte, or only
+                                                            ///< later ones, of blocks of which it did not want all
 };
 
 /// A sum on its way through a sum over ranks: numbers of 16 bits, whose sums are exact.

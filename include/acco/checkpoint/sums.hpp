@@ -25,8 +25,8 @@ inline constexpr std::uint64_t blocks_of_a_chunk = chunk_bytes / block_bytes;
 [[nodiscard]] inline std::uint64_t sum_of(std::span<std::byte const> bytes, std::uint64_t seed = 0) noexcept {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
-/// The sum of a chunk of data, or of whole blocks of it: modulo 2^64, of XXH3 of each block, with the block's number in the data
-/// as the seed. `first` is the number of the first block.
+/// The sum of a chunk of data, or of whole blocks of it: modulo 2^64, of XXH3 of each block, with the block's number in
+/// the data as the seed. `first` is the number of the first block.
 [[nodiscard]] inline std::uint64_t sum_of_blocks(std::span<std::byte const> bytes, std::uint64_t first) noexcept {
   std::uint64_t sum = 0;
   for (std::uint64_t at = 0; at < bytes.size(); at += block_bytes, ++first)

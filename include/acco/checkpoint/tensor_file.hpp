@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor files: safetensors (https://github.com/huggingface/safetensors), as its reference reader takes them. 8 bytes with the
-// length of the header, little-endian; the header, JSON; then the tensors' elements, without holes, to the end of the file.
+// Tensor files: safetensors (https://github.com/huggingface/safetensors), as its reference reader takes them. 8 bytes
+// with the length of the header, little-endian; the header, JSON; then the tensors' elements, without holes, to the end
+// of the file.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,8 @@ struct tensor_entry {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return elements * size_of(type); }
 };
 
-/// Which file of a checkpoint has a tensor: one of those of the state, that of what is frozen, or each rank's own of that.
+/// Which file of a checkpoint has a tensor: one of those of the state, that of what is frozen, or each rank's own of
+/// that.
 enum class kept_as { state, frozen, own };
 [[nodiscard]] inline kept_as how_kept(parameter_layout const& layout, std::size_t tensor) noexcept {
   update_group const& group = layout.groups()[layout[tensor].group];
@@ -51,8 +53,8 @@ enum class kept_as { state, frozen, own };
   return found;
 }
 
-/// The first bytes of such a file, up to the data, which begins at a multiple of 4096. `about` is kept with the tensors. Throws
-/// nlohmann::json::type_error where a name is no UTF-8.
+/// The first bytes of such a file, up to the data, which begins at a multiple of 4096. `about` is kept with the
+/// tensors. Throws nlohmann::json::type_error where a name is no UTF-8.
 [[nodiscard]] inline std::string header_of(std::vector<tensor_entry> const& tensors,
                                            std::vector<std::pair<std::string, std::string>> const& about) {
   const auto json = [](std::string_view words) { return nlohmann::json(words).dump(); };

@@ -42,9 +42,9 @@ struct tensor_header {
   std::vector<tensor> tensors;  ///< as they lie in the data
   std::map<std::string, std::string, std::less<>> about;
 
-  /// Throws std::runtime_error where `text` (what follows the length) is no header of a file with so many bytes of data: what the
-  /// reference reader refuses, and what readers take differently (json.hpp; keys of an entry that nobody knows; bytes other than
-  /// spaces behind the object).
+  /// Throws std::runtime_error where `text` (what follows the length) is no header of a file with so many bytes of
+  /// data: what the reference reader refuses, and what readers take differently (json.hpp; keys of an entry that nobody
+  /// knows; bytes other than spaces behind the object).
   [[nodiscard]] static tensor_header read(std::string_view text, std::uint64_t data);
 };
 

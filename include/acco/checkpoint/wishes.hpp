@@ -28,8 +28,8 @@ struct save {
   save_outcome outcome;
 };
 
-/// Those of one rank that no cut has granted, the oldest first; of one folder there is one. The trainer's thread calls all
-/// members.
+/// Those of one rank that no cut has granted, the oldest first; of one folder there is one. The trainer's thread calls
+/// all members.
 class wishes {
  public:
   explicit wishes(int ranks) noexcept : base_(ranks + 1.0) {}
@@ -46,8 +46,9 @@ class wishes {
     }
     found->position = std::move(position);
   }
-  /// So many wishes as a number that the ranks can sum: its digit k, from 0, to the base of one more than the ranks, says whether
-  /// this rank has more than k. A double counts two exactly for 2^26 ranks, and more for fewer; others wait for another cut.
+  /// So many wishes as a number that the ranks can sum: its digit k, from 0, to the base of one more than the ranks,
+  /// says whether this rank has more than k. A double counts two exactly for 2^26 ranks, and more for fewer; others
+  /// wait for another cut.
   [[nodiscard]] double told() const noexcept {
     constexpr double exact = 9007199254740992;
     double number = 0, digit = 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's writer: it copies nothing itself, but says when, and a thread of its own writes what was copied.
 //
-// A checkpoint is written into run/.saving-SESSION-NUMBER by all ranks at once. Rank 0 makes that folder, and keeps it locked. A
-// rank writes the blocks of 4096 bytes that are wholly its own, syncs them, and leaves a small file, part-RANK, with its sums and
-// with what it has of the blocks that it shares; or with the words why it could not. Rank 0 waits for all of these, writes the
-// shared blocks, and the manifest last; syncs; and gives the folder its name.
+// A checkpoint is written into run/.saving-SESSION-NUMBER by all ranks at once. Rank 0 makes that folder, and keeps it
+// locked. A rank writes the blocks of 4096 bytes that are wholly its own, syncs them, and leaves a small file,
+// part-RANK, with its sums and with what it has of the blocks that it shares; or with the words why it could not. Rank
+// 0 waits for all of these, writes the shared blocks, and the manifest last; syncs; and gives the folder its name.
 //
 //   asked          wishes_                     `ask`; how many is told to the others with every round
 //   heard          granted_                    all ranks have so many wishes, and none is busy: these are of one cut
@@ -226,8 +226,8 @@ class writer final : public state_keeper {
     if (mine_.rank == 0) mine.complete = static_cast<double>(complete_);
     return mine;
   }
-  /// All ranks have been told how a save has ended, if it has: of some it has begun, of others not, which have still to end the
-  /// one before.
+  /// All ranks have been told how a save has ended, if it has: of some it has begun, of others not, which have still to
+  /// end the one before.
   void conclude(save_signals const& all) noexcept {
     if (saves_.empty() || (all.failed == 0 && all.complete == 0)) return;
     const bool begun = std::exchange(begun_, false);

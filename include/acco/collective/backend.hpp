@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concept of a collective backend: one requirement per operation, combined by name; and its traits, which declare what else
-// it can do.
+// The concept of a collective backend: one requirement per operation, combined by name; and its traits, which declare
+// what else it can do.
 #pragma once
 
 #include <concepts>
@@ -15,28 +15,30 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What a backend can do beside the operations that every backend has, and members go with it. A backend declares
-/// `static constexpr acco::backend_traits traits{.accumulates = true, ...}`; one without the member has none of them. Decorators
-/// pass traits and members on. A trait without its member, and a member without its trait, do not compile.
+/// `static constexpr acco::backend_traits traits{.accumulates = true, ...}`; one without the member has none of them.
+/// Decorators pass traits and members on. A trait without its member, and a member without its trait, do not compile.
 struct backend_traits {
-  /// `reduce_scatter(queue, in, out, accumulate)` adds to its destination: saves a slice-sized buffer under `two_phase`.
+  /// `reduce_scatter(queue, in, out, accumulate)` adds to its destination: saves a slice-sized buffer under
+  /// `two_phase`.
   bool accumulates = false;
-  /// `all_to_all(queue, span<std::byte const> in, span<std::byte> out)`: needed where gradients travel encoded. Both are `size()`
-  /// parts of the same length; part r of `in` goes to rank r, part r of `out` came from rank r. They do not overlap.
+  /// `all_to_all(queue, span<std::byte const> in, span<std::byte> out)`: needed where gradients travel encoded. Both
+  /// are `size()` parts of the same length; part r of `in` goes to rank r, part r of `out` came from rank r. They do
+  /// not overlap.
   bool passes = false;
   /// `reduce_scatter` writes sums in the gradient's own type (NCCL), not in at least fp32.
   bool sums_in_element_type = false;
-  /// `abandon(std::string_view reason) noexcept`: this rank leaves for that reason, and the others' operations fail at once, with
-  /// an error that tells it; `retire() noexcept`: it leaves in peace, and an operation that would need it fails at once. Any
-  /// thread.
+  /// `abandon(std::string_view reason) noexcept`: this rank leaves for that reason, and the others' operations fail at
+  /// once, with an error that tells it; `retire() noexcept`: it leaves in peace, and an operation that would need it
+  /// fails at once. Any thread.
   bool tells_departures = false;
-  /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the same order.
-  /// Each optimizer takes one: several on one world do not disturb each other.
+  /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the
+  /// same order. Each optimizer takes one: several on one world do not disturb each other.
   bool duplicates = false;
   /// `duplicate()` is a collective: it may wait for all ranks.
   bool duplicates_together = false;
-  /// `split(int color, int key, double deadline)`: a world of the ranks that give the same color, 0 or more, ordered by key and
-  /// then by rank, with channels and failures of its own; errors name its ranks. Collective; blocks at most `deadline` seconds
-  /// for any rank.
+  /// `split(int color, int key, double deadline)`: a world of the ranks that give the same color, 0 or more, ordered by
+  /// key and then by rank, with channels and failures of its own; errors name its ranks. Collective; blocks at most
+  /// `deadline` seconds for any rank.
   bool splits = false;
   /// `driver()` gives the `queue_driver` of a backend that makes progress in the thread that waits.
   bool driven = false;
@@ -44,12 +46,13 @@ struct backend_traits {
   bool watched = false;
   /// Its operations on device memory wait for the other ranks in the thread that issues them.
   bool meets_on_host = false;
-  /// Issuing one of its operations on device memory takes the host so long that a thread of the queue's own does it, not the
-  /// trainer's.
+  /// Issuing one of its operations on device memory takes the host so long that a thread of the queue's own does it,
+  /// not the trainer's.
   bool issues_slowly = false;
-  /// `share(bool same_everywhere)`: told by an optimizer that uses this handle, beside others on its device, whether its rounds
-  /// start after as many micro-batches on every rank, until `retire` or `abandon`. Throws `usage_error` where they cannot go
-  /// together. The order of operations on a device is that of the calls, whichever thread issues them.
+  /// `share(bool same_everywhere)`: told by an optimizer that uses this handle, beside others on its device, whether
+  /// its rounds start after as many micro-batches on every rank, until `retire` or `abandon`. Throws `usage_error`
+  /// where they cannot go together. The order of operations on a device is that of the calls, whichever thread issues
+  /// them.
   bool shares_device = false;
   /// `bytes_sent()`: what this rank has handed over so far, counted where it is handed over.
   bool counts_bytes = false;
@@ -57,8 +60,8 @@ struct backend_traits {
   bool allocates_messages = false;
   /// `progress_policy()`: who moves messages while the trainer computes, in words.
   bool names_progress = false;
-  /// Works, tasks say, that one of its operations enqueues. A queue has room for all works of a round, so that the trainer who
-  /// enqueues them never waits for room.
+  /// Works, tasks say, that one of its operations enqueues. A queue has room for all works of a round, so that the
+  /// trainer who enqueues them never waits for room.
   std::size_t works_of_a_call = 1;
 };
 
@@ -146,9 +149,10 @@ concept has_progress_policy = requires(Backend const& backend) {
   { backend.progress_policy() } -> std::convertible_to<char const*>;
 };
 
-/// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always) and take
-/// effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a time. When an
-/// operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers belong to it.
+/// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always)
+/// and take effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a
+/// time. When an operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers
+/// belong to it.
 ///  - `rank()`, `size()`;
 ///  - `all_reduce(queue, partial<T const>, replicated<T>)`: sums, the same bits on every rank; input and output must not overlap;
 ///  - `reduce_scatter(queue, partial<Gradient const>, sharded<Sum>)`: the input is `size()` slices long; summed in at least fp32;

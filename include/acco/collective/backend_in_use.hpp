@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend behind a plain interface: what an engine asks of it, a few times a round. All backends share the engine of a storage,
-// which is compiled once.
+// A backend behind a plain interface: what an engine asks of it, a few times a round. All backends share the engine of
+// a storage, which is compiled once.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What has nothing to do with types. Members are those of the backend (backend.hpp); of what its traits do not declare nothing
-/// is done, and nothing counted.
+/// What has nothing to do with types. Members are those of the backend (backend.hpp); of what its traits do not declare
+/// nothing is done, and nothing counted.
 class ranks_in_use {
  public:
   explicit ranks_in_use(backend_traits const& of_backend) noexcept : traits(of_backend) {}

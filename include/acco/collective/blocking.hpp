@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of a few numbers in host memory that return when they are done: for start-up and rare questions. Queues that order
-// work on other memory have their own overloads, beside the queue.
+// Collectives of a few numbers in host memory that return when they are done: for start-up and rare questions. Queues
+// that order work on other memory have their own overloads, beside the queue.
 #pragma once
 
 #include <span>

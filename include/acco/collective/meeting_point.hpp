@@ -20,9 +20,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where the ranks of one process meet: each brings a `post` (what it calls, and where its data lie), and goes on when all have
-/// come. The first failure is final: from then on every wait throws, and names the rank that failed. Whoever waits for a rank
-/// that has left is told at once.
+/// Where the ranks of one process meet: each brings a `post` (what it calls, and where its data lie), and goes on when
+/// all have come. The first failure is final: from then on every wait throws, and names the rank that failed. Whoever
+/// waits for a rank that has left is told at once.
 class meeting_point {
  public:
   struct post {
@@ -31,8 +31,8 @@ class meeting_point {
     std::size_t element = 0;  ///< bytes each
     int root = 0;
     void const* data = nullptr;
-    void* ready =
-        nullptr;  ///< of a queue that orders other memory: when the data may be read, when this rank has read the others'
+    void* ready = nullptr;  ///< of a queue that orders other memory: when the data
+                            ///< may be read, when this rank has read the others'
     void* read = nullptr;
     [[nodiscard]] impossible::call call() const noexcept { return {operation, count, element, root}; }
   };
@@ -58,8 +58,9 @@ class meeting_point {
     }
   }
 
-  /// Waits until every rank is done reading the others' data: whoever has arrived will depart, whatever fails meanwhile, so that
-  /// no rank frees a buffer that another one reads. One that has failed is waited for as long as it takes (`run_out`).
+  /// Waits until every rank is done reading the others' data: whoever has arrived will depart, whatever fails
+  /// meanwhile, so that no rank frees a buffer that another one reads. One that has failed is waited for as long as it
+  /// takes (`run_out`).
   void depart(error_place where, double deadline) {
     std::unique_lock lock(mutex_);
     const std::uint64_t mine = departures_;
@@ -80,8 +81,8 @@ class meeting_point {
       }
     }
   }
-  /// A rank that has arrived has failed: the others hear of it, and wait until what it has begun has run out, which needs none of
-  /// them; then `has_run_out`, in front of its last `depart`.
+  /// A rank that has arrived has failed: the others hear of it, and wait until what it has begun has run out, which
+  /// needs none of them; then `has_run_out`, in front of its last `depart`.
   void run_out(int rank, std::string_view reason) noexcept {
     {
       const std::lock_guard lock(mutex_);

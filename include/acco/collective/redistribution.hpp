@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of legal conversions: (from, to) -> which collective, and how many bytes a rank sends for it: in a ring, which is the
-// theory and what is reported of a backend that does not count, and directly, which is what the library's own backends hand over.
+// The table of legal conversions: (from, to) -> which collective, and how many bytes a rank sends for it: in a ring,
+// which is the theory and what is reported of a backend that does not count, and directly, which is what the library's
+// own backends hand over.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,9 @@ constexpr collective redistribution(distribution from, distribution to) noexcept
   return collective::none;
 }
 
-/// Bytes that one rank sends when `whole_bytes` are redistributed over `ranks` with a bandwidth-optimal (ring) algorithm:
-/// reduce-scatter, all-gather and all-to-all (N-1)/N passes, all-reduce twice that, broadcast (N-1)/N on average.
+/// Bytes that one rank sends when `whole_bytes` are redistributed over `ranks` with a bandwidth-optimal (ring)
+/// algorithm: reduce-scatter, all-gather and all-to-all (N-1)/N passes, all-reduce twice that, broadcast (N-1)/N on
+/// average.
 constexpr std::uint64_t bytes_sent(collective operation, int ranks, std::uint64_t whole_bytes) noexcept {
   const auto n = static_cast<std::uint64_t>(ranks);
   const std::uint64_t pass = whole_bytes / n * (n - 1) + whole_bytes % n * (n - 1) / n;
@@ -43,9 +45,9 @@ constexpr std::uint64_t bytes_sent(collective operation, int ranks, std::uint64_
   return 0;
 }
 
-/// Bytes that one rank hands over when every rank gives every other directly what it needs, as threads and the mock do (over
-/// messages a broadcast is passed on, and so are the sums of a few numbers): of the `brought` bytes, its part to each for a
-/// reduce-scatter and an all-to-all, all of them for the others; the root's for a broadcast.
+/// Bytes that one rank hands over when every rank gives every other directly what it needs, as threads and the mock do
+/// (over messages a broadcast is passed on, and so are the sums of a few numbers): of the `brought` bytes, its part to
+/// each for a reduce-scatter and an all-to-all, all of them for the others; the root's for a broadcast.
 constexpr std::uint64_t bytes_handed_over(collective operation, int ranks, std::uint64_t brought, bool is_root) noexcept {
   const auto others = static_cast<std::uint64_t>(ranks) - 1;
   switch (operation) {

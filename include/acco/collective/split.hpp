@@ -26,8 +26,9 @@ struct split_part {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
 };
 
-/// Asks all ranks for their color and key: ranks of one color belong together, ordered by key, and by rank where keys are equal.
-/// Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on every rank.
+/// Asks all ranks for their color and key: ranks of one color belong together, ordered by key, and by rank where keys
+/// are equal. Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on
+/// every rank.
 template <class Backend>
 [[nodiscard]] split_part agree_on_split(Backend& backend, int color, int key, double deadline) {
   const error_place where{backend.rank(), -1, "split"};

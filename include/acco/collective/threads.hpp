@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of this process. Sums in rank order, in at least fp32; waits sleep, have a deadline, and name who is missing.
+// Ranks as threads of this process. Sums in rank order, in at least fp32; waits sleep, have a deadline, and name who is
+// missing.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The ranks of one process, and the channels over which they meet: a meeting point each. The k-th channel that a rank opens is
-/// the k-th of every rank. A failure concerns its channel; a rank that ends leaves them all.
+/// The ranks of one process, and the channels over which they meet: a meeting point each. The k-th channel that a rank
+/// opens is the k-th of every rank. A failure concerns its channel; a rank that ends leaves them all.
 class threads_world : public std::enable_shared_from_this<threads_world> {
  public:
   explicit threads_world(int ranks) : opened_(static_cast<std::size_t>(ranks), 0), left_(opened_.size()) {}
@@ -54,8 +55,8 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
     }
     return point;
   }
-  /// The world of some of this world's ranks, which have agreed on it over a channel; each of them takes it once before any of
-  /// them agrees there on the next.
+  /// The world of some of this world's ranks, which have agreed on it over a channel; each of them takes it once before
+  /// any of them agrees there on the next.
   [[nodiscard]] std::shared_ptr<threads_world> part(std::shared_ptr<meeting_point> const& over, std::vector<int> const& members) {
     const std::lock_guard lock(mutex_);
     auto mine = std::find_if(parts_.begin(), parts_.end(), [&](split_world const& each) {
@@ -131,15 +132,16 @@ class threads_world : public std::enable_shared_from_this<threads_world> {
   std::mutex mutex_;
   std::vector<channel> awaited_;  // some ranks have not opened them yet
   std::size_t first_awaited_ = 0;
-  std::vector<std::weak_ptr<meeting_point>> taken_;  // those that are still used, and since the last one perhaps some more
+  // those that are still used, and since the last one perhaps some more
+  std::vector<std::weak_ptr<meeting_point>> taken_;
   std::vector<split_world> parts_;
   std::shared_ptr<threads_world> whole_;  // of a part: from there it hears who has ended
   std::vector<std::size_t> opened_;       // by rank
   std::vector<departure> left_;
 };
 
-/// A handle on one rank of an in-process world; cheap to copy. All copies of one rank's handle speak for that rank. Works on host
-/// memory; on device memory with cuda/threads.hpp.
+/// A handle on one rank of an in-process world; cheap to copy. All copies of one rank's handle speak for that rank.
+/// Works on host memory; on device memory with cuda/threads.hpp.
 class ACCO_VISIBLE threads_backend {
  public:
   static constexpr backend_traits traits{.accumulates = true,
@@ -150,8 +152,9 @@ class ACCO_VISIBLE threads_backend {
                                          .meets_on_host = true,
                                          .counts_bytes = true};
 
-  /// Runs `function(threads_backend)` on `ranks` threads and returns when all have ended. An exception on one rank ends the waits
-  /// of all others with an error that names it; `run` rethrows the exception that came first and was not such a consequence.
+  /// Runs `function(threads_backend)` on `ranks` threads and returns when all have ended. An exception on one rank ends
+  /// the waits of all others with an error that names it; `run` rethrows the exception that came first and was not such
+  /// a consequence.
   template <class Function>
   static void run(int ranks, Function&& function) {
     const auto calls = [&function](threads_backend const& handle) { function(handle); };
@@ -250,9 +253,9 @@ class ACCO_VISIBLE threads_backend {
   void retire() const noexcept { point_->leave(rank_, "has finished, left,"); }
   /// The same rank, over a channel of its own. Waits for nobody.
   [[nodiscard]] threads_backend duplicate() const { return {world_, rank_}; }
-  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks. Every rank
-  /// of this handle calls it; blocks at most `deadline` seconds for any of them. What ends a rank's thread ends it in every
-  /// world.
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks.
+  /// Every rank of this handle calls it; blocks at most `deadline` seconds for any of them. What ends a rank's thread
+  /// ends it in every world.
   [[nodiscard]] threads_backend split(int color, int key = 0, double deadline = 600) const {
     const split_part mine = agree_on_split(*this, color, key, deadline);
     return {world_->part(point_, mine.members), mine.rank};
@@ -288,7 +291,8 @@ class ACCO_VISIBLE threads_backend {
       threads.reserve(handles.size());
       try {
         for (threads_backend const& handle : handles) threads.emplace_back(trains, handle);
-      } catch (std::exception const& e) {  // no thread, or no memory: those that were started are not to wait for the others
+        // no thread, or no memory: those that were started are not to wait for the others
+      } catch (std::exception const& e) {
         const auto first = static_cast<int>(threads.size());
         const std::lock_guard lock(mutex);
         try {

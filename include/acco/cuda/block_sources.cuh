@@ -69,8 +69,8 @@ struct array_source {
   }
 };
 
-/// The trainable elements of a view, likewise: its runs lie in device memory. One search a block finds the first; where a block
-/// lies in several runs, it takes from one after the other.
+/// The trainable elements of a view, likewise: its runs lie in device memory. One search a block finds the first; where
+/// a block lies in several runs, it takes from one after the other.
 template <class T>
 struct view_source {
   trainable_view<T> view;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock of a trainer that enqueues its computation on a stream: events in that stream tell when it computed. Where the host
-// is meanwhile says nothing.
+// The clock of a trainer that enqueues its computation on a stream: events in that stream tell when it computed. Where
+// the host is meanwhile says nothing.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Times on the GPU's clock, written as `steady_seconds()`: one event, the anchor, has both. Allocates nothing after construction
-/// and waits for nothing.
+/// Times on the GPU's clock, written as `steady_seconds()`: one event, the anchor, has both. Allocates nothing after
+/// construction and waits for nothing.
 ///
-/// At a boundary the host is ahead: what it has just enqueued behind a round is not computed yet when the round lands. So a
-/// landing tells the computation of the part that the round *carried*, which is over, and exposes what the stream has lost by
-/// then: the rest is told by the next landing.
+/// At a boundary the host is ahead: what it has just enqueued behind a round is not computed yet when the round lands.
+/// So a landing tells the computation of the part that the round *carried*, which is over, and exposes what the stream
+/// has lost by then: the rest is told by the next landing.
 class cuda_clock {
  public:
   explicit cuda_clock(cudaStream_t computation) : computation_(computation) {}
@@ -61,7 +61,8 @@ class cuda_clock {
     }
     for (; told_ < resumed_at_ && at(resumed_, told_ + 1).passed(); ++told_)
       times.exposed += std::max(0.0, between(at(reached_, told_ + 1), at(resumed_, told_ + 1)) - std::exchange(exposed_open_, 0));
-    if (told_ == resumed_at_ && told_ < boundaries_ && at(reached_, boundaries_).passed()) {  // else nothing has waited for it
+    // else nothing has waited for it
+    if (told_ == resumed_at_ && told_ < boundaries_ && at(reached_, boundaries_).passed()) {
       const double open = std::max(exposed_open_, between(at(reached_, boundaries_), anchor_));
       times.exposed += open - std::exchange(exposed_open_, open);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what the host
-// makes of it (encoding/block_integer.hpp), so both give the same bits.
+// The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what
+// the host makes of it (encoding/block_integer.hpp), so both give the same bits.
 #pragma once
 
 #include <bit>
@@ -26,9 +26,10 @@
 
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
-/// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a warp call
-/// together, with what each of them holds; zeros behind the block's end. Blocks lie one after the other from a multiple of 256
-/// bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to bring an encoding of your own.
+/// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a
+/// warp call together, with what each of them holds; zeros behind the block's end. Blocks lie one after the other from
+/// a multiple of 256 bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to bring an
+/// encoding of your own.
 template <class Encoding>
 struct device_encoding {
   static_assert(!std::is_same_v<Encoding, Encoding>,
@@ -67,9 +68,10 @@ struct device_block_integer {
   }
 
  private:
-  /// Codes of numbers with one scale: as integer_code::code, whose quotient it computes without dividing. With the reciprocal,
-  /// once corrected, that is exact where it matters: above a quarter of the scale, for a scale of eight significant bits
-  /// (tests/encoding/block_integer.cpp tries all); at random from 2^-20 of the scale on, for scales of 2^-105 and more.
+  /// Codes of numbers with one scale: as integer_code::code, whose quotient it computes without dividing. With the
+  /// reciprocal, once corrected, that is exact where it matters: above a quarter of the scale, for a scale of eight
+  /// significant bits (tests/encoding/block_integer.cpp tries all); at random from 2^-20 of the scale on, for scales of
+  /// 2^-105 and more.
   struct divider {
     float scale, inverse;
     bool any;
@@ -155,8 +157,8 @@ struct device_encoding<bfloat16_wire> {
   }
 };
 
-/// Thread blocks that a multiprocessor has room for: four where a lane holds eight numbers, so 64 registers; one where it holds
-/// more.
+/// Thread blocks that a multiprocessor has room for: four where a lane holds eight numbers, so 64 registers; one where
+/// it holds more.
 template <class Encoding>
 inline constexpr int resident_blocks = block_values<Encoding>::stretches <= 2 ? 4 : 1;
 
@@ -174,8 +176,8 @@ void launch_blocks(on where, std::size_t blocks, Work const& work) {
   launch<&for_blocks<Work>>(where, where.blocks((blocks + block_warps - 1) / block_warps), block_threads, blocks, work);
 }
 
-/// Encodes slices of `count` numbers, one after the other, that source(first, left, lane) gives; the first has the number
-/// `index`.
+/// Encodes slices of `count` numbers, one after the other, that source(first, left, lane) gives; the first has the
+/// number `index`.
 /// `random`: rounds at random by `seed`.
 template <class Encoding, class Source, bool random = false>
 struct encode_body {

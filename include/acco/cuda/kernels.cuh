@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of CUDA storage: the loops of storage/elementwise.hpp, with warps for packs. What is computed per element is the
-// same code (rules, decisions, conversions); here is only how memory is passed: tiles (cuda/tile.cuh), each value once.
+// The kernels of CUDA storage: the loops of storage/elementwise.hpp, with warps for packs. What is computed per element
+// is the same code (rules, decisions, conversions); here is only how memory is passed: tiles (cuda/tile.cuh), each
+// value once.
 #pragma once
 
 #include <algorithm>
@@ -143,7 +144,8 @@ __device__ inline update_block block_of(update_block const* blocks, std::size_t 
   return {begin, static_cast<std::uint32_t>(count - begin < update_block::most ? count - begin : update_block::most), 0};
 }
 
-/// A warp a block: the sum of the squares that step.finish(at, step.load(at)) gives. Several loads are on their way at a time.
+/// A warp a block: the sum of the squares that step.finish(at, step.load(at)) gives. Several loads are on their way at
+/// a time.
 template <class Step>
 __global__ void __launch_bounds__(block_threads) squares_by_block(update_block const* table, std::size_t blocks,
                                                                   std::size_t count, unsigned head, Step step, double* results) {
@@ -277,8 +279,8 @@ struct combine_body {
   }
 };
 
-/// The update of one rank's slice: unscale, clip, rule and conversion in one pass. Nothing is asked before all is on its way;
-/// where no update is wanted, what was computed is not kept.
+/// The update of one rank's slice: unscale, clip, rule and conversion in one pass. Nothing is asked before all is on
+/// its way; where no update is wanted, what was computed is not kept.
 template <class Rule, update kind, class Master, class Sum, class Parameter>
 struct update_body {
   update_table<Rule, Master, Sum> a;

@@ -25,9 +25,9 @@ namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 inline constexpr unsigned block_threads = 256, block_warps = block_threads / warp_lanes;
 
-/// All kernels of the library that this program may launch: each enters itself before main. CUDA loads a kernel when it is first
-/// launched, and may wait for the device then; in the midst of a round, for a collective that waits for this rank. So all are
-/// loaded before the first round.
+/// All kernels of the library that this program may launch: each enters itself before main. CUDA loads a kernel when it
+/// is first launched, and may wait for the device then; in the midst of a round, for a collective that waits for this
+/// rank. So all are loaded before the first round.
 class kernel_list {
  public:
   static bool enter(void const* kernel) {
@@ -95,8 +95,8 @@ struct array_place {
   std::uintptr_t address = 0;
   std::size_t size = 0;
 };
-/// The first element from which all arrays lie at multiples of 16 bytes, and then every eighth; tiling::no_tiles if there is
-/// none.
+/// The first element from which all arrays lie at multiples of 16 bytes, and then every eighth; tiling::no_tiles if
+/// there is none.
 inline unsigned head_of(std::span<array_place const> arrays) {
   for (unsigned head = 0; head < tiling::no_tiles; ++head) {
     const auto straight = [head](array_place const& each) { return (each.address + head * each.size) % 16 == 0; };

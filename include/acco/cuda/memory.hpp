@@ -12,7 +12,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Gives and takes device memory in the order of a stream. Derive from it to use a pool of your own; at least 256 bytes aligned.
+/// Gives and takes device memory in the order of a stream. Derive from it to use a pool of your own; at least 256 bytes
+/// aligned.
 class cuda_memory_resource {
  public:
   cuda_memory_resource() = default;

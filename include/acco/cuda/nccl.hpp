@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes (or threads), one GPU each, over NCCL (component `nccl`): a thread of the queue's own enqueues a round whole
-// on the communication stream, because NCCL takes its time over every call on a non-blocking communicator. Sums are NCCL's own,
-// in the gradient's type and in NCCL's order.
+// Ranks as processes (or threads), one GPU each, over NCCL (component `nccl`): a thread of the queue's own enqueues a
+// round whole on the communication stream, because NCCL takes its time over every call on a non-blocking communicator.
+// Sums are NCCL's own, in the gradient's type and in NCCL's order.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,8 @@ namespace ACCO_SIMD_NAMESPACE {
 
 struct nccl_options {
   double deadline = 600;  ///< seconds to wait for the other ranks at start-up
-  int max_ctas = 0;       ///< most thread blocks, so most SMs, that a collective takes from the computation; 0: NCCL's choice
+  int max_ctas = 0;       ///< most thread blocks, so most SMs, that a collective
+                          ///< takes from the computation; 0: NCCL's choice
   // What follows is of the start-up from the environment: docs/security.md.
   std::string run{};  ///< names this run, the same on all its ranks; default: launch_environment::run
   rendezvous::authenticator
@@ -58,8 +59,8 @@ template <class T>
   if constexpr (std::is_same_v<T, char> || std::is_same_v<T, std::byte>) return ncclChar;
 }
 
-/// A handle on this process as a rank of an NCCL communicator; cheap to copy. The calling thread's current GPU is the rank's, and
-/// one thread calls the handles of a rank. The communicator is freed with the last handle on it.
+/// A handle on this process as a rank of an NCCL communicator; cheap to copy. The calling thread's current GPU is the
+/// rank's, and one thread calls the handles of a rank. The communicator is freed with the last handle on it.
 class nccl_backend {
  public:
   static constexpr backend_traits traits{.passes = true,
@@ -73,8 +74,9 @@ class nccl_backend {
                                          .shares_device = true,
                                          .names_progress = true};
 
-  /// Over a communicator of the caller's, ready for use, who destroys it after the last handle, unless `communicator()` is null
-  /// by then: it is aborted, and so freed, when a rank does not come to a split within `deadline` seconds. If it is a
+  /// Over a communicator of the caller's, ready for use, who destroys it after the last handle, unless `communicator()`
+  /// is null by then: it is aborted, and so freed, when a rank does not come to a split within `deadline` seconds. If
+  /// it is a
   /// blocking one, so are its splits, without a deadline.
   explicit nccl_backend(ncclComm_t communicator, double deadline = 600)
       : over_(std::make_shared<nccl_communicator>(false, deadline)) {
@@ -82,7 +84,8 @@ class nccl_backend {
     over_->made(ncclSuccess, "nccl_backend", {}, deadline, "");
   }
 
-  /// Through exchange(what rank 0 brings) -> everybody's contributions, in the order of ranks (network/rendezvous.hpp): for
+  /// Through exchange(what rank 0 brings) -> everybody's contributions, in the order of ranks (network/rendezvous.hpp):
+  /// for
   /// MPI, an MPI_Bcast. Collective; blocks at most chosen.deadline.
   template <class Exchange>
   [[nodiscard]] static nccl_backend from_exchange(rank_of mine, Exchange&& exchange, nccl_options const& chosen = {}) {
@@ -183,11 +186,13 @@ class nccl_backend {
     });
   }
 
-  /// The same ranks over a communicator of their own (ncclCommSplit): several optimizers on one world do not disturb each other,
-  /// and a failure of one leaves this handle good. Collective; blocks until all ranks have come, at most the backend's deadline.
+  /// The same ranks over a communicator of their own (ncclCommSplit): several optimizers on one world do not disturb
+  /// each other, and a failure of one leaves this handle good. Collective; blocks until all ranks have come, at most
+  /// the backend's deadline.
   [[nodiscard]] nccl_backend duplicate() const { return nccl_backend(over_->duplicate()); }
-  /// A world of the ranks that give the same colour, ordered by key, then rank here. Collective over this handle, on which no
-  /// collective may be in flight; blocks at most `deadline` seconds. Throws `usage_error` for a negative colour.
+  /// A world of the ranks that give the same colour, ordered by key, then rank here. Collective over this handle, on
+  /// which no collective may be in flight; blocks at most `deadline` seconds. Throws `usage_error` for a negative
+  /// colour.
   [[nodiscard]] nccl_backend split(int color, int key = 0, double deadline = 600) const {
     if (color < 0)
       throw usage_error({rank(), -1, "start-up"}, text("split got a color of ", color),
@@ -195,8 +200,8 @@ class nccl_backend {
     return nccl_backend(over_->split(color, key, deadline));
   }
 
-  /// This rank leaves although a round is in flight: the communicator is aborted, and the others learn it from theirs, or at
-  /// their deadline.
+  /// This rank leaves although a round is in flight: the communicator is aborted, and the others learn it from theirs,
+  /// or at their deadline.
   void abandon(std::string_view) const noexcept {
     over_->abort();
     over_->leave_order();
@@ -205,8 +210,8 @@ class nccl_backend {
   /// This rank leaves in peace: NCCL has no word for it; who waits for it learns it at the deadline.
   void retire() const noexcept { over_->leave_order(); }
 
-  /// An optimizer uses this handle, beside others on this GPU. NCCL needs one order of collectives on all ranks, so, where there
-  /// are others, `same_everywhere` must hold for all: throws `usage_error` if not (cuda/device_order.hpp).
+  /// An optimizer uses this handle, beside others on this GPU. NCCL needs one order of collectives on all ranks, so,
+  /// where there are others, `same_everywhere` must hold for all: throws `usage_error` if not (cuda/device_order.hpp).
   void share(bool same_everywhere) const { over_->join_order(same_everywhere); }
 
   /// Looks, while the host waits for a round, whether NCCL has failed or the deadline has passed.

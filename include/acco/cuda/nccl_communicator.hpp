@@ -34,8 +34,8 @@ inline void check_nccl(ncclResult_t code, char const* call, error_place const& w
   throw nccl_failed(code, call, where, last != nullptr ? last : "");
 }
 
-/// Used by several handles; freed once: an owned one is destroyed when NCCL has flushed it, or aborted. After an abort nothing
-/// calls NCCL with it. Any thread.
+/// Used by several handles; freed once: an owned one is destroyed when NCCL has flushed it, or aborted. After an abort
+/// nothing calls NCCL with it. Any thread.
 class nccl_communicator {
  public:
   /// `owned`: not the caller's. `deadline`: how long it waits for other ranks when it is split or freed.
@@ -72,8 +72,8 @@ class nccl_communicator {
     return communicator_;
   }
 
-  /// call(communicator) gives an ncclResult_t; waits until NCCL has accepted it. Where that fails or takes longer than the
-  /// deadline, the communicator is aborted. Beside it another thread may look.
+  /// call(communicator) gives an ncclResult_t; waits until NCCL has accepted it. Where that fails or takes longer than
+  /// the deadline, the communicator is aborted. Beside it another thread may look.
   template <class Call>
   void use(Call&& call, char const* name, error_place const& where, double deadline, char const* advice) {
     ncclResult_t code = ncclSuccess;
@@ -99,8 +99,8 @@ class nccl_communicator {
     });
   }
 
-  /// While the host waits for a round: throws when NCCL has failed, or when others are `waited` seconds late. The thread that
-  /// issues may be the first to see it: then it throws what that throws.
+  /// While the host waits for a round: throws when NCCL has failed, or when others are `waited` seconds late. The
+  /// thread that issues may be the first to see it: then it throws what that throws.
   void look(error_place const& where, double waited, double deadline) {
     const ncclResult_t code = ask();
     if (aborted()) {
@@ -126,7 +126,8 @@ class nccl_communicator {
     if (order_) order_->wake();
   }
 
-  /// A communicator of the ranks of one colour, by key, then rank. Collective over this one, on which nothing may be in flight.
+  /// A communicator of the ranks of one colour, by key, then rank. Collective over this one, on which nothing may be in
+  /// flight.
   [[nodiscard]] std::shared_ptr<nccl_communicator> split(int color, int key, double deadline) {
     const error_place where{rank_, -1, "start-up"};
     constexpr char const* name = "ncclCommSplit";

@@ -19,10 +19,11 @@
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Device memory that is registered with a communicator as symmetric: NCCL then copies less. Collective: every rank allocates the
-/// same sizes in the same order, as optimizers do that are constructed alike; an allocation gives up at the backend's deadline,
-/// and ends its communicator. Registered with that of the optimizer that was initialised last over this backend, the one that
-/// allocates; where there is none, with the backend's own. Give it to `cuda_storage::memory`.
+/// Device memory that is registered with a communicator as symmetric: NCCL then copies less. Collective: every rank
+/// allocates the same sizes in the same order, as optimizers do that are constructed alike; an allocation gives up at
+/// the backend's deadline, and ends its communicator. Registered with that of the optimizer that was initialised last
+/// over this backend, the one that allocates; where there is none, with the backend's own. Give it to
+/// `cuda_storage::memory`.
 class nccl_symmetric_memory : public cuda_memory_resource {
  public:
   explicit nccl_symmetric_memory(nccl_backend const& over) : over_(over.shared()) {}

@@ -29,7 +29,8 @@ class cuda_numbers {
     check_cuda(cudaMemcpyAsync(there_.template as<T>(), here_.template as<T>(), count * sizeof(T), cudaMemcpyHostToDevice,
                                storage.computation),
                "cudaMemcpyAsync");
-    check_cuda(cudaStreamSynchronize(storage.computation), "cudaStreamSynchronize");  // the host may write them from now on
+    // the host may write them from now on
+    check_cuda(cudaStreamSynchronize(storage.computation), "cudaStreamSynchronize");
   }
   [[nodiscard]] T& operator[](std::size_t i) noexcept { return here_.template as<T>()[i]; }
   [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return here_.template as<T>()[i]; }

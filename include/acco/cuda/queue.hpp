@@ -29,8 +29,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What a backend does while the host waits for a stream: `look` is called every few hundred microseconds, at most, and throws
-/// when a rank is missing for too long or a peer failed. Before it throws, the backend lets the stream run out.
+/// What a backend does while the host waits for a stream: `look` is called every few hundred microseconds, at most, and
+/// throws when a rank is missing for too long or a peer failed. Before it throws, the backend lets the stream run out.
 struct cuda_watch {
   void (*look)(void* context, error_place const& where, double waited, double deadline) = nullptr;
   void* context = nullptr;
@@ -54,9 +54,9 @@ enum class cuda_issue {
   thread,   ///< a thread of the queue's own: for backends whose ranks have to meet on the host, or that take their time
 };
 
-/// Works of a lane run in the order in which they are enqueued, on a stream of the queue's own; `after` orders the lanes. One
-/// thread, the trainer's, calls all members; nothing is allocated once a round has shown how many host functions and stamps it
-/// has.
+/// Works of a lane run in the order in which they are enqueued, on a stream of the queue's own; `after` orders the
+/// lanes. One thread, the trainer's, calls all members; nothing is allocated once a round has shown how many host
+/// functions and stamps it has.
 class cuda_queue {
  public:
   static constexpr queue_traits traits{.works_elsewhere = true};
@@ -89,8 +89,8 @@ class cuda_queue {
   void watch(cuda_watch watch) noexcept { watch_ = watch; }
   [[nodiscard]] cuda_watch const& watch() const noexcept { return watch_; }
 
-  /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on` changes
-  /// nothing. Only when idle.
+  /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on`
+  /// changes nothing. Only when idle.
   void reserve(std::size_t works, bool lanes_overlap) {
     if (thread_) thread_->reserve(2 * works, false);
     if (!lanes_overlap || update_) return;
@@ -111,9 +111,9 @@ class cuda_queue {
     issue([&event = marks_[mark.tasks % marks_.size()]](cudaStream_t stream) { event.hold(stream); });
   }
 
-  /// Appends works: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It captures at most
-  /// 80 bytes of pointers, views and numbers. A thread's call that has a member `dropped() noexcept` is told when it will not be
-  /// made.
+  /// Appends works: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It
+  /// captures at most 80 bytes of pointers, views and numbers. A thread's call that has a member `dropped() noexcept`
+  /// is told when it will not be made.
   template <class Call>
   void issue(Call call) {
     unmarked_ = true;
@@ -145,8 +145,8 @@ class cuda_queue {
     issue([call, &next](cudaStream_t stream) { check_cuda(cudaLaunchHostFunc(stream, call, &next), "cudaLaunchHostFunc"); });
   }
 
-  /// Enqueues tell(the time, `steady_seconds()`, at which the works before it were done); told by `wait`, in the order of the
-  /// stamps.
+  /// Enqueues tell(the time, `steady_seconds()`, at which the works before it were done); told by `wait`, in the order
+  /// of the stamps.
   template <class Tell>
   void stamp(Tell tell) {
     if (stamped_ == stamps_.size()) stamps_.emplace_back();
@@ -157,7 +157,8 @@ class cuda_queue {
 
   /// What is enqueued from now on runs after what the trainer has enqueued on its stream so far.
   void after_computation() {
-    cuda_event& computed = computed_[computations_++ % computed_.size()];  // the one before may not have been waited for yet
+    // the one before may not have been waited for yet
+    cuda_event& computed = computed_[computations_++ % computed_.size()];
     computed.record(computation_);
     clock_.ends_with(computed);
     issue([&computed](cudaStream_t stream) { computed.hold(stream); });
@@ -177,8 +178,8 @@ class cuda_queue {
   }
   /// The trainer has enqueued a micro-batch that may not be the last of its part.
   void pass() { clock_.pass(); }
-  /// Whether all works had ended when the computation came here, as far as the host can know without emptying the trainer's
-  /// stream: it waits until the stream has come to the last micro-batch passed, which computes meanwhile.
+  /// Whether all works had ended when the computation came here, as far as the host can know without emptying the
+  /// trainer's stream: it waits until the stream has come to the last micro-batch passed, which computes meanwhile.
   [[nodiscard]] bool over() {
     pause rest;
     while (!idle()) {
@@ -187,8 +188,8 @@ class cuda_queue {
     }
     return true;
   }
-  /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw. While the
-  /// trainer's stream computes, nobody is late.
+  /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw.
+  /// While the trainer's stream computes, nobody is late.
   void wait() {
     lateness late(clock_);
     pause rest;
@@ -236,8 +237,8 @@ class cuda_queue {
     }
   }
 
-  /// Waits until nothing that was enqueued, on the trainer's stream too, uses anybody's memory: after a failure, when the backend
-  /// has let the stream run out.
+  /// Waits until nothing that was enqueued, on the trainer's stream too, uses anybody's memory: after a failure, when
+  /// the backend has let the stream run out.
   void run_out() noexcept {
     try {
       if (thread_) thread_->wait();
@@ -248,8 +249,8 @@ class cuda_queue {
     (void)cudaStreamSynchronize(computation_);
   }
 
-  /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked for, in
-  /// the first round: then works that have the shorter one are issued first, and it is freed behind them.
+  /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked
+  /// for, in the first round: then works that have the shorter one are issued first, and it is freed behind them.
   [[nodiscard]] void* scratch(std::size_t bytes, cuda_memory_resource* resource = default_cuda_memory()) {
     if (bytes > scratch_.bytes()) {
       if (thread_ && scratch_.bytes() != 0) thread_->wait();
@@ -331,7 +332,8 @@ class cuda_queue {
     }
     end_.record(network_.get());
   }
-  /// Times are those of the GPU's clock since the last stamp; where the host has just seen the end, its clock is right again.
+  /// Times are those of the GPU's clock since the last stamp; where the host has just seen the end, its clock is right
+  /// again.
   void write_stamps(std::optional<double> now) {
     if (stamped_ == 0) return;
     cuda_event& last = stamps_[stamped_ - 1].event;
@@ -350,7 +352,8 @@ class cuda_queue {
   lane current_ = lane::network;
   std::vector<cuda_event> marks_;
   std::size_t marked_ = 0;
-  std::array<cuda_event, 4> computed_;  // a round's start, and what a collective of the trainer's own asks for meanwhile
+  // a round's start, and what a collective of the trainer's own asks for meanwhile
+  std::array<cuda_event, 4> computed_;
   std::size_t computations_ = 0;
   cuda_event done_, end_;
   bool unmarked_ = false;  // works were enqueued since `end_` was recorded

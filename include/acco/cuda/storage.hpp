@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters, gradients and optimizer state in the memory of an NVIDIA GPU (component `cuda`). Any compiler can include this;
-// what launches kernels is instantiated by nvcc (or clang) with -std=c++20 --expt-relaxed-constexpr, which acco::cuda carries.
+// Parameters, gradients and optimizer state in the memory of an NVIDIA GPU (component `cuda`). Any compiler can include
+// this; what launches kernels is instantiated by nvcc (or clang) with -std=c++20 --expt-relaxed-constexpr, which
+// acco::cuda carries.
 #pragma once
 
 #include <algorithm>
@@ -44,9 +45,9 @@ template <class T>
 concept cuda_element =
     std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, half>;
 
-/// Device memory with a communication stream. `parameters()` and `gradients()` are device pointers; the trainer computes on
-/// `computation` and never has to synchronise with acco: the order between the two streams is kept by events. Types as in
-/// `host_storage`; bfloat16 and half have the bits of __nv_bfloat16 and __half.
+/// Device memory with a communication stream. `parameters()` and `gradients()` are device pointers; the trainer
+/// computes on `computation` and never has to synchronise with acco: the order between the two streams is kept by
+/// events. Types as in `host_storage`; bfloat16 and half have the bits of __nv_bfloat16 and __half.
 template <class Parameter, class Gradient = Parameter,
           class Master = std::conditional_t<std::is_same_v<Parameter, double>, double, float>>
 struct cuda_storage {
@@ -72,7 +73,8 @@ struct cuda_storage {
   cudaStream_t computation = nullptr;
   /// Where device memory comes from; must outlive the optimizer.
   cuda_memory_resource* memory = default_cuda_memory();
-  /// Priority of the communication stream, as in cudaStreamCreateWithPriority: its kernels are few and others wait for them.
+  /// Priority of the communication stream, as in cudaStreamCreateWithPriority: its kernels are few and others wait for
+  /// them.
   int priority = highest_priority;
   /// Most thread blocks, so most multiprocessors, that a kernel of acco's own takes from the computation, as
   /// nccl_options::max_ctas does for NCCL's; 0: as many as there is work for.
@@ -190,13 +192,14 @@ struct cuda_storage {
                                 std::size_t last, double* results) {
     squares(queue, blocks + first, last - first, 0, cuda_kernels::square_step<sum_type>{slice}, results + first, slice, slice);
   }
-  /// Sums that a backend left in the gradient's type: enqueues to[i] = from[i], or += from[i] where `adds`, and *result = the sum
-  /// of the squares of what is there then, in one pass.
+  /// Sums that a backend left in the gradient's type: enqueues to[i] = from[i], or += from[i] where `adds`, and *result
+  /// = the sum of the squares of what is there then, in one pass.
   static void take_sums(cuda_queue& queue, Gradient const* from, sum_type* to, std::size_t count, bool adds, double* result) {
     adds ? all_squares(queue, count, cuda_kernels::take_step<Gradient, sum_type, true>{from, to}, result, from, to)
          : all_squares(queue, count, cuda_kernels::take_step<Gradient, sum_type, false>{from, to}, result, from, to);
   }
-  /// The same for the blocks from `first` to before `last`, of which each has its own result; arrays are indexed like the slice.
+  /// The same for the blocks from `first` to before `last`, of which each has its own result; arrays are indexed like
+  /// the slice.
   static void take_blocks(cuda_queue& queue, Gradient const* from, sum_type* to, bool adds, update_block const* blocks,
                           std::size_t first, std::size_t last, double* results) {
     blocks += first;
@@ -216,8 +219,8 @@ struct cuda_storage {
                                     cuda_kernels::head_of({a, b, to}));
     });
   }
-  /// Enqueues the update of the blocks from `first` to before `last`, in one launch. `out`, indexed like the slice, gets what the
-  /// ranks will get. What the table's pointers show is read by the kernel.
+  /// Enqueues the update of the blocks from `first` to before `last`, in one launch. `out`, indexed like the slice,
+  /// gets what the ranks will get. What the table's pointers show is read by the kernel.
   template <class Rule, update kind>
   static void apply(cuda_queue& queue, update_table<Rule, Master, sum_type> const* table, std::size_t first, std::size_t last,
                     Parameter* out) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// threads_backend over device memory: several ranks on one GPU, or on several GPUs of one process that can read each other. Ranks
-// meet on the host and exchange events; what is summed or copied is enqueued on each rank's own stream.
+// threads_backend over device memory: several ranks on one GPU, or on several GPUs of one process that can read each
+// other. Ranks meet on the host and exchange events; what is summed or copied is enqueued on each rank's own stream.
 #pragma once
 
 #include <array>
@@ -53,9 +53,9 @@ inline void enable_peer(void const* peer) {
   enabled.insert({mine, at.device});
 }
 
-/// A rank's part in a collective, as works of its queue: it meets the others, `work(stream, point, rank, sources)` enqueues what
-/// reads their data, and it parts: the stream goes on when all have read. Where it fails, or is never made, the others hear of it
-/// at once, and no rank's memory is let go before all that reads it has ended.
+/// A rank's part in a collective, as works of its queue: it meets the others, `work(stream, point, rank, sources)`
+/// enqueues what reads their data, and it parts: the stream goes on when all have read. Where it fails, or is never
+/// made, the others hear of it at once, and no rank's memory is let go before all that reads it has ended.
 template <class T, class Work>
 struct meeting {
   cuda_queue* queue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp reads and writes at once: two stretches of 128 neighbours, in accesses of 16 bytes that lie side by side in memory,
-// whatever the element type. Lane k holds the numbers 4k to 4k + 3 of each stretch. 16 bytes hold eight numbers of 16 bits, so
-// these change lanes on the way.
+// What a warp reads and writes at once: two stretches of 128 neighbours, in accesses of 16 bytes that lie side by side
+// in memory, whatever the element type. Lane k holds the numbers 4k to 4k + 3 of each stretch. 16 bytes hold eight
+// numbers of 16 bits, so these change lanes on the way.
 #pragma once
 
 #include <bit>
@@ -28,8 +28,8 @@ static_assert(stretch_size == 4 * warp_lanes);
 namespace tile {
 using words = lanes<std::uint32_t, 4>;
 
-/// Two halves of what a lane has go to lanes `near` and `far`: four shuffles. A lane gives them in their order or the other way
-/// round, takes what comes likewise, and asks near first or far first.
+/// Two halves of what a lane has go to lanes `near` and `far`: four shuffles. A lane gives them in their order or the
+/// other way round, takes what comes likewise, and asks near first or far first.
 inline __device__ words trade(words const& mine, bool gives_in_order, bool takes_in_order, int near, int far) {
   words x{};
 #pragma unroll
@@ -43,7 +43,8 @@ inline __device__ words trade(words const& mine, bool gives_in_order, bool takes
   }
   return x;
 }
-/// Eight 16-bit numbers a lane, lanes 0 to 15 from the first stretch, the others from the second, to four of each; and back.
+/// Eight 16-bit numbers a lane, lanes 0 to 15 from the first stretch, the others from the second, to four of each; and
+/// back.
 inline __device__ words to_quads(words const& eight, unsigned lane) {
   const int near = static_cast<int>(lane / 2);
   return trade(eight, lane < 16, lane % 2 == 0, near, near + 16);
@@ -53,8 +54,8 @@ inline __device__ words from_quads(words const& quads, unsigned lane) {
   return trade(quads, lane % 2 == 0, lane < 16, near, near + 1);
 }
 
-/// The 16 bytes from `from` on, of which lane k % chunks reads the k-th of a stretch, by accesses at multiples of 16 bytes. What
-/// lies behind the last lane's is in the next 16 bytes.
+/// The 16 bytes from `from` on, of which lane k % chunks reads the k-th of a stretch, by accesses at multiples of 16
+/// bytes. What lies behind the last lane's is in the next 16 bytes.
 template <class T>
 __device__ words realigned(T const* from, unsigned chunk, unsigned chunks) {
   constexpr std::size_t count = 16 / sizeof(T);
@@ -142,8 +143,8 @@ __device__ void store_pair(T* first, T* second, unsigned lane, of_pair<T> const&
   }
 }
 
-/// Two stretches, `second` some multiple of 16 bytes behind `first`, within an array from `begin` to before `end`, wherever they
-/// begin: by accesses of 16 bytes where these lie in the array.
+/// Two stretches, `second` some multiple of 16 bytes behind `first`, within an array from `begin` to before `end`,
+/// wherever they begin: by accesses of 16 bytes where these lie in the array.
 template <class T>
 __device__ of_pair<T> load_pair_anywhere(T const* first, T const* second, T const* begin, T const* end, unsigned lane) {
   if (tile::straight(first)) return load_pair(first, second, lane);
@@ -204,7 +205,8 @@ struct one_element {
 /// A stretch of elements as tiles, and what is left at its ends.
 struct tiling {
   std::size_t begin, end, first, tiles;  ///< the tiles lie from `first` on
-  /// `head`: the first element at which tiles may begin (tiles begin at its neighbours by eight, too); no_tiles: nowhere.
+  /// `head`: the first element at which tiles may begin (tiles begin at its neighbours by eight, too); no_tiles:
+  /// nowhere.
   static constexpr unsigned no_tiles = 8;
   __host__ __device__ tiling(std::size_t from, std::size_t to, unsigned head) : begin(from), end(to), first(from), tiles(0) {
     if (head >= no_tiles) return;

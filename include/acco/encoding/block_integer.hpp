@@ -15,8 +15,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is exact, or says
-/// itself what is fused, so no compiler's choice changes a result.
+/// The arithmetic of one number, the same on host and device, bit by bit: it multiplies only where the product is
+/// exact, or says itself what is fused, so no compiler's choice changes a result.
 template <int Bits>
 struct integer_code {
   static constexpr int largest = (1 << (Bits - 1)) - 1;
@@ -25,9 +25,10 @@ struct integer_code {
   static constexpr float rounder = 12582912.0F;           ///< 1.5 * 2^23: adding it rounds to nearest even
   static constexpr std::int32_t rounder_bits = 0x4b400000;
 
-  /// The bits of the scale of a block whose largest magnitude has these bits: the smallest number with eight significant bits
-  /// such that no code exceeds `largest`. Eight bits of the scale and at most seven of a code make an exact product. Not a
-  /// number, where the block holds what is not finite: therefore bits, of which a compiler assumes nothing.
+  /// The bits of the scale of a block whose largest magnitude has these bits: the smallest number with eight
+  /// significant bits such that no code exceeds `largest`. Eight bits of the scale and at most seven of a code make an
+  /// exact product. Not a number, where the block holds what is not finite: therefore bits, of which a compiler assumes
+  /// nothing.
   [[nodiscard]] static constexpr std::int32_t scale_bits(std::int32_t largest_magnitude) noexcept {
     if (largest_magnitude >= infinite) return 0x7fc00000;
     if (largest_magnitude < negligible) return 0;
@@ -43,8 +44,9 @@ struct integer_code {
   [[nodiscard]] static constexpr std::int32_t code_of_quotient(float quotient) noexcept {
     return std::bit_cast<std::int32_t>(quotient + rounder) - rounder_bits;
   }
-  /// The code of a quotient, rounded down or up at random: `share` is uniform from 0 to before 2^20, then the mean is the
-  /// quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector; finite.
+  /// The code of a quotient, rounded down or up at random: `share` is uniform from 0 to before 2^20, then the mean is
+  /// the quotient, to 2^-20. Integers, so that no compiler's choice changes a bit. Of one number, or of a vector;
+  /// finite.
   [[nodiscard]] static constexpr std::int32_t code_at_random(float quotient, std::int32_t share) noexcept {
     const std::int32_t code = (static_cast<std::int32_t>(quotient * 0x1p20F) + share) >> 20U;
     return code > largest ? largest : code < -largest ? -largest : code;
@@ -60,8 +62,8 @@ struct integer_code {
   [[nodiscard]] static constexpr Number bits_of_number(std::uint32_t random, Number k) noexcept {
     return random + k * 0xc13fa9a9U;
   }
-  /// value / scale without a division, for who has 1 / scale: once corrected it is the same number where it makes a difference,
-  /// from a quarter of the scale on, because a scale has eight significant bits.
+  /// value / scale without a division, for who has 1 / scale: once corrected it is the same number where it makes a
+  /// difference, from a quarter of the scale on, because a scale has eight significant bits.
   [[nodiscard]] static constexpr float quotient(float value, float scale, float inverse) noexcept {
     const float near = value * inverse;
     return std::fma(std::fma(-near, scale, value), inverse, near);
@@ -69,9 +71,9 @@ struct integer_code {
   [[nodiscard]] static constexpr float value(std::int32_t code, float scale) noexcept { return static_cast<float>(code) * scale; }
 };
 
-/// A block is a float, the scale, and `Block` codes of `Bits` bits, -largest to largest. |decoded - value| is at most half the
-/// scale: 1/2 (1 + 2^-7) / largest of the block's largest magnitude. With four bits byte k holds the codes of the numbers k (low)
-/// and k + Block/2 (high).
+/// A block is a float, the scale, and `Block` codes of `Bits` bits, -largest to largest. |decoded - value| is at most
+/// half the scale: 1/2 (1 + 2^-7) / largest of the block's largest magnitude. With four bits byte k holds the codes of
+/// the numbers k (low) and k + Block/2 (high).
 template <int Bits, std::size_t Block>
 struct block_integer {
   static_assert(Bits == 4 || Bits == 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a block of numbers travels. An encoding knows one block; cutting arrays into blocks, sums, differences, element types and
-// messages are done elsewhere (storage/coding.hpp), so an encoding is a few lines.
+// How a block of numbers travels. An encoding knows one block; cutting arrays into blocks, sums, differences, element
+// types and messages are done elsewhere (storage/coding.hpp), so an encoding is a few lines.
 #pragma once
 
 #include <concepts>
@@ -19,20 +19,21 @@ struct full {
   static constexpr char const* name = "full";
 };
 
-/// Gradients that do not travel: every owner takes its own rank's share as an estimate of all ranks' (SAPipe's option 1, NeurIPS
-/// 2022, in the form that overlaps). For estimates only: nothing may be committed from it.
+/// Gradients that do not travel: every owner takes its own rank's share as an estimate of all ranks' (SAPipe's option
+/// 1, NeurIPS 2022, in the form that overlaps). For estimates only: nothing may be committed from it.
 struct own_slice {
   static constexpr char const* name = "own slice";
 };
 
-/// The same, and the samples of the other ranks count with the mean of the others' gradients in the last step (SAPipe's option 3,
-/// in the form that overlaps). Every owner estimates the mean of all ranks' gradients
+/// The same, and the samples of the other ranks count with the mean of the others' gradients in the last step (SAPipe's
+/// option 3, in the form that overlaps). Every owner estimates the mean of all ranks' gradients
 ///     g~ = w g_own + (1 - w) g_others,    g_others = (sum of all - own sum) / (weight of all - own weight) of the last step,
-/// with w its own share of the samples now. Where that share stays what it was, this is the mean of the last step, corrected by
-/// own gradients: g~ = g_last + w (g_own - g_own,last), w = 1 / N for equal batches. It is less noisy than an `own_slice`, and
-/// all of it but the part w is a step old: docs/schedules.md compares the two. Costs a slot, g_others. Before the first update it
-/// is `own_slice`; what was not committed does not count; and where the others had less than a 64th of a step's samples, their
-/// mean stays that of an earlier step (0 where there is none): the difference of the sums would be rounding.
+/// with w its own share of the samples now. Where that share stays what it was, this is the mean of the last step,
+/// corrected by own gradients: g~ = g_last + w (g_own - g_own,last), w = 1 / N for equal batches. It is less noisy than
+/// an `own_slice`, and all of it but the part w is a step old: docs/schedules.md compares the two. Costs a slot,
+/// g_others. Before the first update it is `own_slice`; what was not committed does not count; and where the others had
+/// less than a 64th of a step's samples, their mean stays that of an earlier step (0 where there is none): the
+/// difference of the sums would be rounding.
 struct own_corrected {
   static constexpr char const* name = "own corrected";
 };
@@ -44,8 +45,8 @@ struct own_corrected {
 ///    or not a number, the block must decode to something that is not finite: the round then refuses it;
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`.
-/// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit quantisation, and
-/// choices inside a block (top-k, the largest components of a transform).
+/// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
+/// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
 concept encoding = std::is_trivially_copyable_v<Encoding> &&
                    requires(Encoding const& e, float const* values, float* decoded, std::byte const* bytes, std::byte* encoded) {
@@ -56,28 +57,31 @@ concept encoding = std::is_trivially_copyable_v<Encoding> &&
                      e.decode(bytes, decoded);
                    };
 
-/// An encoding that can round each number up or down at random, so that what a block decodes to is right in the mean: without
-/// that a number that is small beside the largest of its block is 0 in every round, and its parameter never moves. It has a third
-/// form, `encode(float const* values, std::byte* bytes, std::uint32_t random) const`, where `random` are bits of this block and
-/// round. Commits use it: a gradient that is committed counts for ever. Estimates round to nearest, which is closer in any one
-/// round, and so do differences of parameters, of which the next round sends what this one has lost.
+/// An encoding that can round each number up or down at random, so that what a block decodes to is right in the mean:
+/// without that a number that is small beside the largest of its block is 0 in every round, and its parameter never
+/// moves. It has a third form, `encode(float const* values, std::byte* bytes, std::uint32_t random) const`, where
+/// `random` are bits of this block and round. Commits use it: a gradient that is committed counts for ever. Estimates
+/// round to nearest, which is closer in any one round, and so do differences of parameters, of which the next round
+/// sends what this one has lost.
 template <class Encoding>
 concept rounds_at_random = encoding<Encoding> && !requires {
   requires Encoding::to_nearest;
 } && requires(Encoding const& e, float const* values, std::byte* encoded) { e.encode(values, encoded, std::uint32_t{}); };
-/// The same encoding, rounding to nearest in commits too. It is biased: quiet parameters beside a loud one do not train.
+/// The same encoding, rounding to nearest in commits too. It is biased: quiet parameters beside a loud one do not
+/// train.
 template <encoding Encoding>
 struct nearest : Encoding {
   static constexpr bool to_nearest = true;
 };
-/// What a rank's rounding begins with in a step, counted from 1; never 0. Ranks lie equally far apart: what one rounds up another
-/// one rounds down.
+/// What a rank's rounding begins with in a step, counted from 1; never 0. Ranks lie equally far apart: what one rounds
+/// up another one rounds down.
 [[nodiscard]] constexpr std::uint64_t rounding_seed(std::uint64_t step, int rank, int ranks) noexcept {
   return (step % 0xfffffff0U + 1) << 32U | ((static_cast<std::uint64_t>(rank) << 32U) / static_cast<std::uint64_t>(ranks));
 }
-/// The bits of the block that begins with element `index`: a random phase (the finalizer of splitmix64) for every 16 steps, which
-/// moves by an irrational share of a turn from one to the next. A number that stays the same so is rounded up in nearly its share
-/// of 16 steps, where independent bits would take many more. Other phases follow, so that no period of the data locks with them.
+/// The bits of the block that begins with element `index`: a random phase (the finalizer of splitmix64) for every 16
+/// steps, which moves by an irrational share of a turn from one to the next. A number that stays the same so is rounded
+/// up in nearly its share of 16 steps, where independent bits would take many more. Other phases follow, so that no
+/// period of the data locks with them.
 [[nodiscard]] constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t index) noexcept {
   std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15ULL + (seed >> 36U) * 0xd1342543de82ef95ULL;
   x = (x ^ x >> 30U) * 0xbf58476d1ce4e5b9ULL;
@@ -101,9 +105,9 @@ template <encoding Encoding>
   return (count + Encoding::block_size - 1) / Encoding::block_size * Encoding::block_bytes;
 }
 
-/// How a round's two messages travel: gradients to the owners of the slices, parameters back. Encoded parameters travel as
-/// differences against those in use, which every rank holds alike. What codes lose of gradients that are committed a feedback
-/// keeps (feedback.hpp).
+/// How a round's two messages travel: gradients to the owners of the slices, parameters back. Encoded parameters travel
+/// as differences against those in use, which every rank holds alike. What codes lose of gradients that are committed a
+/// feedback keeps (feedback.hpp).
 template <gradient_wire Gradients = full, full_or_encoding Parameters = full>
 struct coded {
   Gradients gradients = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sender keeps of the gradients that an encoding loses. A policy is two pure functions of one element: what is sent, and
-// what is kept once the round has counted. They are evaluated by scalars, packs and GPU threads alike.
+// What a sender keeps of the gradients that an encoding loses. A policy is two pure functions of one element: what is
+// sent, and what is kept once the round has counted. They are evaluated by scalars, packs and GPU threads alike.
 #pragma once
 
 #include <concepts>
@@ -29,8 +29,8 @@ concept feedback = std::is_trivially_copyable_v<Feedback> && requires(Feedback c
   { Feedback::name } -> std::convertible_to<char const*>;
 };
 
-/// Error feedback (Karimireddy et al., arXiv 1901.09847, Algorithm 2): what was lost is added to what is sent next. All that is
-/// applied is all that was computed, but for what the ranks still keep.
+/// Error feedback (Karimireddy et al., arXiv 1901.09847, Algorithm 2): what was lost is added to what is sent next. All
+/// that is applied is all that was computed, but for what the ranks still keep.
 struct error_feedback {
   static constexpr char const* name = "residual";
   template <class Real>
@@ -43,8 +43,8 @@ struct error_feedback {
   }
 };
 
-/// DeMo's decoupled momentum (Peng, Quesnelle, Kingma, arXiv 2411.19870, Algorithm 1): the state is a momentum of every rank's
-/// own; what is sent of it leaves it.
+/// DeMo's decoupled momentum (Peng, Quesnelle, Kingma, arXiv 2411.19870, Algorithm 1): the state is a momentum of every
+/// rank's own; what is sent of it leaves it.
 struct decoupled_momentum {
   static constexpr char const* name = "decoupled_momentum";
   double decay = 0.999;
@@ -62,8 +62,8 @@ struct decoupled_momentum {
   }
 };
 
-/// EF21 (Richtarik, Sokolov, Fatkhullin, arXiv 2106.05203, Algorithm 2): the state is what the receivers believe this rank's
-/// gradient to be, and its difference to that is sent. The owners keep the sum of all ranks' states.
+/// EF21 (Richtarik, Sokolov, Fatkhullin, arXiv 2106.05203, Algorithm 2): the state is what the receivers believe this
+/// rank's gradient to be, and its difference to that is sent. The owners keep the sum of all ranks' states.
 struct ef21 {
   static constexpr char const* name = "believed_gradient";
   static constexpr bool sums_states = true;
@@ -77,10 +77,11 @@ struct ef21 {
   }
 };
 
-/// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the gradients of a
-/// schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which needs no feedback there.
-/// It rounds to nearest. The state is an array of all trainable elements, in the gradients' type, on every rank, in memory,
-/// digests and checkpoints (docs/coarse.md).
+/// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the
+/// gradients of a schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which
+/// needs no feedback there.
+/// It rounds to nearest. The state is an array of all trainable elements, in the gradients' type, on every rank, in
+/// memory, digests and checkpoints (docs/coarse.md).
 template <encoding Encoding, feedback Feedback>
 struct with_feedback : Encoding {
   Feedback policy = {};

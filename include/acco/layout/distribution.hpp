@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A buffer's type says how it is distributed over the ranks (after OneFlow's partial-value, split and broadcast signatures).
-// Collectives are the only conversions between the three; the views own nothing.
+// A buffer's type says how it is distributed over the ranks (after OneFlow's partial-value, split and broadcast
+// signatures). Collectives are the only conversions between the three; the views own nothing.
 #pragma once
 
 #include <cstddef>

@@ -18,8 +18,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Where the trainer keeps one tensor: as many elements as its shape has, at addresses that do not change. `gradients` may be
-/// null for a frozen one.
+/// Where the trainer keeps one tensor: as many elements as its shape has, at addresses that do not change. `gradients`
+/// may be null for a frozen one.
 template <class Parameter, class Gradient = Parameter>
 struct tensor_memory {
   Parameter* parameters;
@@ -32,7 +32,8 @@ struct tensor_memory {
 ///   auto no_decay = layout.add_group({.weight_decay = 0.0});
 ///   layout.add("weight", {256, 64}).add("bias", {256}, no_decay);
 ///
-/// Group 0 exists from the start and takes everything from the rule. Elements of a frozen group have no state and no traffic.
+/// Group 0 exists from the start and takes everything from the rule. Elements of a frozen group have no state and no
+/// traffic.
 class parameter_layout {
  public:
   /// A view of one tensor: valid while the layout lives, also when more tensors are added to it.
@@ -71,8 +72,8 @@ class parameter_layout {
     return groups_.size() - 1;
   }
 
-  /// Appends a tensor. Throws `usage_error` for an unknown group, a name that is empty, too long or used before, too many
-  /// dimensions, or a size that overflows.
+  /// Appends a tensor. Throws `usage_error` for an unknown group, a name that is empty, too long or used before, too
+  /// many dimensions, or a size that overflows.
   parameter_layout& add(std::string_view name, std::span<std::size_t const> shape, std::size_t group = 0) {
     if (group >= groups_.size()) {
       throw usage_error({}, text("tensor '", name, "' names group ", group, " but there are ", groups_.size()),
@@ -110,9 +111,9 @@ class parameter_layout {
     return add(name, std::span<std::size_t const>(shape.begin(), shape.size()), group);
   }
 
-  /// Tensors of fewer than two dimensions, biases and the weights of norms, added before or after, are not decayed: they are
-  /// moved to a group like theirs without weight decay. A group that has a `weight_decay` of its own keeps it. Throws
-  /// `usage_error` for a layout made from a count alone.
+  /// Tensors of fewer than two dimensions, biases and the weights of norms, added before or after, are not decayed:
+  /// they are moved to a group like theirs without weight decay. A group that has a `weight_decay` of its own keeps it.
+  /// Throws `usage_error` for a layout made from a count alone.
   parameter_layout& no_decay_for_vectors() {
     if (nameless_) {
       throw usage_error({}, text("no_decay_for_vectors: this layout was made from a count and knows no shapes"),
@@ -239,8 +240,9 @@ class parameter_layout {
     return twins_[group];
   }
 
-  std::deque<entry> entries_;         // which does not move what it holds
-  std::vector<std::size_t> by_name_;  // numbers of entries, from 1, where their names' hashes say, or behind that; 0: free
+  std::deque<entry> entries_;  // which does not move what it holds
+  // numbers of entries, from 1, where their names' hashes say, or behind that; 0: free
+  std::vector<std::size_t> by_name_;
   std::vector<update_group> groups_;
   std::vector<std::size_t> twins_;  // by group: the one without decay; 0: none yet
   std::size_t size_ = 0;

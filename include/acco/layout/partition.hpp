@@ -31,12 +31,12 @@ struct placed_stretches {
   std::size_t count = 0;
 };
 
-/// `elements` numbers cut into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one after the
-/// other. Shares are multiples of 64 elements, so that every share of every element type begins at a cache line; padding lies
-/// behind the last element only.
+/// `elements` numbers cut into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one
+/// after the other. Shares are multiples of 64 elements, so that every share of every element type begins at a cache
+/// line; padding lies behind the last element only.
 ///
-/// Elements have numbers; where they lie is their position, the same number unless a placement says otherwise. Then `size` counts
-/// positions, gaps included, and all members take and give positions but those that say elements.
+/// Elements have numbers; where they lie is their position, the same number unless a placement says otherwise. Then
+/// `size` counts positions, gaps included, and all members take and give positions but those that say elements.
 class partition {
  public:
   static constexpr std::size_t alignment = 64;
@@ -72,7 +72,8 @@ class partition {
     const bucket b = (*this)[index];
     return b.begin + static_cast<std::size_t>(rank) * b.share + (offset - b.offset);
   }
-  /// Who has an element: the rank, where in its slice, and how many elements from there on are its, as they are numbered.
+  /// Who has an element: the rank, where in its slice, and how many elements from there on are its, as they are
+  /// numbered.
   struct owner {
     int rank;
     std::size_t offset, left;
@@ -89,7 +90,8 @@ class partition {
     found.left = in.count - (element - in.first);
     return found;
   }
-  /// Calls visit(offset in the rank's slice, position, how many) for its shares; what lies behind the last element is left out.
+  /// Calls visit(offset in the rank's slice, position, how many) for its shares; what lies behind the last element is
+  /// left out.
   template <class Visitor>
   constexpr void for_positions(int rank, Visitor&& visit) const {
     const std::size_t real = count(rank);

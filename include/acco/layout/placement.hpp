@@ -14,16 +14,16 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Trainable elements in an order of their own. Tensors that must stay whole lie in one share each, as evenly spread over the
-/// shares as their sizes allow; all others fill what is left, and may be cut anywhere. What nothing fills is a gap: it travels
-/// like padding, and is zero.
+/// Trainable elements in an order of their own. Tensors that must stay whole lie in one share each, as evenly spread
+/// over the shares as their sizes allow; all others fill what is left, and may be cut anywhere. What nothing fills is a
+/// gap: it travels like padding, and is zero.
 class placement {
  public:
   /// No tensor must stay whole: elements lie in the order of the layout.
   placement() = default;
 
-  /// `whole(k)`: whether tensor k of the layout must lie in one share. `bucket_elements` as for `partition`: shares are larger
-  /// where the largest of those tensors needs it, or where they would not fit beside each other.
+  /// `whole(k)`: whether tensor k of the layout must lie in one share. `bucket_elements` as for `partition`: shares are
+  /// larger where the largest of those tensors needs it, or where they would not fit beside each other.
   template <class Whole>
   placement(parameter_layout const& layout, int ranks, std::size_t bucket_elements, Whole&& whole) {
     std::vector<element_run> uncut, others;

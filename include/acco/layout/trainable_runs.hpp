@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainable elements of a layout, where they lie as they travel, as the stretches that they are in the trainer's flat buffer.
+// The trainable elements of a layout, where they lie as they travel, as the stretches that they are in the trainer's
+// flat buffer.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +15,17 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Neighbours: as they travel they start at the position `first`, in the trainer's flat buffer at `offset`. Without a placement
-/// trainable elements travel in the order of the layout, without gaps, and only frozen tensors end a run: a group does not change
-/// an address.
+/// Neighbours: as they travel they start at the position `first`, in the trainer's flat buffer at `offset`. Without a
+/// placement trainable elements travel in the order of the layout, without gaps, and only frozen tensors end a run: a
+/// group does not change an address.
 struct trainable_run {
   std::size_t first;
   std::size_t offset;
   std::size_t count;
 };
 
-/// The trainable elements of a buffer in the order of the layout, by their position; or of tensors that lie apart, of which each
-/// run is a part, at `places`.
+/// The trainable elements of a buffer in the order of the layout, by their position; or of tensors that lie apart, of
+/// which each run is a part, at `places`.
 template <class T>
 struct trainable_view {
   T const* whole;
@@ -80,7 +81,8 @@ struct trainable_view {
   return runs;
 }
 
-/// Calls visit(number of the run, offset in it, position, how many) for the parts of such runs, in the order of their positions.
+/// Calls visit(number of the run, offset in it, position, how many) for the parts of such runs, in the order of their
+/// positions.
 template <class Visitor>
 void for_placed_runs(std::span<trainable_run const> runs, partition const& shares, Visitor&& visit) {
   const trainable_view<char> view{nullptr, runs.data(), runs.size()};

@@ -24,8 +24,8 @@ struct update_region {
   double clip_norm;           ///< where it clips itself
 };
 
-/// The trainable tensors of a layout, divided: a region is a group, or a tensor alone where its own norm is wanted, or decides
-/// whether it is updated.
+/// The trainable tensors of a layout, divided: a region is a group, or a tensor alone where its own norm is wanted, or
+/// decides whether it is updated.
 class update_regions {
  public:
   static constexpr std::size_t none = ~std::size_t{0};

@@ -24,8 +24,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A failure of one channel ends them all: its messages may still be under way. The first one is final: it is told to all other
-/// ranks, with its cause. Any thread.
+/// A failure of one channel ends them all: its messages may still be under way. The first one is final: it is told to
+/// all other ranks, with its cause. Any thread.
 template <class Transport>
 class connections {
  public:
@@ -56,8 +56,8 @@ class connections {
   [[nodiscard]] int size() const noexcept { return transport_.size(); }
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
 
-  /// What lives as long as the connections. Who takes a channel again goes on where the one before ended, so that no message is
-  /// taken for another's. Its user's thread calls it.
+  /// What lives as long as the connections. Who takes a channel again goes on where the one before ended, so that no
+  /// message is taken for another's. Its user's thread calls it.
   struct channel {
     std::uint32_t next_sequence = 0;
     roll_call<Transport> calls;
@@ -78,8 +78,8 @@ class connections {
     for (std::size_t k = 0; k < result.size(); ++k) result[k] = channels_[k].used ? in_use : channels_[k].next_sequence;
     return result;
   }
-  /// The number of a new channel, the same on every rank: the k-th that a rank opens is the k-th of every rank. One that was used
-  /// comes back when it is closed on all ranks, after as many operations.
+  /// The number of a new channel, the same on every rank: the k-th that a rank opens is the k-th of every rank. One
+  /// that was used comes back when it is closed on all ranks, after as many operations.
   [[nodiscard]] std::uint32_t open(std::span<channel_states const> of_ranks = {}) {
     const std::lock_guard lock(mutex_);
     const auto is_free = [&](std::uint32_t k) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over messages between two ranks: what the network backends share. Every rank sends each other rank its part
-// directly, to at most 16 at a time (exchange_steps.hpp), so both directions of every link are busy; a rank sends (N-1)/N of the
-// whole for a reduce-scatter or an all-gather, as in a ring, but sums arrive unrounded and are added in rank order: results do
-// not depend on backend, piece size or the way that messages take. A sum of a few numbers is made by every rank itself, of
-// addends that the ranks pass on, in few messages.
+// Collectives over messages between two ranks: what the network backends share. Every rank sends each other rank its
+// part directly, to at most 16 at a time (exchange_steps.hpp), so both directions of every link are busy; a rank sends
+// (N-1)/N of the whole for a reduce-scatter or an all-gather, as in a ring, but sums arrive unrounded and are added in
+// rank order: results do not depend on backend, piece size or the way that messages take. A sum of a few numbers is
+// made by every rank itself, of addends that the ranks pass on, in few messages.
 #pragma once
 
 #include <algorithm>
@@ -27,16 +27,16 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's end of a group of ranks. Operations are called by tasks of a queue, one operation at a time, in the same order on
-/// every rank. An operation that returns `progress::pending` must be called again with the same arguments. The first failure is
-/// final: it is told to all other ranks, with its cause.
+/// One rank's end of a group of ranks. Operations are called by tasks of a queue, one operation at a time, in the same
+/// order on every rank. An operation that returns `progress::pending` must be called again with the same arguments. The
+/// first failure is final: it is told to all other ranks, with its cause.
 template <class Transport>
 class exchange {
  public:
-  /// A first channel over the connections. Messages are pieces of about `piece_bytes`: while one is summed the next ones travel.
-  /// 0: `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way than that do not make a
-  /// link faster; where several ranks send to one, its link drops what it cannot hold. `deadline`: seconds to wait for the other
-  /// ranks where they must agree on a channel.
+  /// A first channel over the connections. Messages are pieces of about `piece_bytes`: while one is summed the next
+  /// ones travel. 0: `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way
+  /// than that do not make a link faster; where several ranks send to one, its link drops what it cannot hold.
+  /// `deadline`: seconds to wait for the other ranks where they must agree on a channel.
   exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all, double deadline = 600)
       : exchange(piece_bytes, usual_piece, all, deadline, all->open()) {}
   /// Another channel over the same connections: the one that they have opened.
@@ -93,7 +93,8 @@ class exchange {
         [&](int, std::size_t offset) { return bytes.data() + offset; });
   }
 
-  /// whole = the root's. The root sends each rank one part, and the ranks pass the parts on: no link carries it all N-1 times.
+  /// whole = the root's. The root sends each rank one part, and the ranks pass the parts on: no link carries it all N-1
+  /// times.
   progress broadcast(host_queue const& queue, std::span<std::byte> whole, int root) {
     const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
     const auto part = [&](int of) {
@@ -146,7 +147,8 @@ class exchange {
   static constexpr std::size_t batch_count = 4;
   static constexpr grouping one_by_one{1, 1};
   static constexpr std::size_t smallest_piece = std::size_t{8} << 10U;
-  static constexpr std::size_t most_relayed = std::size_t{4} << 10U;  // above it travels longer than a message takes to begin
+  // above it travels longer than a message takes to begin
+  static constexpr std::size_t most_relayed = std::size_t{4} << 10U;
   static constexpr std::size_t widest = sizeof(double) / sizeof(std::uint16_t);  // a sum's bytes for an addend's
 
   exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all, double deadline,
@@ -309,7 +311,8 @@ class exchange {
     });
   }
 
-  /// Begins an operation or goes on with it: advance() tells whether it is done. `relayed`: message_group::next_operation.
+  /// Begins an operation or goes on with it: advance() tells whether it is done. `relayed`:
+  /// message_group::next_operation.
   progress operate(host_queue const& queue, collective operation, bool relayed, function_view<bool()> advance) {
     bool done = false;
     group_.guarded(queue, operation, [&] {

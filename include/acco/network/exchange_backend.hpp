@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective backend over an exchange: each operation is one task, which is asked again until its messages have arrived.
+// A collective backend over an exchange: each operation is one task, which is asked again until its messages have
+// arrived.
 #pragma once
 
 #include <cstddef>
@@ -63,9 +64,9 @@ class exchange_backend {
   void abandon(std::string_view reason) const noexcept { group_->abandon(reason); }
   /// In peace: who still waits for it learns it when this process closes its connections, or at the deadline.
   void retire() const noexcept {}
-  /// The same ranks over the same connections, with operations of its own. When `message_channels` have been opened the ranks
-  /// agree over this handle on one that is closed on all of them, which waits for them; throws `usage_error` where there is none,
-  /// on every rank alike.
+  /// The same ranks over the same connections, with operations of its own. When `message_channels` have been opened the
+  /// ranks agree over this handle on one that is closed on all of them, which waits for them; throws `usage_error`
+  /// where there is none, on every rank alike.
   [[nodiscard]] exchange_backend duplicate() const { return another_over(*this); }
   /// Of this channel.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_->bytes_sent(); }

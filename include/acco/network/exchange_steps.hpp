@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gives what to whom, and when: the schedules of the collectives over messages. In a step a rank gives to one other rank at
-// most and takes from one at most, so the links of all are equally busy, in both directions. Giver and taker compute a step
-// alike; in the same step they meet.
+// Who gives what to whom, and when: the schedules of the collectives over messages. In a step a rank gives to one other
+// rank at most and takes from one at most, so the links of all are equally busy, in both directions. Giver and taker
+// compute a step alike; in the same step they meet.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A rank gives to at most so many others at a time, and takes from at most so many: what it needs for messages does not grow
-/// with the number of ranks. With the smallest usual piece, 32 KiB, half a mebibyte is then under way in each direction, as much
-/// as one piece between two ranks.
+/// A rank gives to at most so many others at a time, and takes from at most so many: what it needs for messages does
+/// not grow with the number of ranks. With the smallest usual piece, 32 KiB, half a mebibyte is then under way in each
+/// direction, as much as one piece between two ranks.
 inline constexpr int most_peers = 16;
 
 /// What one rank does in a step. Where `to` or `from` is the rank itself nothing travels.
@@ -25,8 +25,8 @@ struct exchange_step {
   std::size_t gives, takes;  ///< which piece; or `nothing`
 };
 
-/// Every rank has `pieces` pieces for every rank, itself included, and piece by piece gives them to itself, then to the ranks
-/// behind it.
+/// Every rank has `pieces` pieces for every rank, itself included, and piece by piece gives them to itself, then to the
+/// ranks behind it.
 class direct_steps {
  public:
   constexpr direct_steps(int rank, int ranks, std::size_t pieces) noexcept : rank_(rank), ranks_(ranks), pieces_(pieces) {}
@@ -42,12 +42,12 @@ class direct_steps {
   std::size_t pieces_;
 };
 
-/// The same, but every rank takes each piece from rank 0, 1, 2, ... in this order, all of one piece before the next: it can add
-/// them as they come, in rank order, and keeps no piece. So that the ranks do not all ask rank 0 first, rank r begins N-1-r steps
-/// after the last one, and the whole takes N-1 steps more than it must.
+/// The same, but every rank takes each piece from rank 0, 1, 2, ... in this order, all of one piece before the next: it
+/// can add them as they come, in rank order, and keeps no piece. So that the ranks do not all ask rank 0 first, rank r
+/// begins N-1-r steps after the last one, and the whole takes N-1 steps more than it must.
 ///
-/// In step t rank r takes from rank u mod N, where u = r + 1 + t, piece u / N - 1: the sender is rank r's neighbour in step 0 and
-/// then goes round, and each time it passes 0 a new piece begins.
+/// In step t rank r takes from rank u mod N, where u = r + 1 + t, piece u / N - 1: the sender is rank r's neighbour in
+/// step 0 and then goes round, and each time it passes 0 a new piece begins.
 class ordered_steps {
  public:
   constexpr ordered_steps(int rank, int ranks, std::size_t pieces) noexcept
@@ -67,9 +67,9 @@ class ordered_steps {
   std::size_t rank_, ranks_, pieces_;
 };
 
-/// How everybody gets a small block of everybody in few messages: blocks are passed on. Before a hop a rank has the blocks of
-/// `reach` ranks, from its own on; it gives them to radix - 1 ranks before it, and takes as many from ranks behind it. A rank
-/// sends at most ceil(log2 N) + 1 messages; of all such ways this is the one with the fewest hops.
+/// How everybody gets a small block of everybody in few messages: blocks are passed on. Before a hop a rank has the
+/// blocks of `reach` ranks, from its own on; it gives them to radix - 1 ranks before it, and takes as many from ranks
+/// behind it. A rank sends at most ceil(log2 N) + 1 messages; of all such ways this is the one with the fewest hops.
 class relay_hops {
  public:
   struct hop {

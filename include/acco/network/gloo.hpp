@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes connected by Gloo over TCP (component `gloo`). Collectives are acco's own (exchange.hpp) over Gloo's
-// point-to-point buffers.
+// Ranks as processes connected by Gloo over TCP (component `gloo`). Collectives are acco's own (exchange.hpp) over
+// Gloo's point-to-point buffers.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other backend.
+/// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other
+/// backend.
 class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
  public:
   static constexpr backend_traits traits = [] {
@@ -35,12 +36,12 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
     with_more.names_progress = true;
     return with_more;
   }();
-  /// Another channel over the same connections: each optimizer takes one. 64 at a time; from the 65th on it waits until all ranks
-  /// have come, at most the backend's deadline.
+  /// Another channel over the same connections: each optimizer takes one. 64 at a time; from the 65th on it waits until
+  /// all ranks have come, at most the backend's deadline.
   [[nodiscard]] gloo_backend duplicate() const { return gloo_backend(another_over(*this)); }
 
-  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its own;
-  /// errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its
+  /// own; errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
   [[nodiscard]] gloo_backend split(int color, int key = 0, double deadline = 600) const {
     const split_part mine = agree_on_split(*this, color, key, deadline);
     try {
@@ -63,7 +64,8 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)),
             chosen.deadline)) {}
 
-  /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most chosen.deadline.
+  /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most
+  /// chosen.deadline.
   [[nodiscard]] static gloo_backend from_environment(gloo_options const& chosen = {}) {
     return gloo_backend(context_from_environment(chosen), chosen);
   }
@@ -74,7 +76,8 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
     return connected(mine, chosen, meeting);
   }
 
-  /// Through a directory that all ranks see; `run` names this run and is the same on all its ranks (e.g. the job's number).
+  /// Through a directory that all ranks see; `run` names this run and is the same on all its ranks (e.g. the job's
+  /// number).
   [[nodiscard]] static gloo_backend from_files(rank_of mine, std::filesystem::path const& directory, std::string const& run,
                                                gloo_options const& chosen = {}) {
     rendezvous::tcp_options how = rendezvous::start_of(chosen);

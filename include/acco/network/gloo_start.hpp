@@ -41,8 +41,10 @@ struct gloo_options {
                                 ///< GLOO_SOCKET_IFNAME, then the one that leads to rank 0
   // What follows is of the start-up: docs/security.md.
   std::string run{};                   ///< names this run, the same on all its ranks; default: launch_environment::run
-  rendezvous::authenticator secret{};  ///< all ranks prove that they know it, e.g. a shared_secret; default: nobody does
-  std::string listen{};                ///< interface or address at which rank 0 awaits the others (rendezvous::tcp_options)
+  rendezvous::authenticator secret{};  ///< all ranks prove that they know it, e.g.
+                                       ///< a shared_secret; default: nobody does
+  std::string listen{};                ///< interface or address at which rank 0 awaits
+                                       ///< the others (rendezvous::tcp_options)
 };
 
 namespace gloo_start {
@@ -50,8 +52,8 @@ namespace gloo_start {
 /// Bytes of an address. This Gloo writes one for each other rank; each rank needs its own only.
 inline std::size_t address_size() { return gloo::transport::tcp::Address(sockaddr_storage{}).bytes().size(); }
 
-/// Members of a part of a world that is split bring each other addresses, over the world. Collective over it: every rank makes
-/// one call, whatever its part. Waits at most `deadline` seconds for any rank.
+/// Members of a part of a world that is split bring each other addresses, over the world. Collective over it: every
+/// rank makes one call, whatever its part. Waits at most `deadline` seconds for any rank.
 template <class Backend>
 struct meeting_in_world {
   Backend world;
@@ -118,11 +120,12 @@ class exchanged_addresses : public gloo::rendezvous::Store {
 };
 
 [[nodiscard]] inline std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(seconds * 1000, 1.0, 1e9)));  // 0: for ever, to Gloo
+  // 0: for ever, to Gloo
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(seconds * 1000, 1.0, 1e9)));
 }
 
-/// A context of all ranks that meet in `meeting`; `network` names the device in errors. Throws `peer_error` where Gloo cannot
-/// connect them, within `deadline` seconds.
+/// A context of all ranks that meet in `meeting`; `network` names the device in errors. Throws `peer_error` where Gloo
+/// cannot connect them, within `deadline` seconds.
 template <class Device, class Meeting>
 [[nodiscard]] std::shared_ptr<gloo::Context> meshed(rank_of mine, Device make_device, std::string const& network, double deadline,
                                                     Meeting& meeting) {
@@ -130,7 +133,8 @@ template <class Device, class Meeting>
   try {
     auto device = make_device();
     auto context = std::make_shared<gloo::rendezvous::Context>(mine.rank, mine.size);
-    context->setTimeout(milliseconds(deadline / 5));  // while a pair connects Gloo waits five times as long (its pair.cc)
+    // while a pair connects Gloo waits five times as long (its pair.cc)
+    context->setTimeout(milliseconds(deadline / 5));
     context->connectFullMesh(store, device);
     context->setTimeout(milliseconds(deadline));
     return context;

@@ -36,10 +36,10 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
-/// silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now on. Gloo allocates
-/// a few hundred bytes for each message; nothing else in a round over it does. Its connections are not kept open by child
-/// processes that are forked or started from now on.
+/// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end
+/// this process silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from
+/// now on. Gloo allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections
+/// are not kept open by child processes that are forked or started from now on.
 class gloo_transport {
  public:
   static constexpr std::size_t largest_message = std::size_t{1} << 30U;
@@ -90,7 +90,8 @@ class gloo_transport {
     });
   }
 
-  /// Waits. Gloo's own time-out would close every connection before a word can be said, so a watchdog ends the wait instead.
+  /// Waits. Gloo's own time-out would close every connection before a word can be said, so a watchdog ends the wait
+  /// instead.
   delivery complete(request& which, double seconds) {
     return translated([&] {
       bool arrived = false;
@@ -121,7 +122,8 @@ class gloo_transport {
       } catch (delivery_failure const&) {  // it is gone
       }
     }
-    if (!farewells.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the words to leave this host
+    // for the words to leave this host
+    if (!farewells.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     {
       const std::lock_guard lock(mutex_);
       left_ = true;

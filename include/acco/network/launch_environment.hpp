@@ -19,14 +19,14 @@ struct rank_of {
   int size = 1;
 };
 
-/// The environment that launchers set, under the names of torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and a name for
-/// the run that is the same on all its ranks.
+/// The environment that launchers set, under the names of torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and a
+/// name for the run that is the same on all its ranks.
 struct launch_environment : rank_of {
   std::string address;
   std::uint16_t port = 0;
-  /// The first of these that is set: ACCO_RUN_ID, TORCHELASTIC_RUN_ID (unless it is "none", torchrun's default), the job's number
-  /// from SLURM (SLURM_HET_JOB_ID or SLURM_JOB_ID, with SLURM_RESTART_COUNT where the job was requeued), PBS (PBS_JOBID), LSF
-  /// (LSB_JOBID with LSB_JOBINDEX) or Flux (FLUX_JOB_ID). Empty if there is none.
+  /// The first of these that is set: ACCO_RUN_ID, TORCHELASTIC_RUN_ID (unless it is "none", torchrun's default), the
+  /// job's number from SLURM (SLURM_HET_JOB_ID or SLURM_JOB_ID, with SLURM_RESTART_COUNT where the job was requeued),
+  /// PBS (PBS_JOBID), LSF (LSB_JOBID with LSB_JOBINDEX) or Flux (FLUX_JOB_ID). Empty if there is none.
   std::string run{};
 
   /// Reads it. Throws `usage_error` that names what is missing or no number.
@@ -49,7 +49,8 @@ struct launch_environment : rank_of {
     const std::string restarts = optional("SLURM_RESTART_COUNT", "0"), index = optional("LSB_JOBINDEX", "0");
     std::string result = optional("ACCO_RUN_ID");
     if (result.empty()) result = optional("TORCHELASTIC_RUN_ID", "none");
-    for (char const* name : {"SLURM_HET_JOB_ID", "SLURM_JOB_ID"}) {  // steps of a heterogeneous job differ in the second one
+    // steps of a heterogeneous job differ in the second one
+    for (char const* name : {"SLURM_HET_JOB_ID", "SLURM_JOB_ID"}) {
       if (std::string job = optional(name); result.empty() && !job.empty())
         result = restarts.empty() ? job : job + "." + restarts;
     }

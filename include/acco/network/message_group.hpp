@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's connections to the others: messages that belong together, the deadline of a wait, and the end of it all: whoever
-// fails tells the others why.
+// One rank's connections to the others: messages that belong together, the deadline of a wait, and the end of it all:
+// whoever fails tells the others why.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One channel over a rank's connections. One thread at a time calls all members but `abandon` and `sent`. The first failure is
-/// final: it is told to all other ranks, with its cause.
+/// One channel over a rank's connections. One thread at a time calls all members but `abandon` and `sent`. The first
+/// failure is final: it is told to all other ranks, with its cause.
 template <class Transport>
 class message_group {
   struct transfer {
@@ -57,8 +57,8 @@ class message_group {
   /// Bytes that were handed to the transport.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
-  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew. `relayed`: a rank
-  /// that has come may keep others waiting, because it waits itself.
+  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew.
+  /// `relayed`: a rank that has come may keep others waiting, because it waits itself.
   [[nodiscard]] message_label next_operation(collective operation, bool relayed = false) noexcept {
     since_ = 0;
     called_ = false;
@@ -109,7 +109,8 @@ class message_group {
       bool half = relayed_ && !called_ && how_far == delivery::expired;
       if (how_far == delivery::pending) {
         const double at = steady_seconds();
-        since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);  // time in which nobody asked does not count
+        // time in which nobody asked does not count
+        since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);
         asked_ = at;
         half = relayed_ && !called_ && at - since_ >= queue.deadline / 2;
         if (!half && at - since_ < queue.deadline) {
@@ -168,7 +169,8 @@ class message_group {
   [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
     std::vector<bool> absent = called_ ? all_->at(channel_).calls.absent(transport(), label_) : std::vector<bool>();
-    const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];  // `first` has come, and waits itself
+    // `first` has come, and waits itself
+    const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];
     if (others) {
       std::vector<bool> silent = absent;  // who has sent something may be through
       for (std::size_t peer = 0; peer < silent.size(); ++peer)
@@ -194,7 +196,8 @@ class message_group {
         lowest);
   }
 
-  /// Completes the batch's next message. A transport that waits does so a slice at a time: some tell nobody that a message was
+  /// Completes the batch's next message. A transport that waits does so a slice at a time: some tell nobody that a
+  /// message was
   /// on its way when its connection broke (Gloo's sends).
   delivery complete(host_queue const& queue, batch& of, collective operation, double seconds) {
     transfer& next = of.transfers[of.settled];
@@ -206,8 +209,8 @@ class message_group {
       look_for_ends(queue, of, operation);
     }
   }
-  /// Throws where another rank has told that it ends, or was lost before all its messages came; one that has ended in peace was
-  /// not.
+  /// Throws where another rank has told that it ends, or was lost before all its messages came; one that has ended in
+  /// peace was not.
   void look_for_ends(host_queue const& queue, batch& of, collective operation) {
     if (const auto word = all_->hear()) throw_farewell(queue, operation, *word);
     for (std::size_t k = of.settled; k < of.transfers.size(); ++k) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes of an MPI job (component `mpi`). Collectives are acco's own over MPI_Isend and MPI_Irecv (exchange.hpp):
-// MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the trainer, keeps asking.
+// Ranks as processes of an MPI job (component `mpi`). Collectives are acco's own over MPI_Isend and MPI_Irecv
+// (exchange.hpp): MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the
+// trainer, keeps asking.
 #pragma once
 
 #include <chrono>
@@ -31,15 +32,17 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
     with_more.names_progress = true;
     return with_more;
   }();
-  /// Another channel over the same communicator: each optimizer takes one. 64 at a time; from the 65th on it waits until all
-  /// ranks have come, at most the backend's deadline.
+  /// Another channel over the same communicator: each optimizer takes one. 64 at a time; from the 65th on it waits
+  /// until all ranks have come, at most the backend's deadline.
   [[nodiscard]] mpi_backend duplicate() const { return mpi_backend(another_over(*this)); }
 
-  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over a communicator of its own;
-  /// errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over a communicator of
+  /// its own; errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of
+  /// them.
   [[nodiscard]] mpi_backend split(int color, int key = 0, double deadline = 600) const {
     (void)agree_on_split(*this, color, key, deadline);
-    (void)agree_on_split(*this, color, key, deadline);  // all have come through the first: who came too late hears it here
+    // all have come through the first: who came too late hears it here
+    (void)agree_on_split(*this, color, key, deadline);
     mpi_transport const& whole = group().shared().transport();
     mpi_options chosen = whole.options();
     chosen.deadline = deadline;
@@ -54,8 +57,8 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
       : exchange_backend(std::make_shared<exchange<mpi_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {}
 
-  /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit code 1,
-  /// half a second later, so that the other ranks can say what they saw.
+  /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit
+  /// code 1, half a second later, so that the other ranks can say what they saw.
   template <class Function>
   static int run(int& count, char**& words, Function&& function, mpi_options const& chosen = {}) {
     int level = 0, rank = -1;

@@ -16,7 +16,8 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// Who makes MPI progress while the trainer computes.
 enum class mpi_progress {
-  helper_thread,  ///< the queue's thread asks MPI and sleeps in between, at most 1 ms; needs MPI_THREAD_SERIALIZED at least
+  helper_thread,  ///< the queue's thread asks MPI and sleeps in between,
+                  ///< at most 1 ms; needs MPI_THREAD_SERIALIZED at least
   poll,           ///< the trainer, whenever it calls `training.poll()`: call it about every millisecond of computation
   none,           ///< nobody: communication happens when the trainer waits for it, and is not hidden
 };

@@ -33,8 +33,8 @@ namespace ACCO_SIMD_NAMESPACE {
 /// Messages over one communicator. MPI calls are made by one thread at a time, whichever it is.
 class mpi_transport {
  public:
-  /// MPI sends messages of up to about 64 KiB at once; longer ones wait for the receiver's answer, which on a busy link queues
-  /// behind the data of the other direction (measured: docs/performance.md).
+  /// MPI sends messages of up to about 64 KiB at once; longer ones wait for the receiver's answer, which on a busy link
+  /// queues behind the data of the other direction (measured: docs/performance.md).
   static constexpr std::size_t largest_message = std::size_t{60} << 10U;
 
   /// A message under way. Destroyed before it is complete, it is cancelled as far as MPI can.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How processes that were started one by one find each other: each brings a few bytes (an address) for each other one. Used once,
-// at start-up. This header: what they say, byte by byte. Who says it: rendezvous_tcp.hpp. What is authenticated:
-// docs/security.md.
+// How processes that were started one by one find each other: each brings a few bytes (an address) for each other one.
+// Used once, at start-up. This header: what they say, byte by byte. Who says it: rendezvous_tcp.hpp. What is
+// authenticated: docs/security.md.
 //
-// A message is a line: "acco4", a kind, a proof, and fields that are packed into one. Packed fields have a space between them; in
-// a field a space is \s, the end of a line \n, and \ is \\. The proof is empty without a secret, else the code of
+// A message is a line: "acco4", a kind, a proof, and fields that are packed into one. Packed fields have a space
+// between them; in a field a space is \s, the end of a line \n, and \ is \\. The proof is empty without a secret, else
+// the code of
 //   "acco4", kind, packed fields of the greeting and of the hello (not in a hello), packed fields of this message
 // so that it shows knowledge of the secret, belongs to this conversation (nonces), and covers what is said.
 // clang-format off
@@ -40,8 +41,9 @@ namespace ACCO_SIMD_NAMESPACE::rendezvous {
 /// What each rank brings, by rank.
 using contributions = std::vector<std::string>;
 
-/// A message authentication code under a secret that all ranks of a run share: the same message and secret give the same code,
-/// and nobody makes one without the secret. `shared_secret` (shared_secret.hpp) is one. Called by the thread that starts up.
+/// A message authentication code under a secret that all ranks of a run share: the same message and secret give the
+/// same code, and nobody makes one without the secret. `shared_secret` (shared_secret.hpp) is one. Called by the thread
+/// that starts up.
 using authenticator = std::function<std::string(std::string_view message)>;
 
 /// How ranks come together.
@@ -49,7 +51,8 @@ struct tcp_options {
   double deadline = 600;   ///< seconds from the beginning to the end of the start-up
   std::string run{};       ///< names this run, the same on all its ranks: who was told another name is no rank of it
   authenticator secret{};  ///< all ranks have it or none; who cannot prove that it knows the secret is no rank either
-  std::string listen{};    ///< network interface ("eth0") or address at which rank 0 listens; default: MASTER_ADDR if that is
+  std::string listen{};    ///< network interface ("eth0") or address at which
+                           ///< rank 0 listens; default: MASTER_ADDR if that is
                            ///< an address of rank 0's host in digits or "localhost", else all
 };
 
@@ -113,7 +116,8 @@ struct line {
   [[nodiscard]] std::string prove(authenticator const& secret, std::string const& is, std::string const& what) const {
     return secret ? secret(pack({"acco4", is, talk, what})) : "";
   }
-  /// Whether the other side knows the secret, and said this. Codes of codes are compared: the time tells nothing about them.
+  /// Whether the other side knows the secret, and said this. Codes of codes are compared: the time tells nothing about
+  /// them.
   [[nodiscard]] bool proven(authenticator const& secret) const {
     return secret ? secret(proof) == secret(prove(secret, kind, fields)) : proof.empty();
   }

@@ -31,8 +31,9 @@ namespace ACCO_SIMD_NAMESPACE::rendezvous::detail {
 
 using doors = std::vector<net::socket_handle>;
 
-/// Rank 0's doors: where `listen` says; else at all addresses of this host if none is given, at one that is given in digits,
-/// which means the same on every host, and for a name, which may mean another address there than here, everywhere.
+/// Rank 0's doors: where `listen` says; else at all addresses of this host if none is given, at one that is given in
+/// digits, which means the same on every host, and for a name, which may mean another address there than here,
+/// everywhere.
 inline doors open_doors(std::string const& address, std::string const& port, start_up const& with) {
   const std::string listen = net::without_brackets(with.chosen.listen), only = listen.empty() ? address : listen;
   std::vector<net::endpoint> wanted{{"0.0.0.0", port}, {"::", port}};
@@ -63,8 +64,8 @@ inline doors open_doors(std::string const& address, std::string const& port, sta
   }
 }
 
-/// Rank 0: one loop hears everybody at once. Strangers are dropped and counted. What a true rank does wrong ends the start-up for
-/// all, who are told.
+/// Rank 0: one loop hears everybody at once. Strangers are dropped and counted. What a true rank does wrong ends the
+/// start-up for all, who are told.
 class tcp_host : start_up {
  public:
   tcp_host(start_up with, std::string const& address, std::string const& port)
@@ -197,7 +198,8 @@ class tcp_host : start_up {
     each.socket.close();
     each.rank = -1;
   }
-  /// Who was `told` something is heard to its end: a socket that is closed over unread bytes takes back what it has sent.
+  /// Who was `told` something is heard to its end: a socket that is closed over unread bytes takes back what it has
+  /// sent.
   void drop(line& each, std::string_view why, bool told = false) {
     if (each.rank != gone) ++dropped_[why];
     told ? let_go(each) : each.socket.close();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0 listens, and the others come to it: at the address and port that the launcher's environment says, or where a file in a
-// directory that all ranks see says. What they say: rendezvous.hpp.
+// Rank 0 listens, and the others come to it: at the address and port that the launcher's environment says, or where a
+// file in a directory that all ranks see says. What they say: rendezvous.hpp.
 #pragma once
 
 #include <algorithm>
@@ -135,15 +135,15 @@ class tcp_guest : start_up {
 
 }  // namespace detail
 
-/// One start-up: all ranks come together and exchange what they bring, once. Collective; from the constructor's beginning to the
-/// exchange's end at most chosen.deadline seconds, and the time in which a name server answers.
+/// One start-up: all ranks come together and exchange what they bring, once. Collective; from the constructor's
+/// beginning to the exchange's end at most chosen.deadline seconds, and the time in which a name server answers.
 ///
-/// A process that dies before all have come leaves its place to a new process of its rank. Two processes of one rank, or
-/// different numbers of ranks, end the start-up on all ranks that have come, with the same cause. Strangers, and processes of
-/// other runs, end nothing.
+/// A process that dies before all have come leaves its place to a new process of its rank. Two processes of one rank,
+/// or different numbers of ranks, end the start-up on all ranks that have come, with the same cause. Strangers, and
+/// processes of other runs, end nothing.
 ///
-/// Throws `deadline_error` that names who is missing, `usage_error` (the port is in use), `mismatch_error` (two processes of one
-/// rank, different numbers of ranks, another run, a secret missing). Not thread-safe.
+/// Throws `deadline_error` that names who is missing, `usage_error` (the port is in use), `mismatch_error` (two
+/// processes of one rank, different numbers of ranks, another run, a secret missing). Not thread-safe.
 class tcp_rendezvous {
  public:
   /// Rank 0 listens at `port`; all others dial address:port, which leads to rank 0's host.
@@ -187,8 +187,8 @@ class tcp_rendezvous {
     file_ = file;
   }
 
-  /// The address of this host, in digits, by which the other ranks reach it. Where MASTER_ADDR is a name that leads to a loopback
-  /// address: this host's first other one.
+  /// The address of this host, in digits, by which the other ranks reach it. Where MASTER_ADDR is a name that leads to
+  /// a loopback address: this host's first other one.
   [[nodiscard]] std::string const& own_address() const noexcept { return own_address_; }
 
   /// Everybody gets what everybody brings, by rank.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is here, where messages are passed on: whoever waits for a rank that itself waits for another one cannot tell from its own
-// messages which of them did not come.
+// Who is here, where messages are passed on: whoever waits for a rank that itself waits for another one cannot tell
+// from its own messages which of them did not come.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Of one channel; its thread makes all calls. A rank that has waited for half of the deadline tells all others in which
-/// operation it waits; at the end of the deadline those that have said nothing are the ones that did not come. (So is, by
-/// mistake, a rank that came in the second half.) Without a call nothing is sent, received or allocated.
+/// Of one channel; its thread makes all calls. A rank that has waited for half of the deadline tells all others in
+/// which operation it waits; at the end of the deadline those that have said nothing are the ones that did not come.
+/// (So is, by mistake, a rank that came in the second half.) Without a call nothing is sent, received or allocated.
 template <class Transport>
 class roll_call {
  public:
@@ -40,8 +40,8 @@ class roll_call {
     }
   }
 
-  /// By rank: who has not said that it waits in this operation, or in a later one. Waits a tenth of a second for words that are
-  /// on their way, and where the transport waits, a millisecond more for each rank.
+  /// By rank: who has not said that it waits in this operation, or in a later one. Waits a tenth of a second for words
+  /// that are on their way, and where the transport waits, a millisecond more for each rank.
   [[nodiscard]] std::vector<bool> absent(Transport& over, message_label in) {
     std::vector<bool> result(others_.size(), true);
     bool some = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A secret by which the ranks of a run know each other at start-up (component `openssl`). A header of its own: a program that
-// gives no secret needs no OpenSSL.
+// A secret by which the ranks of a run know each other at start-up (component `openssl`). A header of its own: a
+// program that gives no secret needs no OpenSSL.
 #pragma once
 
 #include <algorithm>
@@ -23,20 +23,22 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Knowledge of a secret, for gloo_options::secret, nccl_options::secret or rendezvous::tcp_options::secret: called with a
-/// message, it gives HMAC-SHA-256 (RFC 2104) of it. The secret itself never leaves the process, and is overwritten when the last
-/// copy goes. Cheap to copy; calls from several threads are safe.
+/// Knowledge of a secret, for gloo_options::secret, nccl_options::secret or rendezvous::tcp_options::secret: called
+/// with a message, it gives HMAC-SHA-256 (RFC 2104) of it. The secret itself never leaves the process, and is
+/// overwritten when the last copy goes. Cheap to copy; calls from several threads are safe.
 class shared_secret {
  public:
   static constexpr std::size_t least = 16, most = 4096;  ///< bytes of a secret
 
-  /// Throws `usage_error` where the secret is too short to be one. It should be drawn at random: `openssl rand -hex 32`.
+  /// Throws `usage_error` where the secret is too short to be one. It should be drawn at random: `openssl rand -hex
+  /// 32`.
   explicit shared_secret(std::string_view secret) : secret_(std::make_shared<bytes>()) {
     secret.copy(secret_->value.data(), most);
     secret_->size = secret.size();
     check();
   }
-  /// The first line of a file that only its owner may read or write. Throws `usage_error` where it cannot be read, or others may.
+  /// The first line of a file that only its owner may read or write. Throws `usage_error` where it cannot be read, or
+  /// others may.
   [[nodiscard]] static shared_secret from_file(std::filesystem::path const& file) {
     namespace fs = std::filesystem;
     std::error_code failed;

@@ -91,7 +91,8 @@ inline endpoint end_of(socket_handle const& of, int (*which)(int, sockaddr*, soc
 inline std::string without_brackets(std::string const& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
 }
-/// All addresses of a host, in the order in which the system wants them tried; or getaddrinfo's code. Waits for a name server.
+/// All addresses of a host, in the order in which the system wants them tried; or getaddrinfo's code. Waits for a name
+/// server.
 struct lookup {
   int code;
   std::vector<endpoint> found{};

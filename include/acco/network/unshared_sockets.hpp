@@ -17,8 +17,9 @@
 
 namespace ACCO_SIMD_NAMESPACE::net {
 
-/// While it lives, a child that is forked finds unconnected sockets in place of these, and a program that is started finds none.
-/// The sockets stay their owner's: one that he has closed is left alone, whatever has its number now. Any thread.
+/// While it lives, a child that is forked finds unconnected sockets in place of these, and a program that is started
+/// finds none. The sockets stay their owner's: one that he has closed is left alone, whatever has its number now. Any
+/// thread.
 class unshared_sockets {
  public:
   explicit unshared_sockets(std::vector<int> const& descriptors) {

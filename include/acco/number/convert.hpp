@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over arrays of numbers, written once over packs. The remainder goes through a padded pack, so that every element sees the
-// same instructions wherever it lies: results do not depend on how a buffer was cut.
+// Loops over arrays of numbers, written once over packs. The remainder goes through a padded pack, so that every
+// element sees the same instructions wherever it lies: results do not depend on how a buffer was cut.
 #pragma once
 
 #include <algorithm>

@@ -8,7 +8,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Each throws `usage_error` that says "`name` is `value`" and what to give instead. NaN and infinity are never allowed.
+/// Each throws `usage_error` that says "`name` is `value`" and what to give instead. NaN and infinity are never
+/// allowed.
 inline void demand_not_negative(char const* name, double value, error_place where = {}) {
   if (!(is_finite(value) && value >= 0))
     throw usage_error(where, text(name, " is ", value), text("Give a finite number, 0 or more"));

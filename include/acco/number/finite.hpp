@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a number is finite, asked of its bits: right also where the compiler was told that no number ever is infinite or NaN
-// (-Ofast, -ffast-math) and folds the comparisons that would find one. number/finite_arrays.hpp has the loops.
+// Whether a number is finite, asked of its bits: right also where the compiler was told that no number ever is infinite
+// or NaN (-Ofast, -ffast-math) and folds the comparisons that would find one. number/finite_arrays.hpp has the loops.
 #pragma once
 
 #include <bit>
@@ -37,8 +37,8 @@ struct number_bits<half> {
   static constexpr type exponent = 0x7c00;
 };
 
-/// Whether a double, float, bfloat16 or half is neither infinite nor NaN. On host and device. Always inlined and by reference: as
-/// an argument by value, clang would take it for finite.
+/// Whether a double, float, bfloat16 or half is neither infinite nor NaN. On host and device. Always inlined and by
+/// reference: as an argument by value, clang would take it for finite.
 template <class Number>
 [[nodiscard, gnu::always_inline]] constexpr bool is_finite(Number const& value) noexcept {
   using bits = number_bits<Number>;

@@ -18,8 +18,8 @@ namespace ACCO_SIMD_NAMESPACE::matrices {
 
 // Matrices lie row by row.
 
-/// Of a product: columns that are worked on together, and how far a sum goes before its numbers are put away. Room is for the
-/// widest packs of all: how much is asked for must not depend on the flags of the file that asks.
+/// Of a product: columns that are worked on together, and how far a sum goes before its numbers are put away. Room is
+/// for the widest packs of all: how much is asked for must not depend on the flags of the file that asks.
 inline constexpr std::size_t inner_block = 512, most_panel_columns = 32;
 template <class Real>
 inline constexpr std::size_t panel_columns = 2 * pack<Real>::lanes;
@@ -41,7 +41,8 @@ inline void multiply(Real const* a, Real const* b, bool transposed, Real* c, std
         for (std::size_t l = 0; l < width; ++l) to[l] = transposed ? b[(j + l) * inner + k0 + k] : b[(k0 + k) * columns + j + l];
         std::fill(to + width, to + wide, Real(0));
       }
-      const auto rows_at = [&](std::size_t i, auto count) {  // `count` rows at once, so that the panel is read once for them
+      // `count` rows at once, so that the panel is read once for them
+      const auto rows_at = [&](std::size_t i, auto count) {
         constexpr std::size_t n = decltype(count)::value;
         numbers sums[n][2];
         for (auto& row : sums) row[0] = row[1] = numbers(0.0);
@@ -91,9 +92,9 @@ inline void combine(double a, Real const* x, double b, Real* to, std::size_t cou
   });
 }
 
-/// X <- a X + b (X X') X + c (X X')^2 X, again and again: every singular value s becomes a s + b s^3 + c s^5. These coefficients
-/// (K. Jordan, Muon, 2024) raise small ones as fast as they can: after five iterations those above 1.4e-3 of the Frobenius norm
-/// lie between about 0.7 and 1.2; smaller ones stay smaller.
+/// X <- a X + b (X X') X + c (X X')^2 X, again and again: every singular value s becomes a s + b s^3 + c s^5. These
+/// coefficients (K. Jordan, Muon, 2024) raise small ones as fast as they can: after five iterations those above 1.4e-3
+/// of the Frobenius norm lie between about 0.7 and 1.2; smaller ones stay smaller.
 struct newton_schulz {
   double a = 3.4445, b = -4.7750, c = 2.0315;
   unsigned iterations = 5;
@@ -106,7 +107,8 @@ struct newton_schulz {
   return rows * columns + 2 * less * less + inner_block * most_panel_columns;
 }
 
-/// X is divided by its Frobenius norm and epsilon, iterated upon, and multiplied by `scale`. All zero stays zero. Sums are
+/// X is divided by its Frobenius norm and epsilon, iterated upon, and multiplied by `scale`. All zero stays zero. Sums
+/// are
 /// in the order of the elements: the same on every rank.
 template <class Real>
 inline void orthogonalize(matrix_view<Real> const& matrix, newton_schulz const& by, double scale) {

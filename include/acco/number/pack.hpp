@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SIMD pack on the vector types that g++ and clang share: as wide as the compiler's flags allow, with the functions of
-// number/real.hpp. (Our own, because <experimental/simd> costs more compile time than all of acco and does not compile under
-// nvcc.)
+// A SIMD pack on the vector types that g++ and clang share: as wide as the compiler's flags allow, with the functions
+// of number/real.hpp. (Our own, because <experimental/simd> costs more compile time than all of acco and does not
+// compile under nvcc.)
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ concept plain_number = std::is_arithmetic_v<Number>;
 template <class Number>
 concept plain_number_in_brackets = plain_number<Number> && sizeof(Number) != 0;  // preferred where both would do
 
-/// What a pack cannot do, in one sentence each: a rule that works with float would otherwise fail in pages of the compiler's own.
+/// What a pack cannot do, in one sentence each: a rule that works with float would otherwise fail in pages of the
+/// compiler's own.
 template <class Pack>
 struct refusals {  // NOLINT(bugprone-crtp-constructor-accessibility): an aggregate base of a trivial type
   /// Calls of std::sqrt and its like, casts, and conditions.

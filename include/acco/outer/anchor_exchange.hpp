@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outer level's own rounds. Reduce the workers' changes, update the anchor by the outer rule, gather it: that is what an
-// engine does with gradients, so an engine does it, over the ranks that hold the same slice in their workers. Anchor and outer
-// state are its masters and slots, cut once more over those ranks.
+// The outer level's own rounds. Reduce the workers' changes, update the anchor by the outer rule, gather it: that is
+// what an engine does with gradients, so an engine does it, over the ranks that hold the same slice in their workers.
+// Anchor and outer state are its masters and slots, cut once more over those ranks.
 #pragma once
 
 #include <cmath>
@@ -31,9 +31,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's, of one fragment. `w` is that fragment of this rank's slice of its worker's masters, always: nothing of the
-/// worker's is in flight. The trainer's thread calls all members; those that communicate are called by the ranks of the group in
-/// the same order.
+/// One rank's, of one fragment. `w` is that fragment of this rank's slice of its worker's masters, always: nothing of
+/// the worker's is in flight. The trainer's thread calls all members; those that communicate are called by the ranks of
+/// the group in the same order.
 template <class Master>
 class anchor_exchange {
  public:
@@ -72,8 +72,8 @@ class anchor_exchange {
     keep(w);
   }
 
-  /// The worker has made its steps since the last exchange, of so many samples: starts the next one, or makes it. Whether `w` has
-  /// changed.
+  /// The worker has made its steps since the last exchange, of so many samples: starts the next one, or makes it.
+  /// Whether `w` has changed.
   bool exchange(std::span<Master> w, double samples) {
     const double weight = settings_.weights == worker_weights::samples ? samples : 1;
     if (settings_.blocks()) {
@@ -107,12 +107,14 @@ class anchor_exchange {
       send(w, weight, samples);
       return false;
     }
-    if (settings_.work == work_meanwhile::pull) land_now();  // the mean will be that of w, whichever anchor changes are against
+    // the mean will be that of w, whichever anchor changes are against
+    if (settings_.work == work_meanwhile::pull) land_now();
     add(w, weight);  // restart: against the anchor of their start, before the next one lands
     turn(weight, samples);
     return mix(w);
   }
-  /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that changed.
+  /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that
+  /// changed.
   bool arrive(std::span<Master> w) {
     if (!in_flight_) return false;
     land_now();
@@ -125,8 +127,8 @@ class anchor_exchange {
   }
   [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
 
-  // The end: `bring` for each fragment that has something; `begin_finish`; `take_part` in one fragment's exchange after the
-  // other, as the workers do that train on, until all have come to this; `end_finish`. Collective; blocks.
+  // The end: `bring` for each fragment that has something; `begin_finish`; `take_part` in one fragment's exchange after
+  // the other, as the workers do that train on, until all have come to this; `end_finish`. Collective; blocks.
 
   void bring(std::span<Master> w, double samples) {
     if (settings_.work == work_meanwhile::keep || !settings_.takes_whole_round()) arrive(w);
@@ -150,8 +152,8 @@ class anchor_exchange {
 
   // The workers change, at rest: `hand_over` to all that are there, `take_up` instead of `begin`. Collective; block.
 
-  /// All that the workers hold together, on every one of them. What codes have lost of the changes of those that leave becomes
-  /// part of what they have lost of the others', in equal parts; among more workers, or
+  /// All that the workers hold together, on every one of them. What codes have lost of the changes of those that leave
+  /// becomes part of what they have lost of the others', in equal parts; among more workers, or
   /// fewer, it counts as it would have counted.
   void hand_over(carried_anchor<Master>& all, bool leaves, change_of_workers const& change) {
     all.arrays = engine_.gather_state();
@@ -196,7 +198,8 @@ class anchor_exchange {
     if (settings_.keeps_copy()) visit("kept", copy());
     if (auto const lost = engine_.feedback(); !lost.empty()) visit("lost", lost.first(slice_));
   }
-  /// What `level()` has loaded is its state; `same`: of the same workers, else `w` becomes the anchor. Collective; blocks.
+  /// What `level()` has loaded is its state; `same`: of the same workers, else `w` becomes the anchor. Collective;
+  /// blocks.
   void resume(fragment_numbers const& from, bool same, std::span<Master> w) {
     engine_.take_up(same ? resumption::exact : resumption::at_rest);
     in_flight_ = same && from.run.completed;
@@ -213,7 +216,8 @@ class anchor_exchange {
     keep(w);
   }
 
-  /// On this rank, as it landed last: what all workers hold, which is the masters of `level()` only where it travels in full.
+  /// On this rank, as it landed last: what all workers hold, which is the masters of `level()` only where it travels in
+  /// full.
   [[nodiscard]] std::span<Master const> anchor() const noexcept { return engine_.parameters(); }
   [[nodiscard]] engine& level() noexcept { return engine_; }
   [[nodiscard]] engine const& level() const noexcept { return engine_; }
@@ -272,8 +276,8 @@ class anchor_exchange {
     return true;
   }
 
-  /// By gap: how far the anchor has come, for the exchange that starts next. Each rank updates its share by what it has measured
-  /// itself, so it measures whenever one lands, also where its worker brings nothing any more.
+  /// By gap: how far the anchor has come, for the exchange that starts next. Each rank updates its share by what it has
+  /// measured itself, so it measures whenever one lands, also where its worker brings nothing any more.
   void measure_step() {
     double squares = 0;
     auto const x = anchor();
@@ -313,7 +317,8 @@ class anchor_exchange {
   double samples_ = 0;
   std::uint64_t exchanges_ = 0;
   std::optional<outer_report> news_;
-  typename storage::buffer own_;  // keep: the masters at the start; eager: where the round began; by gap: the anchor before
+  // keep: the masters at the start; eager: where the round began; by gap: the anchor before
+  typename storage::buffer own_;
   engine engine_;
 };
 

@@ -24,8 +24,8 @@ enum class worker_weights {
   samples  ///< by the samples that it was made of (FedAvg, arXiv 1602.05629, Algorithm 1)
 };
 
-/// How an exchange travels: encoded changes with error feedback, so that what is lost of one is in the next; the anchor, encoded
-/// or not, as `coded` says.
+/// How an exchange travels: encoded changes with error feedback, so that what is lost of one is in the next; the
+/// anchor, encoded or not, as `coded` says.
 template <wire Exchange>
 [[nodiscard]] constexpr auto exchange_wire(Exchange const& exchange) noexcept {
   const auto of = as_coded(exchange);
@@ -61,9 +61,9 @@ struct exchange_settings {
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
   /// Steps from one fragment's exchange to the next one's.
   [[nodiscard]] constexpr unsigned stretch() const noexcept { return steps / fragments; }
-  /// Whether workers send parameters; otherwise their change against the anchor that they hold, as they always do where anything
-  /// is encoded: the smaller a number, the less its code loses, and the mean of what began at an encoded anchor would end, in the
-  /// owner's, what the code has lost of it.
+  /// Whether workers send parameters; otherwise their change against the anchor that they hold, as they always do where
+  /// anything is encoded: the smaller a number, the less its code loses, and the mean of what began at an encoded
+  /// anchor would end, in the owner's, what the code has lost of it.
   [[nodiscard]] constexpr bool sends_parameters() const noexcept {
     return averages && !encoded &&
            (blocks() || work == work_meanwhile::keep || work == work_meanwhile::pull ||

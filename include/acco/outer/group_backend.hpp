@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of the groups into which a world is cut, known before any rank has been asked: the split is made when an engine takes its
-// channel.
+// One of the groups into which a world is cut, known before any rank has been asked: the split is made when an engine
+// takes its channel.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Ranks of a world that are `stride` apart, `size` of them: which group, and which rank in it, follow from the world's.
+/// Ranks of a world that are `stride` apart, `size` of them: which group, and which rank in it, follow from the
+/// world's.
 struct group_of_world {
   int size = 1;
   int stride = 1;

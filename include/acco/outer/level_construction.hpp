@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine of local updates is constructed from, and how that is described: to the other ranks, and to whoever keeps
-// states.
+// What an engine of local updates is constructed from, and how that is described: to the other ranks, and to whoever
+// keeps states.
 #pragma once
 
 #include <string>

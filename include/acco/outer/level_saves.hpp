@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How saves travel over two levels, and when all workers cut.
 //
-// What ranks tell of saves is summed within a worker, by its rounds, and that sum over the workers, by the exchanges of the first
-// fragment: when one lands, every rank of the world knows the same. If a save is granted, the next round of each worker that
-// commits is the cut. Until it has landed no exchange starts or lands, so workers whose rounds differ, because one has skipped an
-// update, are still cut between the same exchanges.
+// What ranks tell of saves is summed within a worker, by its rounds, and that sum over the workers, by the exchanges of
+// the first fragment: when one lands, every rank of the world knows the same. If a save is granted, the next round of
+// each worker that commits is the cut. Until it has landed no exchange starts or lands, so workers whose rounds differ,
+// because one has skipped an update, are still cut between the same exchanges.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ class level_saves {
 
   [[nodiscard]] state_keeper* keeper() const noexcept { return keeper_.get(); }
   void attach(std::unique_ptr<state_keeper> keeper) noexcept { keeper_ = std::move(keeper); }
-  /// The state of the level at this rank's cut, of whose worker this is the copy; `problem`: it is not that of the cut, and why.
+  /// The state of the level at this rank's cut, of whose worker this is the copy; `problem`: it is not that of the cut,
+  /// and why.
   [[nodiscard]] virtual state_view whole(state_view const& of_worker, char const* problem) noexcept = 0;
   /// Nobody keeps anything any more.
   void end() noexcept {
@@ -51,9 +52,9 @@ class level_saves {
   }
   /// This worker has come to the end, and exchanges without having trained: it tells nothing any more.
   void end_rounds() noexcept { told_ = {}; }
-  /// All workers have come to the end, at rest. What was wished is saved; a cut that was to be, and that none of them has made,
-  /// is wished again, and one that only some have made fails. sum(numbers) is over the ranks of the world; cut_now(problem) calls
-  /// `cut` with a copy. Collective; blocks.
+  /// All workers have come to the end, at rest. What was wished is saved; a cut that was to be, and that none of them
+  /// has made, is wished again, and one that only some have made fails. sum(numbers) is over the ranks of the world;
+  /// cut_now(problem) calls `cut` with a copy. Collective; blocks.
   template <class Sum, class Cut>
   void rest(int ranks, Sum&& sum, Cut&& cut_now) {
     (void)grants();

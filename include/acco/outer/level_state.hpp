@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of local updates as it is kept: the anchor's arrays, by the elements of the layout, whoever has which; and beside
-// them each worker's.
+// The state of local updates as it is kept: the anchor's arrays, by the elements of the layout, whoever has which; and
+// beside them each worker's.
 //
-// The anchor's are called as those of a training without workers: `master`, `sgd.0`, `average`, `shown`, `arriving`. A worker's
-// have its number before their names, and two more: `kept`, what it keeps from one exchange to the next, and `lost`, what codes
-// have lost of its changes. What every rank of a worker has of its own has that rank's number behind its name.
+// The anchor's are called as those of a training without workers: `master`, `sgd.0`, `average`, `shown`, `arriving`. A
+// worker's have its number before their names, and two more: `kept`, what it keeps from one exchange to the next, and
+// `lost`, what codes have lost of its changes. What every rank of a worker has of its own has that rank's number behind
+// its name.
 #pragma once
 
 #include <algorithm>
@@ -88,7 +89,8 @@ class elements_of_slice {
     shares.for_shares(
         rank, [&](std::size_t offset, std::size_t first, std::size_t count) { parts_.push_back({offset, first, count}); });
   }
-  /// Calls visit(offset from `begin`, first element, count) for those of `count` numbers from `begin` on; the rest is padding.
+  /// Calls visit(offset from `begin`, first element, count) for those of `count` numbers from `begin` on; the rest is
+  /// padding.
   template <class Visitor>
   void visit(std::size_t begin, std::size_t count, Visitor&& visitor) const {
     auto at =
@@ -189,7 +191,8 @@ class level_state final : public level_saves {
     common_ = source.numbers();
     same_ = loaded_.workers == settings_.workers && loaded_.ranks_a_worker == settings_.ranks_a_worker &&
             loaded_.fragments.size() == settings_.fragments;
-    for (auto& each : exchanges_.all()) each.exchange->level().for_arrays([](std::size_t, auto const*) {});  // none is in flight
+    // none is in flight
+    for (auto& each : exchanges_.all()) each.exchange->level().for_arrays([](std::size_t, auto const*) {});
     worker_source worker(source, inner_.shape(), prefix_of(worker_), inner_.place().rank, settings_.ranks_a_worker, same_);
     inner_.load(worker);
     for (std::size_t p = 0; p < exchanges_.all().size(); ++p) {
@@ -205,8 +208,8 @@ class level_state final : public level_saves {
       });
     }
   }
-  /// What was loaded of the anchor is its state; `same`: as it was, else the masters become the anchor. Collective over the
-  /// exchange; blocks.
+  /// What was loaded of the anchor is its state; `same`: as it was, else the masters become the anchor. Collective over
+  /// the exchange; blocks.
   void resume_exchanges(bool same) {
     auto const w = inner_.loop().masters();
     for (std::size_t p = 0; p < exchanges_.all().size(); ++p) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local updates: workers train by themselves for some steps, then exchange. Five recurrences, of which Local SGD, FedAvg, SlowMo,
-// DiLoCo, its delayed and eager forms, CO2 and Overlap-Local-SGD are constants.
+// Local updates: workers train by themselves for some steps, then exchange. Five recurrences, of which Local SGD,
+// FedAvg, SlowMo, DiLoCo, its delayed and eager forms, CO2 and Overlap-Local-SGD are constants.
 #pragma once
 
 #include <concepts>
@@ -22,13 +22,13 @@
 
 namespace ACCO_NAMESPACE {
 
-// The recurrences. With the anchor x that all workers have, a worker's masters w_m, its change D_m = x - w_m after `steps` of its
-// commits, and the mean D of these over the workers, an exchange brings
+// The recurrences. With the anchor x that all workers have, a worker's masters w_m, its change D_m = x - w_m after
+// `steps` of its commits, and the mean D of these over the workers, an exchange brings
 //
 //   x <- Outer(x, D)      by `rule`: an update rule for which D is the gradient
 //
-// and what the worker has then depends on what it did while the exchange was under way. With a = `keep_local`, the share of its
-// own masters that it keeps:
+// and what the worker has then depends on what it did while the exchange was under way. With a = `keep_local`, the
+// share of its own masters that it keeps:
 
 /// The worker waits:  w_m <- a w_m + (1 - a) x.
 template <class Rule = averaging>
@@ -40,8 +40,8 @@ struct waiting {
   [[nodiscard]] constexpr exchange_settings settings() const { return {.keep_local = keep_local, .weights = weights}; }
 };
 
-/// It trains on for `delay` steps, which are kept:  w_m <- x + (w_m - w_m of the exchange's start). They are part of the next
-/// exchange.
+/// It trains on for `delay` steps, which are kept: w_m <- x + (w_m - w_m of the exchange's start). They are part of the
+/// next exchange.
 template <class Rule = averaging>
 struct keeping {
   Rule rule = {};
@@ -53,24 +53,25 @@ struct keeping {
   }
 };
 
-/// It trains on, and starts from the anchor:  w_m <- a w_m + (1 - a) x. Of a whole round nothing is lost: its change is what the
-/// exchange that starts then carries. Of a shorter delay with a = 0, what was done meanwhile is (Streaming DiLoCo's).
+/// It trains on, and starts from the anchor: w_m <- a w_m + (1 - a) x. Of a whole round nothing is lost: its change is
+/// what the exchange that starts then carries. Of a shorter delay with a = 0, what was done meanwhile is (Streaming
+/// DiLoCo's).
 template <class Rule = averaging>
 struct restarting {
   Rule rule = {};
   unsigned delay = whole_round;  ///< as `keeping::delay`
   double keep_local = 0;
   worker_weights weights = worker_weights::equal;
-  bool by_gap = false;  ///< D counts by 1 / (1 + |x - x of its start| / |D|): the staleness gap, as docs/local_updates.md says;
-                        ///< of a whole round, with one rank a worker
+  bool by_gap = false;  ///< D counts by 1 / (1 + |x - x of its start| / |D|): the staleness gap, as
+                        ///< docs/local_updates.md says; of a whole round, with one rank a worker
 
   [[nodiscard]] constexpr exchange_settings settings() const {
     return {.delay = delay, .work = work_meanwhile::restart, .keep_local = keep_local, .weights = weights, .by_gap = by_gap};
   }
 };
 
-/// It trains on for a whole round, ahead of the anchor by its own share of what it has just sent:  w_m <- x - (rate / workers)
-/// D_m.
+/// It trains on for a whole round, ahead of the anchor by its own share of what it has just sent: w_m <- x - (rate /
+/// workers) D_m.
 template <class Rule = averaging>
 struct eager {
   static_assert(
@@ -81,7 +82,7 @@ struct eager {
   [[nodiscard]] constexpr exchange_settings settings() const { return {.delay = whole_round, .work = work_meanwhile::eager}; }
 };
 
-/// It trains on for a whole round, and is pulled to the mean of a round ago:  x <- mean of w,  w_m <- a w_m + (1 - a) x.
+/// It trains on for a whole round, and is pulled to the mean of a round ago: x <- mean of w, w_m <- a w_m + (1 - a) x.
 struct pulling {
   averaging rule = {};
   double keep_local = 0;
@@ -98,25 +99,27 @@ struct pulling {
 inline constexpr waiting<> local_sgd;
 /// The same, workers by their samples (McMahan et al., arXiv 1602.05629, Algorithm 1, with all clients in every round).
 inline constexpr waiting<> fedavg{.weights = worker_weights::samples};
-/// u <- momentum u + D;  x <- x - lr u (Wang et al., arXiv 1910.00643). There D is divided by the inner learning rate and the
-/// step multiplied by it: the same while that rate is constant.
+/// u <- momentum u + D; x <- x - lr u (Wang et al., arXiv 1910.00643). There D is divided by the inner learning rate
+/// and the step multiplied by it: the same while that rate is constant.
 inline constexpr waiting<sgd> slowmo{.rule = {.learning_rate = 1, .momentum = 0.5}};
 /// u <- momentum u + D;  x <- x - lr (D + momentum u) (Douillard et al., arXiv 2311.08105).
 inline constexpr waiting<sgd> diloco{.rule = {.learning_rate = 0.7, .momentum = 0.9, .nesterov = true}};
-/// The same, each exchange under way for a whole round ("naive" in arXiv 2502.12996). Its momentum is not DiLoCo's, which is not
-/// stable with a delay.
+/// The same, each exchange under way for a whole round ("naive" in arXiv 2502.12996). Its momentum is not DiLoCo's,
+/// which is not stable with a delay.
 inline constexpr restarting<sgd> delayed_diloco{.rule = {.learning_rate = 0.4, .momentum = 0.5, .nesterov = true}};
-/// The same, each worker ahead by its own share of what is under way (arXiv 2502.12996). There that share goes through the outer
-/// momentum, on every worker another; here through the position only, so that the anchor is one and can be sharded.
+/// The same, each worker ahead by its own share of what is under way (arXiv 2502.12996). There that share goes through
+/// the outer momentum, on every worker another; here through the position only, so that the anchor is one and can be
+/// sharded.
 inline constexpr eager<sgd> eager_diloco{.rule = {.learning_rate = 0.4, .momentum = 0.5, .nesterov = true}};
-/// diloco for `local_updates::fragments`, each under way for a step (Douillard et al., arXiv 2501.18512). There fragments are
-/// groups of layers, here equal parts of each rank's slice, in the order of the layout.
+/// diloco for `local_updates::fragments`, each under way for a step (Douillard et al., arXiv 2501.18512). There
+/// fragments are groups of layers, here equal parts of each rank's slice, in the order of the layout.
 inline constexpr restarting<sgd> streaming_diloco{
     .rule = {.learning_rate = 0.4, .momentum = 0.9, .nesterov = true}, .delay = 1, .keep_local = 0.5};
-/// m <- clip(momentum m + D / gap, -limit, limit);  x <- x - lr m, a whole round late (Sun et al., arXiv 2401.16265). The gap is
-/// 1 + |x - x of the start| / |D|, over all parameters: the paper's formula could not be had.
+/// m <- clip(momentum m + D / gap, -limit, limit); x <- x - lr m, a whole round late (Sun et al., arXiv 2401.16265).
+/// The gap is 1 + |x - x of the start| / |D|, over all parameters: the paper's formula could not be had.
 inline constexpr restarting<clipped_momentum> co2{.rule = {.learning_rate = 0.7, .momentum = 0.2, .limit = 1}, .by_gap = true};
-/// w <- w - 0.6 (w - x), where x is the mean of w a round ago (Wang et al., arXiv 2002.09539, without the anchor's momentum).
+/// w <- w - 0.6 (w - x), where x is the mean of w a round ago (Wang et al., arXiv 2002.09539, without the anchor's
+/// momentum).
 inline constexpr pulling overlap_local_sgd{.keep_local = 0.4};
 
 /// One of the recurrences, or one's own: an outer rule, and how workers exchange.
@@ -126,27 +129,29 @@ concept local_method = requires(Method const& method) {
   { method.settings() } -> std::same_as<exchange_settings>;
 };
 
-/// Stands where a schedule stands: `acco::optimizer{acco::local_updates{.method = acco::diloco, .steps = 30}, rule, storage,
-/// world, layout}`.
+/// Stands where a schedule stands: `acco::optimizer{acco::local_updates{.method = acco::diloco, .steps = 30}, rule,
+/// storage, world, layout}`.
 ///
-/// The world is cut into workers of `ranks_a_group` neighbouring ranks. A worker trains by `inner` and the optimizer's rule, as
-/// if it were the world, on data of its own; its rule's slots stay its own.
+/// The world is cut into workers of `ranks_a_group` neighbouring ranks. A worker trains by `inner` and the optimizer's
+/// rule, as if it were the world, on data of its own; its rule's slots stay its own.
 ///
-/// Where an exchange is under way for a whole round, the changes that come in were measured a round ago, and much less outer
-/// momentum is stable than without a delay: in a direction in which a round of local steps removes the share b of the error,
-/// sgd{.learning_rate = 0.7, .momentum = 0.9, .nesterov = true} diverges for b > 0.36 under `restarting`; without a delay it is
-/// stable up to 1.93. Where local steps solve a direction, b is 1. Outer momentum of 0.5 at a rate of 0.4 is stable up to 1.40.
-/// docs/local_updates.md has the table, and the equations with an overlapped `inner`.
+/// Where an exchange is under way for a whole round, the changes that come in were measured a round ago, and much less
+/// outer momentum is stable than without a delay: in a direction in which a round of local steps removes the share b of
+/// the error, sgd{.learning_rate = 0.7, .momentum = 0.9, .nesterov = true} diverges for b > 0.36 under `restarting`;
+/// without a delay it is stable up to 1.93. Where local steps solve a direction, b is 1. Outer momentum of 0.5 at a
+/// rate of 0.4 is stable up to 1.40. docs/local_updates.md has the table, and the equations with an overlapped `inner`.
 ///
-/// With an encoded `exchange` (`block_int4{}`: 1/H byte a parameter and step) the loop is closed on both sides. The anchor x^
-/// that workers hold and measure changes against is the owner's x up to what its last difference has lost, and the next
-/// difference is x - x^. What is lost of a worker's change it keeps, and adds to its next change. So all that encodings lose
-/// arrives, one exchange later; `gather_committed`, and `parameters()` after `finish`, are x itself.
+/// With an encoded `exchange` (`block_int4{}`: 1/H byte a parameter and step) the loop is closed on both sides. The
+/// anchor x^ that workers hold and measure changes against is the owner's x up to what its last difference has lost,
+/// and the next difference is x - x^. What is lost of a worker's change it keeps, and adds to its next change. So all
+/// that encodings lose arrives, one exchange later; `gather_committed`, and `parameters()` after `finish`, are x
+/// itself.
 ///
-/// Anchor and outer state are cut over all ranks that hold the same slice. `samples`, `steps` and a report's are of what the
-/// anchor holds; a report's losses and norms are the worker's; `parameters()` are the worker's, and the anchor's in every bit on
-/// every rank after `finish`, and at reports that are `committed`. `finish` exchanges whatever has been done. `gather_committed`
-/// gives the anchor, the exchange under way included; averages (`options::average_decay`) are the anchor's, over exchanges.
+/// Anchor and outer state are cut over all ranks that hold the same slice. `samples`, `steps` and a report's are of
+/// what the anchor holds; a report's losses and norms are the worker's; `parameters()` are the worker's, and the
+/// anchor's in every bit on every rank after `finish`, and at reports that are `committed`. `finish` exchanges whatever
+/// has been done. `gather_committed` gives the anchor, the exchange under way included; averages
+/// (`options::average_decay`) are the anchor's, over exchanges.
 template <local_method Method = waiting<>, class Inner = synchronous<>, wire Exchange = full>
 struct local_updates {
   Method method = {};     ///< one of those above: a name, or a recurrence with settings of its own

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of local updates: an engine of the inner schedule within each worker, and between two of its rounds the exchange of
-// the workers.
+// The engine of local updates: an engine of the inner schedule within each worker, and between two of its rounds the
+// exchange of the workers.
 #pragma once
 
 #include <algorithm>
@@ -41,9 +41,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's. The slice is cut into fragments, whose exchanges take turns: an engine each (worker_exchanges.hpp). World rank r
-/// is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place in the other workers.
-/// Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
+/// One rank's. The slice is cut into fragments, whose exchanges take turns: an engine each (worker_exchanges.hpp).
+/// World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place
+/// in the other workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class Storage, class Backend>
 class outer_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
                      public changing_workers {
@@ -356,8 +356,8 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     exchanges_.begin_round(inner_.samples());
     at_.by_worker = {settings_.workers, {samples(), at_.before}, {inner_.samples(), inner_.steps()}};
   }
-  /// All workers have come to the end. What was wished is saved now; a cut that none of them has made is wished again, and one
-  /// that only some have made fails.
+  /// All workers have come to the end. What was wished is saved now; a cut that none of them has made is wished again,
+  /// and one that only some have made fails.
   void save_at_rest() {
     inner_.cut_next(false);
     state_.rest(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Update rules of the outer level that are no optimizer's of their own: averaging, and momentum that is clipped. The others are
-// those of rule/: `sgd` is heavy ball, and Nesterov's; the gradient is the mean change D of the anchor, downwards.
+// Update rules of the outer level that are no optimizer's of their own: averaging, and momentum that is clipped. The
+// others are those of rule/: `sgd` is heavy ball, and Nesterov's; the gradient is the mean change D of the anchor,
+// downwards.
 #pragma once
 
 #include <array>
@@ -14,8 +15,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// x <- x - D: the mean of the workers' parameters. Where the workers can send their parameters themselves (`of_means`, which the
-/// level chooses), x <- mean, and a worker alone is not rounded.
+/// x <- x - D: the mean of the workers' parameters. Where the workers can send their parameters themselves (`of_means`,
+/// which the level chooses), x <- mean, and a worker alone is not rounded.
 struct averaging {
   bool of_means = false;  ///< the gradient is the mean of parameters, not of changes; set by the level
 
@@ -66,7 +67,8 @@ struct clipped_momentum {
     parameter = parameter - Real(c.rate) * slots[0];
   }
 
-  /// Throws `usage_error` unless learning_rate is finite and not negative, momentum lies in [0, 1), and limit is positive.
+  /// Throws `usage_error` unless learning_rate is finite and not negative, momentum lies in [0, 1), and limit is
+  /// positive.
   void check(error_place where = {}) const {
     demand_not_negative("clipped_momentum::learning_rate", learning_rate, where);
     demand_share("clipped_momentum::momentum", momentum, where);

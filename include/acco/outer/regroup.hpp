@@ -20,8 +20,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where a training is, told from where one of its workers is: all workers are taken to be as fast as this one since the world
-/// changed last.
+/// Where a training is, told from where one of its workers is: all workers are taken to be as fast as this one since
+/// the world changed last.
 struct position_by_worker {
   int workers = 1;
   training_position whole, own;  ///< when the world changed last
@@ -42,8 +42,8 @@ struct change_of_workers {
     told[numbers_a_rank * static_cast<std::size_t>(rank)] = new_rank;
     told[numbers_a_rank * static_cast<std::size_t>(rank) + 1] = new_size;
   }
-  /// From what all have told. Throws `usage_error`, on every rank alike, unless workers stay and leave as a whole, in one new
-  /// world, each rank at its place in its worker.
+  /// From what all have told. Throws `usage_error`, on every rank alike, unless workers stay and leave as a whole, in
+  /// one new world, each rank at its place in its worker.
   [[nodiscard]] static change_of_workers read(std::span<double const> told, int ranks_a_worker, error_place where) {
     change_of_workers found;
     const int ranks = static_cast<int>(told.size() / numbers_a_rank);
@@ -93,8 +93,8 @@ struct bringing_workers {
   int first = 0;       ///< the worker from which those that join get it
   bool joins = false;  ///< whether any joins
 
-  /// From what all ranks have told: how many workers stay, as far as a rank that stays knows, or, of one that joins, 0. Throws
-  /// `usage_error`, on every rank alike, unless some stay, all of one training, and workers join as a whole.
+  /// From what all ranks have told: how many workers stay, as far as a rank that stays knows, or, of one that joins, 0.
+  /// Throws `usage_error`, on every rank alike, unless some stay, all of one training, and workers join as a whole.
   [[nodiscard]] static bringing_workers read(std::span<std::int64_t const> told, int ranks_a_worker, error_place where) {
     bringing_workers found{-1, false};
     std::int64_t staying = 0;
@@ -126,8 +126,8 @@ struct bringing_workers {
   }
 };
 
-/// What the workers of an exchange hold together, whole, in host memory: the arrays of its state, and its numbers. Read from it,
-/// it is cut over other workers.
+/// What the workers of an exchange hold together, whole, in host memory: the arrays of its state, and its numbers. Read
+/// from it, it is cut over other workers.
 template <class Master>
 class carried_anchor final : public state_source {
  public:
@@ -170,8 +170,8 @@ class carried_anchor final : public state_source {
   void read_frozen(std::size_t, std::byte*) override {}  // an anchor has none
 };
 
-/// What a world of workers holds together, on its way to the next one. `inner` is the engine of this rank's worker, `fragments`
-/// have its exchanges, each of a part of its slice.
+/// What a world of workers holds together, on its way to the next one. `inner` is the engine of this rank's worker,
+/// `fragments` have its exchanges, each of a part of its slice.
 template <class Master>
 class brought_by_workers {
  public:
@@ -179,8 +179,8 @@ class brought_by_workers {
 
   brought_by_workers(std::size_t fragments, int staying) : anchors_(fragments), staying_(staying) {}
 
-  /// Of the world so far, which is at rest; nothing where no worker stays. `to`: where this rank stays, not joined yet; null: it
-  /// leaves. Afterwards every rank may leave that world in peace. Collective over it; blocks.
+  /// Of the world so far, which is at rest; nothing where no worker stays. `to`: where this rank stays, not joined yet;
+  /// null: it leaves. Afterwards every rank may leave that world in peace. Collective over it; blocks.
   template <class Backend, class Inner, class Fragments>
   [[nodiscard]] static brought_by_workers hand_over(workers_world<Backend>& in,
                                                     std::type_identity_t<workers_world<Backend>> const* to, Inner& inner,
@@ -202,8 +202,8 @@ class brought_by_workers {
     in.member.finish();
     return all;
   }
-  /// In a world that this rank has not joined yet, on ranks that stay, and on those that join, which bring nothing. Parameters
-  /// and masters of all are the anchor then. Collective over it; blocks.
+  /// In a world that this rank has not joined yet, on ranks that stay, and on those that join, which bring nothing.
+  /// Parameters and masters of all are the anchor then. Collective over it; blocks.
   template <class Backend, class Inner, class Fragments>
   void take_up(workers_world<Backend>& to, Inner& inner, Fragments& fragments, int ranks_a_worker,
                std::string const& construction) {

@@ -40,8 +40,8 @@ struct fragment_of_slice {
   }
 };
 
-/// One rank's. `w` is this rank's slice of its worker's masters. The trainer's thread calls all members; those that communicate
-/// are collective over the ranks of the exchange.
+/// One rank's. `w` is this rank's slice of its worker's masters. The trainer's thread calls all members; those that
+/// communicate are collective over the ranks of the exchange.
 template <class Exchange, class Master>
 class worker_exchanges {
  public:
@@ -113,8 +113,8 @@ class worker_exchanges {
     const double taken_now = taken(each, samples);
     return each.exchange->exchange(each.of(w), taken_now) || changed;
   }
-  /// In the order in which the others, who may train on, exchange: whoever waited in another fragment's exchange would hold them
-  /// up for ever.
+  /// In the order in which the others, who may train on, exchange: whoever waited in another fragment's exchange would
+  /// hold them up for ever.
   void finish(std::span<Master> w, double samples) {
     const std::size_t count = fragments_.size(), next = phase_ / settings_.stretch() % count;
     std::size_t brought = 0;

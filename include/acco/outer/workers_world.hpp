@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of workers, as an engine of local updates uses it: a channel of its own, the groups into which it is cut, and whether
-// this rank takes part.
+// A world of workers, as an engine of local updates uses it: a channel of its own, the groups into which it is cut, and
+// whether this rank takes part.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's. World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same
-/// place in the other workers. The trainer's thread calls all members; those that communicate are collective over the world, and
-/// block.
+/// One rank's. World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the
+/// same place in the other workers. The trainer's thread calls all members; those that communicate are collective over
+/// the world, and block.
 template <class Backend>
 class workers_world {
  public:
@@ -63,7 +63,8 @@ class workers_world {
   void broadcast(std::span<T> values, int root) {
     if (!values.empty()) broadcast_and_wait(queue_, *backend_, values, root);
   }
-  /// Rank 0's elements reach all ranks, but those that each rank has of its own. `values` are whole numbers of `T` an element.
+  /// Rank 0's elements reach all ranks, but those that each rank has of its own. `values` are whole numbers of `T` an
+  /// element.
   template <class T>
   void broadcast_common(parameter_layout const& layout, std::span<T> values) {
     const std::size_t width = values.size() / layout.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainers' own arrays that optimizers of this process work in: none twice at a time. (Files that are compiled for other
-// processors have a list of their own.)
+// The trainers' own arrays that optimizers of this process work in: none twice at a time. (Files that are compiled for
+// other processors have a list of their own.)
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What one optimizer has adopted. While it trains nobody else may adopt it; it is free between `finish` and the next
-/// micro-batch, after an error, and when the optimizer has ended. One thread at a time; different ones may be in different
-/// threads: ranks are.
+/// micro-batch, after an error, and when the optimizer has ended. One thread at a time; different ones may be in
+/// different threads: ranks are.
 class adopted_memory {
  public:
   adopted_memory() = default;
@@ -26,8 +26,9 @@ class adopted_memory {
   adopted_memory& operator=(adopted_memory const&) = delete;
   ~adopted_memory() { rest(); }
 
-  /// Adds a stretch; an empty one is nothing. Only what is `trained` is taken from other optimizers: these may share what is
-  /// frozen. Where it shares a byte with what this one has, or with what another trains, this one has nothing any more.
+  /// Adds a stretch; an empty one is nothing. Only what is `trained` is taken from other optimizers: these may share
+  /// what is frozen. Where it shares a byte with what this one has, or with what another trains, this one has nothing
+  /// any more.
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) {
     if (memory == nullptr || bytes == 0) return memory_shared_with::nobody;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory), end = begin + bytes;

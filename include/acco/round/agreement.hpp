@@ -29,7 +29,8 @@ std::string name_of_type() {
     return "bfloat16";
   } else if constexpr (std::is_same_v<T, half>) {
     return "half";
-  } else if constexpr (requires { typename T::undecorated; }) {  // a rule: slots of its decoration are part of its state
+    // a rule: slots of its decoration are part of its state
+  } else if constexpr (requires { typename T::undecorated; }) {
     std::string name = name_of_type<typename T::undecorated>();
     if (T::slot_count != T::undecorated::slot_count) name.append("+").append(T::decoration());
     return name;
@@ -84,8 +85,8 @@ inline text first_difference(std::string_view a, std::string_view b, int rank_a,
   return text("no difference");
 }
 
-/// Compares every rank's description with rank 0's; on any difference every rank throws `mismatch_error` with both sides of the
-/// first one. Collective; blocks.
+/// Compares every rank's description with rank 0's; on any difference every rank throws `mismatch_error` with both
+/// sides of the first one. Collective; blocks.
 template <class Queue, class Backend>
 void agree(Queue& queue, Backend& backend, std::string const& mine, error_place where) {
   const auto text_of = [&](int root) {
@@ -111,8 +112,8 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
   }
 }
 
-/// The ranks' learning rates, by rank, differ in a round that starts at so many samples: names rank 0 and the one that is
-/// farthest from it.
+/// The ranks' learning rates, by rank, differ in a round that starts at so many samples: names rank 0 and the one that
+/// is farthest from it.
 [[noreturn]] inline void raise_different_rates(std::span<double const> rates, double samples, error_place where) {
   std::size_t odd = 0;
   const auto distance = [&](std::size_t rank) {
@@ -126,7 +127,8 @@ void agree(Queue& queue, Backend& backend, std::string const& mine, error_place 
                        where.rank == static_cast<int>(odd) ? 0 : static_cast<int>(odd));
 }
 
-/// Some ranks are in a round, and others sum numbers outside of one, or for something else: each calls what the others do not.
+/// Some ranks are in a round, and others sum numbers outside of one, or for something else: each calls what the others
+/// do not.
 [[noreturn]] inline void raise_different_sums(double all, int ranks, error_place where) {
   constexpr char const* advice =
       "Every rank makes these calls at the same report: none of them while another rank is in finish, or behind it";

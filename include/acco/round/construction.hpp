@@ -47,7 +47,8 @@ void describe_schedule(description& d, Schedule const& schedule) {
   const schedule_period rounds = period_of(schedule);
   d.add("warm_up_rounds", rounds.warm_up);
   d.add("period", rounds.period);
-  for (std::size_t round = 0; round < rounds.rounds(); ++round) {  // schedules of one name may still have different tables
+  // schedules of one name may still have different tables
+  for (std::size_t round = 0; round < rounds.rounds(); ++round) {
     const round_plan plan = schedule.plan(round);
     d.add("plan", text(static_cast<int>(plan.gradients), static_cast<int>(plan.parameters), static_cast<int>(plan.meanwhile),
                        static_cast<int>(plan.part), static_cast<int>(plan.keeps))
@@ -75,8 +76,8 @@ void describe_schedule(description& d, Schedule const& schedule) {
   }
 }
 
-/// A rule's own check of its hyperparameters, where it has one: `check(error_place) const` or `check() const`, which throws
-/// `usage_error`.
+/// A rule's own check of its hyperparameters, where it has one: `check(error_place) const` or `check() const`, which
+/// throws `usage_error`.
 template <class Rule>
 void check_rule(Rule const& rule, [[maybe_unused]] int rank) {
   if constexpr (requires { rule.check(error_place{.rank = rank}); }) {
@@ -86,7 +87,8 @@ void check_rule(Rule const& rule, [[maybe_unused]] int rank) {
   }
 }
 
-/// In the masters' type a parameter whose gradients are all 0 stays finite: an epsilon may be 0 there that is not in double.
+/// In the masters' type a parameter whose gradients are all 0 stays finite: an epsilon may be 0 there that is not in
+/// double.
 template <class Master, class Rule>
 void check_without_gradient(Rule const& rule, parameter_layout const& layout, int rank) {
   if constexpr (has_apply<Rule>) {

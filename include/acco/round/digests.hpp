@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Digests that works of a round compute: of the parameters in use, which every rank has, and of this rank's part of the state.
+// Digests that works of a round compute: of the parameters in use, which every rank has, and of this rank's part of the
+// state.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A storage whose works can digest arrays. With others, parameters are not compared between ranks, and `options::digest_every`
-/// is refused.
+/// A storage whose works can digest arrays. With others, parameters are not compared between ranks, and
+/// `options::digest_every` is refused.
 template <class Storage>
 concept digests = storage_traits_of<Storage>.digests;
 
@@ -42,8 +43,9 @@ class round_digests {
     of_state_ = {storage, sums_};
   }
 
-  /// Enqueues the digests of the parameters in use, tensor by tensor: the parts of element i of the layout have the number i + 1.
-  /// What is frozen may be written to meanwhile, unless the trainer has said that it is not: `frozen_too`.
+  /// Enqueues the digests of the parameters in use, tensor by tensor: the parts of element i of the layout have the
+  /// number i + 1. What is frozen may be written to meanwhile, unless the trainer has said that it is not:
+  /// `frozen_too`.
   void digest_shown(queue& q, parameter_layout const& layout, gradient_accumulator<Storage> const& accumulator, bool frozen_too) {
     shown_.clear();
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
@@ -56,8 +58,8 @@ class round_digests {
     Storage::digest(q, std::span<digest_piece<parameter_type> const>(shown_), of_tensors_.there(), layout.tensor_count());
     of_tensors_.download(q);
   }
-  /// Enqueues the digest of this rank's part of the state, as the sum of as many as there are types of elements; where works find
-  /// them.
+  /// Enqueues the digest of this rank's part of the state, as the sum of as many as there are types of elements; where
+  /// works find them.
   std::span<unsigned long long const> digest_state(queue& q) {
     for_state([&](auto const& pieces) { Storage::digest(q, std::span(pieces), of_state_.there() + sums_, 1); });
     return {of_state_.there(), sums_};
@@ -116,7 +118,8 @@ class round_digests<Storage> {
 /// Which of the ranks' digests, by rank, are not those of most of them.
 struct odd_ranks {
   std::vector<std::size_t> ranks;  ///< empty: all are alike
-  bool majority = false;           ///< whether more than half of the ranks agree: then these are the others; else they are all
+  bool majority = false;           ///< whether more than half of the ranks agree:
+                                   ///< then these are the others; else they are all
 };
 [[nodiscard]] inline odd_ranks odd_among(std::span<std::uint64_t const> digests) {
   std::uint64_t usual = 0;
@@ -138,8 +141,8 @@ struct odd_ranks {
   return found;
 }
 
-/// Throws an error that names a tensor, and the ranks whose parameters in use differ there. `mine` has this rank's digest of each
-/// tensor; `broadcast(numbers, root)` gives every rank the root's. Collective: every rank throws alike.
+/// Throws an error that names a tensor, and the ranks whose parameters in use differ there. `mine` has this rank's
+/// digest of each tensor; `broadcast(numbers, root)` gives every rank the root's. Collective: every rank throws alike.
 template <class Broadcast>
 [[noreturn]] void raise_different_parameters(std::vector<std::uint64_t> const& mine, parameter_layout const& layout, int ranks,
                                              error_place where, Broadcast&& broadcast) {

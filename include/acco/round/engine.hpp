@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: one rank's optimizer as a trainer sees it. It owns the parts and passes calls on; each part has a header of its
-// own.
+// The engine: one rank's optimizer as a trainer sees it. It owns the parts and passes calls on; each part has a header
+// of its own.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   using works_type = round_works<Storage>;
   using loop_type = step_loop<Storage>;
 
-  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no round.
+  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no
+  /// round.
   round_engine(std::unique_ptr<schedule_in_use<Storage>> schedule, std::unique_ptr<rule_in_use<Storage>> rule, Storage storage,
                std::unique_ptr<backend_in_use<Storage>> backend, parameter_layout layout, options chosen)
       : schedule_(std::move(schedule)),
@@ -179,8 +180,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     loop_.end_finish();
   }
 
-  /// Writes the committed parameters, after the round in flight if it commits, or their averages, into `out`, in the order of the
-  /// layout. Collective; blocks.
+  /// Writes the committed parameters, after the round in flight if it commits, or their averages, into `out`, in the
+  /// order of the layout. Collective; blocks.
   void gather(std::span<parameter_type> out, weights which) override {
     loop_.outside_rounds([&] { transfer_.gather(out, which == weights::average); });
   }
@@ -246,7 +247,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 
   [[nodiscard]] loop_type& loop() noexcept { return loop_; }
-  /// At rest, in host memory: all ranks' shards of the arrays of the state (state_copy.hpp), by position. Collective; blocks.
+  /// At rest, in host memory: all ranks' shards of the arrays of the state (state_copy.hpp), by position. Collective;
+  /// blocks.
   [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state()
     requires std::is_same_v<parameter_type, typename Storage::master_type>
   {
@@ -259,8 +261,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     });
     return arrays;
   }
-  /// `resume` in parts: this, collective, which blocks; what else is to be sent; and `taken_up`. A round that the computation
-  /// waits for has still to land.
+  /// `resume` in parts: this, collective, which blocks; what else is to be sent; and `taken_up`. A round that the
+  /// computation waits for has still to land.
   void take_up(resumption how) {
     restores_.resume(how);
     ++frozen_values_;
@@ -269,13 +271,14 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     restores_.forget_sent();
     queue().clock().begin();
   }
-  /// In host memory: visit(number, this rank's shard) for each array of the state that is cut, the round in flight included.
+  /// In host memory: visit(number, this rank's shard) for each array of the state that is cut, the round in flight
+  /// included.
   template <class Visitor>
   void for_arrays(Visitor&& visit) {
     loop_.outside_rounds([&] { for_shards(visit); });
   }
-  /// This rank's state now, the round in flight as one that is done and has not landed, with the parameters in use. Blocks. Valid
-  /// until the next one.
+  /// This rank's state now, the round in flight as one that is done and has not landed, with the parameters in use.
+  /// Blocks. Valid until the next one.
   [[nodiscard]] state_view copy_now(bool shows) {
     state_view found{nullptr, nullptr, shares_, 0, {}, false, false};
     loop_.outside_rounds([&] { found = saves_.copy_now(loop_.in_flight(), shows); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The full-size buffers: parameters in use, gradients being accumulated, and what a round in flight owns; and how they change
-// places.
+// The full-size buffers: parameters in use, gradients being accumulated, and what a round in flight owns; and how they
+// change places.
 #pragma once
 
 #include <algorithm>
@@ -51,9 +51,9 @@ class round_buffers {
   partition shares_{0, 1};
 };
 
-/// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round, `empty` gives the trainer an
-/// empty accumulator; `land` brings the parameters that arrived into use, all at once: a round that fails leaves no trace in
-/// them.
+/// Owns the full-size buffers of one rank. `launch` hands the accumulated gradients to a round, `empty` gives the
+/// trainer an empty accumulator; `land` brings the parameters that arrived into use, all at once: a round that fails
+/// leaves no trace in them.
 ///
 /// | mode       | when                                    | the round carries | parameters arrive  | landing         | spans |
 /// |------------|-----------------------------------------|-------------------|--------------------|-----------------|-------|
@@ -63,11 +63,12 @@ class round_buffers {
 /// | copying    | stable, adopted, frozen tensors, or a   | a copy, without   | in the copy        | copied          | stay  |
 /// |            | placement                               |                   |                    |                 |       |
 ///
-/// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`). Where
-/// parameter and gradient differ in size, rotating has two pairs of buffers.
+/// Parameters arrive in memory that held the carried gradients only after those have left the rank (`parameters_in`).
+/// Where parameter and gradient differ in size, rotating has two pairs of buffers.
 ///
-/// What a round `keeps` (rotating, copying) lies aside until the next launch adds to it, so the trainer's accumulator is empty
-/// after every launch. That takes two pairs of buffers. `in_place` saves one: kept gradients stay in the accumulator.
+/// What a round `keeps` (rotating, copying) lies aside until the next launch adds to it, so the trainer's accumulator
+/// is empty after every launch. That takes two pairs of buffers. `in_place` saves one: kept gradients stay in the
+/// accumulator.
 template <class Storage>
 class gradient_accumulator {
  public:
@@ -92,8 +93,8 @@ class gradient_accumulator {
     }
   }
 
-  /// Works in arrays of the trainer's, in the order of the layout, instead of buffers of its own: they outlive this object, and
-  /// never change places. Before `count` and `allocate`.
+  /// Works in arrays of the trainer's, in the order of the layout, instead of buffers of its own: they outlive this
+  /// object, and never change places. Before `count` and `allocate`.
   void adopt(std::span<parameter_type> parameters, std::span<gradient_type> gradients) noexcept {
     mode_ = mode::copying;
     adopted_parameters_ = parameters.data();
@@ -173,9 +174,9 @@ class gradient_accumulator {
     return {parameters_, table_.there(), runs_.size(), lies_apart() ? places_.there() : nullptr, gaps_};
   }
 
-  /// Hands what was accumulated to a round, with what the round before has kept; `empty` makes the accumulator empty then, unless
-  /// it `keeps` in place, or the computation waits: then it is when the round has landed. The trainer's spans move only at a
-  /// boundary that is reported to it: the first launch after a start copies instead (`quietly`).
+  /// Hands what was accumulated to a round, with what the round before has kept; `empty` makes the accumulator empty
+  /// then, unless it `keeps` in place, or the computation waits: then it is when the round has landed. The trainer's
+  /// spans move only at a boundary that is reported to it: the first launch after a start copies instead (`quietly`).
   [[nodiscard]] flight launch(queue& q, bool quietly, bool keeps = false) {
     if (mode_ == mode::exchanging || mode_ == mode::delivering) return arrive();
     const bool in_place = keeps && !keeps_aside_;
@@ -252,8 +253,8 @@ class gradient_accumulator {
       Storage::copy(q, static_cast<parameter_type const*>(parameters_), out.data(), out.size());
   }
 
-  /// The real elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice, pointer,
-  /// count).
+  /// The real elements of a rank's slice, out of a buffer in the order of the layout: calls visit(offset in the slice,
+  /// pointer, count).
   template <class Visitor>
   void for_slice(int rank, parameter_type const* whole, Visitor&& visit) const {
     const trainable_view<parameter_type> view{whole, runs_.data(), runs_.size()};
@@ -309,8 +310,8 @@ class gradient_accumulator {
   /// Whether arriving parameters and carried gradients have memory of their own.
   [[nodiscard]] bool pairs() const noexcept { return keeps_aside_ || (mode_ == mode::rotating && !same_size); }
 
-  /// The memory of gradients, for the parameters that arrive when the gradients have left, and the reverse: buffers of trivially
-  /// copyable elements, aligned for both, that change their purpose from round to round.
+  /// The memory of gradients, for the parameters that arrive when the gradients have left, and the reverse: buffers of
+  /// trivially copyable elements, aligned for both, that change their purpose from round to round.
   [[nodiscard]] static parameter_type* parameters_in(gradient_type* memory) noexcept {
     return static_cast<parameter_type*>(static_cast<void*>(memory));
   }
@@ -325,7 +326,8 @@ class gradient_accumulator {
                       runs_.push_back({position, runs[run].offset + in_run, count});
                     });
   }
-  /// What is accumulated, in the order in which it travels, replaces the spare gradients, or is added to those that were kept.
+  /// What is accumulated, in the order in which it travels, replaces the spare gradients, or is added to those that
+  /// were kept.
   void copy_out(queue& q) {
     for (std::size_t k = 0; k < runs_.size(); ++k) {
       gradient_type const* const from = lies_apart() ? of_runs_[k].gradients : gradients_ + runs_[k].offset;
@@ -389,7 +391,8 @@ class gradient_accumulator {
   parameter_type* arriving_ = nullptr;    // where the next round's parameters arrive
   bool full_ = false;                     // has been launched, and holds what is not to be added to
   bool kept_ = false;                     // `spare_` holds gradients that the next launch adds to
-  gradient_type* spare_ = nullptr;        // the gradients that are not being filled: carried by a round in flight, or kept
+  // the gradients that are not being filled: carried by a round in flight, or kept
+  gradient_type* spare_ = nullptr;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -11,8 +11,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's. A rank is outside until it joins, takes part from then on, is at peace after `finish` as long as it does nothing
-/// else, and gone when it has left, once, in peace or for a reason. The trainer's thread calls all members.
+/// One rank's. A rank is outside until it joins, takes part from then on, is at peace after `finish` as long as it does
+/// nothing else, and gone when it has left, once, in peace or for a reason. The trainer's thread calls all members.
 class membership {
  public:
   /// `ranks`, which must outlive it, becomes a channel of its own when the rank joins.
@@ -29,7 +29,8 @@ class membership {
   void finish() noexcept { state_ = state::at_peace; }
   [[nodiscard]] bool at_peace() const noexcept { return state_ == state::at_peace; }
 
-  /// Tells the others, at once, that this rank will not go on, and why. What all ranks have found together needs no telling.
+  /// Tells the others, at once, that this rank will not go on, and why. What all ranks have found together needs no
+  /// telling.
   void leave(std::string_view reason) noexcept {
     if (ranks_.traits.tells_departures) {
       try {

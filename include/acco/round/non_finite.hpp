@@ -19,8 +19,8 @@ struct non_finite_finding {
   std::size_t first = 0;    ///< where the first of them lies, in the order of the layout
 };
 
-/// Every rank tells how many numbers of its own are not finite, and where the first lies; all learn of the first rank that has
-/// any. sum_over_ranks(numbers) is called once.
+/// Every rank tells how many numbers of its own are not finite, and where the first lies; all learn of the first rank
+/// that has any. sum_over_ranks(numbers) is called once.
 template <class SumOverRanks>
 [[nodiscard]] non_finite_finding find_first(int rank, int ranks, std::uint64_t count, std::size_t first,
                                             SumOverRanks&& sum_over_ranks) {

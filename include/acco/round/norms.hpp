@@ -51,7 +51,8 @@ class round_norms {
       Storage::sum_of_squares(q, sharded<sum_type const>({slice + offset, state.real(bucket)}), squares_.there(bucket));
     }
   }
-  /// The same where the sums lie elsewhere, in the gradient's type: they come into the slice, or are added to it, on the way.
+  /// The same where the sums lie elsewhere, in the gradient's type: they come into the slice, or are added to it, on
+  /// the way.
   template <class Gradient>
   void take(queue& q, sharded_state<Storage>& state, bucket const& b, Gradient const* sums, sum_type* slice, bool adds) {
     if constexpr (storage_traits_of<Storage>.takes_sums) {
@@ -66,8 +67,8 @@ class round_norms {
       measure(q, state, b.index, slice, b.offset);
     }
   }
-  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. `own`: this rank's gradients stand
-  /// for all ranks'.
+  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. `own`: this rank's
+  /// gradients stand for all ranks'.
   template <class AllReduce>
   void decide(queue& q, sharded_state<Storage>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
               double loss_scale, bool own, AllReduce&& all_reduce) {
@@ -103,8 +104,8 @@ class round_norms {
     sums_.upload(q);
   }
 
-  /// After a download, where regions are measured: the norms of the mean gradient of each group, or tensor, of which sums over so
-  /// much weight, times the loss's scale, were measured.
+  /// After a download, where regions are measured: the norms of the mean gradient of each group, or tensor, of which
+  /// sums over so much weight, times the loss's scale, were measured.
   void tell(parameter_layout const& layout, norm_detail detail, double weight, std::span<double> norms) const noexcept {
     std::fill(norms.begin(), norms.end(), 0.0);
     const bool of_groups = detail == norm_detail::groups;
@@ -125,8 +126,8 @@ class round_norms {
       if (state.leaves(r) && squares(r) != 0) ++state.updates(r);
     }
   }
-  /// How many updates each tensor has had, `steps` where it is never left out; with the commit that has not landed, if it is
-  /// `applied`. Nothing where no tensor may be left out.
+  /// How many updates each tensor has had, `steps` where it is never left out; with the commit that has not landed, if
+  /// it is `applied`. Nothing where no tensor may be left out.
   void keep_updates(sharded_state<Storage> const& state, parameter_layout const& layout, std::vector<std::uint64_t>& to,
                     std::uint64_t steps, bool applied) const {
     to.clear();
@@ -152,10 +153,12 @@ class round_norms {
  private:
   update_regions regions_;
   std::size_t groups_;
-  typename Storage::template numbers<double> squares_;       // of each bucket; of each block, where regions are measured
+  // of each bucket; of each block, where regions are measured
+  typename Storage::template numbers<double> squares_;
   typename Storage::template numbers<update_region> table_;  // the regions, where works find them
   typename Storage::template numbers<region_update> decided_;
-  typename Storage::template numbers<double> sums_, of_groups_;  // by region, this rank's, then all ranks'; for the decision
+  // by region, this rank's, then all ranks'; for the decision
+  typename Storage::template numbers<double> sums_, of_groups_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

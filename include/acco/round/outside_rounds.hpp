@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other while no round is in flight, or one is done and has not landed. Collective; all of it blocks.
+// What ranks tell each other while no round is in flight, or one is done and has not landed. Collective; all of it
+// blocks.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update rule behind a plain interface: what the engine asks of it, a few times a round and once for each bucket. All rules
-// share the engine of a storage; what is compiled for a rule is its update.
+// An update rule behind a plain interface: what the engine asks of it, a few times a round and once for each bucket.
+// All rules share the engine of a storage; what is compiled for a rule is its update.
 #pragma once
 
 #include <array>
@@ -70,15 +70,16 @@ class rule_in_use : public rule_facts {
   using queue = typename Storage::queue;
 
   virtual void allocate(Storage const& storage, std::size_t regions) = 0;
-  /// Computes a region's constants of the coming update, and of the update after it, which commit_and_predict uses too; works
-  /// that are enqueued after the upload see them.
+  /// Computes a region's constants of the coming update, and of the update after it, which commit_and_predict uses too;
+  /// works that are enqueued after the upload see them.
   virtual void prepare(std::size_t region, update_step const& now, update_group const& group) = 0;
   virtual void prepare_next(std::size_t region, update_step const& next, update_group const& group) = 0;
   virtual void upload(queue& q) = 0;
   virtual void upload_next(queue& q) = 0;
   /// What the updates of a round read.
   virtual void begin(slice_in_use<Storage> const& slice) = 0;
-  /// Enqueues the update of the blocks, or of the matrices, from `first` to before `last`; `out` is indexed like the slice.
+  /// Enqueues the update of the blocks, or of the matrices, from `first` to before `last`; `out` is indexed like the
+  /// slice.
   virtual void apply(update kind, queue& q, std::size_t first, std::size_t last, parameter_type* out) const = 0;
   virtual void apply_to_matrices(update kind, queue& q, std::size_t first, std::size_t last, parameter_type* out) const = 0;
 

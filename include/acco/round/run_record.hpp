@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run has come to, and how a round that lands changes that: pure functions of the numbers that all ranks have alike.
+// What a run has come to, and how a round that lands changes that: pure functions of the numbers that all ranks have
+// alike.
 #pragma once
 
 #include <cstddef>
@@ -76,8 +77,8 @@ struct round_measures {
   char const* progress = "";
 };
 
-/// Whether the run is over once the round lands. Such a round is never checkpointed: a run resumed from it would fail the same
-/// way.
+/// Whether the run is over once the round lands. Such a round is never checkpointed: a run resumed from it would fail
+/// the same way.
 [[nodiscard]] constexpr bool ends_run(run_counters const& run, round_numbers const& n, std::size_t skip_limit,
                                       std::size_t empty_limit) noexcept {
   return (n.skip && run.skipped + 1 > skip_limit) || (n.step_weight == 0 && !n.skip && run.empty + 1 > empty_limit);

@@ -81,8 +81,8 @@ class saving {
   void serve_worker() noexcept { of_worker_ = true; }
   [[nodiscard]] bool of_worker() const noexcept { return of_worker_; }
   void cut_next(bool due) noexcept { copies_.cut_next(due); }
-  /// A copy between two rounds, or of a round in flight whose tasks are done; blocks. Valid until the next one. `shows`: with the
-  /// parameters in use.
+  /// A copy between two rounds, or of a round in flight whose tasks are done; blocks. Valid until the next one.
+  /// `shows`: with the parameters in use.
   [[nodiscard]] state_view copy_now(bool in_flight, bool shows) {
     return copies_.copy_now([&](staging& to) {
       fill_now(to, shows && to.may_show(), in_flight && record_.flight.differences);
@@ -106,7 +106,8 @@ class saving {
       works_.add_to(to, !waits_, flight.differences || !shows_committed(flight.plan));
     });
   }
-  /// All tasks of the round are done; its parameters are not yet in use. The copies that it was asked to make are complete.
+  /// All tasks of the round are done; its parameters are not yet in use. The copies that it was asked to make are
+  /// complete.
   void end() {
     round_numbers const& n = works_.numbers();
     copies_.end(n.nothing || n.ends() || ends_run(record_.run, n, options_.skip_limit, options_.empty_limit),

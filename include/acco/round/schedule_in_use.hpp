@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule behind a plain interface: what the engine asks of it, once a micro-batch or once a round. All schedules over a
-// storage share one engine, which is compiled once.
+// A schedule behind a plain interface: what the engine asks of it, once a micro-batch or once a round. All schedules
+// over a storage share one engine, which is compiled once.
 #pragma once
 
 #include <array>
@@ -30,7 +30,8 @@ template <class Storage>
 struct wire_in_use {
   std::unique_ptr<reducer_in_use<Storage>> up;      ///< gradients
   std::unique_ptr<gatherer_in_use<Storage>> down;   ///< parameters
-  std::unique_ptr<gatherer_in_use<Storage>> exact;  ///< parameters in full, where they travel as encoded differences otherwise
+  std::unique_ptr<gatherer_in_use<Storage>> exact;  ///< parameters in full, where they travel
+                                                    ///< as encoded differences otherwise
   unsigned exact_every = 0;                         ///< coded::exact_every
 
   /// Whether parameters travel as differences; in the `step`-th commit (from 1; 0: the round does not commit).
@@ -137,8 +138,8 @@ class schedule_in_use {
     }
     return false;
   }
-  /// Whether the parameters that a commit brings may differ from the masters, converted: they are a prediction, or come as
-  /// encoded differences.
+  /// Whether the parameters that a commit brings may differ from the masters, converted: they are a prediction, or come
+  /// as encoded differences.
   [[nodiscard]] bool commits_otherwise() const {
     for (std::size_t round = 0; round < period().rounds(); ++round) {
       round_plan const here = plan(round);

@@ -35,7 +35,8 @@ class sharded_state {
   using sum_type = typename Storage::sum_type;
   using queue = typename Storage::queue;
 
-  /// Declares its `arrays`, which must outlive it. `averages`: whether it keeps an exponential moving average of the masters.
+  /// Declares its `arrays`, which must outlive it. `averages`: whether it keeps an exponential moving average of the
+  /// masters.
   sharded_state(state_arrays<Storage>& arrays, rule_in_use<Storage>& rule, parameter_layout const& layout,
                 update_regions const& regions, partition shares, int rank, bool averages)
       : arrays_(arrays), rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
@@ -67,8 +68,8 @@ class sharded_state {
     matrices_.upload(q);
   }
 
-  /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on. A master that is shown as its parameter
-  /// already stays what it is.
+  /// Enqueues: masters from parameters, `count` elements from `offset` of the slice on. A master that is shown as its
+  /// parameter already stays what it is.
   void set_masters(queue& q, std::size_t offset, parameter_type const* from, std::size_t count) {
     Storage::replace_edited(q, from, masters() + offset, count);
   }
@@ -103,9 +104,9 @@ class sharded_state {
   [[nodiscard]] update_block const* blocks() noexcept { return blocks_.there(); }
   [[nodiscard]] std::size_t block_count() const noexcept { return cut_.size(); }
 
-  /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too; works that
-  /// are enqueued after the upload see them. A region that may be left out has updates(region) behind it, whatever step.count
-  /// says; moves(region): whether the coming update changes it.
+  /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too;
+  /// works that are enqueued after the upload see them. A region that may be left out has updates(region) behind it,
+  /// whatever step.count says; moves(region): whether the coming update changes it.
   void prepare(update_step const& now) {
     for (std::size_t r = 0; r < groups_.size(); ++r) rule_.prepare(r, step_of(r, now, 1), groups_[r]);
   }
@@ -121,8 +122,8 @@ class sharded_state {
   void upload(queue& q) { rule_.upload(q); }
   void upload_next(queue& q) { rule_.upload_next(q); }
 
-  /// What the updates of a round read: gradients are the reduced sum. Constants and what has been decided, both by region, are
-  /// read when the tasks run.
+  /// What the updates of a round read: gradients are the reduced sum. Constants and what has been decided, both by
+  /// region, are read when the tasks run.
   void begin(sharded<sum_type const> gradients, region_update const* decided) {
     for (std::size_t k = 0; k < slot_count(); ++k) slices_[k] = slot(k);
     rule_.begin({masters(), slices_.data(), gradients.slice().data(), decided, blocks_.there(), matrices_.there(),
@@ -133,8 +134,8 @@ class sharded_state {
     static_assert(!std::is_same_v<T, T>,
                   "acco: a partial gradient cannot feed a rule: reduce_scatter it first, that makes it sharded");
   }
-  /// Enqueues the update of this rank's share of a bucket. `out` is the whole of what the ranks will get, where the share becomes
-  /// the new parameters, or the committed ones unchanged where *wanted turns out false.
+  /// Enqueues the update of this rank's share of a bucket. `out` is the whole of what the ranks will get, where the
+  /// share becomes the new parameters, or the committed ones unchanged where *wanted turns out false.
   void apply(update kind, queue& q, std::size_t bucket, replicated<parameter_type> out) {
     parameter_type* const share = share_of(bucket, out);
     if (first_[bucket] != elementwise_[bucket]) rule_.apply(kind, q, first_[bucket], elementwise_[bucket], share);
@@ -219,7 +220,8 @@ class sharded_state {
     first_.push_back(cut_.size());
     first_matrix_.push_back(cut_matrices_.size());
   }
-  /// Where a share would begin if the shares of the buckets before lay in front of it: an array that is indexed like the slice.
+  /// Where a share would begin if the shares of the buckets before lay in front of it: an array that is indexed like
+  /// the slice.
   [[nodiscard]] parameter_type* share_of(std::size_t bucket, replicated<parameter_type> out) const noexcept {
     return out.whole().data() + (shares_.position(rank_, shares_[bucket].offset) - shares_[bucket].offset);
   }

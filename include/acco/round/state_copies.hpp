@@ -16,8 +16,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Owns the keeper, and the room for the copy. Without a keeper its members do nothing. The trainer's thread calls all; all ranks
-/// do alike.
+/// Owns the keeper, and the room for the copy. Without a keeper its members do nothing. The trainer's thread calls all;
+/// all ranks do alike.
 template <class Storage>
 class state_copies {
  public:
@@ -75,8 +75,8 @@ class state_copies {
   [[nodiscard]] save_outcome const* news() noexcept { return keeper_ ? keeper_->news() : nullptr; }
   [[nodiscard]] save_outcome const* saved() const noexcept { return keeper_ ? keeper_->newest() : nullptr; }
 
-  /// The training has come to rest, after rounds in which so many ranks had a keeper. fill_now(room) copies the state and its
-  /// numbers, and waits; sum(numbers) is over all ranks, which call it equally often.
+  /// The training has come to rest, after rounds in which so many ranks had a keeper. fill_now(room) copies the state
+  /// and its numbers, and waits; sum(numbers) is over all ranks, which call it equally often.
   void rest(double keepers, int ranks, function_view<void(std::span<double>)> sum, function_view<void(staging&)> fill_now) {
     if (!keeper_) return;
     if (keepers != static_cast<double>(ranks)) return keeper_->not_heard(keepers);

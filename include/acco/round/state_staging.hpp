@@ -23,8 +23,8 @@ concept stages = storage_traits_of<Storage>.stages;
 template <class Storage>
 class state_staging {
  public:
-  /// `shape`, which must outlive it, `shares`, `rank` of the engine; whether there may be parameters in use, and parameters that
-  /// arrive, which do not follow from the masters.
+  /// `shape`, which must outlive it, `shares`, `rank` of the engine; whether there may be parameters in use, and
+  /// parameters that arrive, which do not follow from the masters.
   state_staging(state_shape const& shape, partition shares, int rank, bool may_show, bool may_arrive)
       : shape_(shape), shares_(shares), rank_(rank), may_show_(may_show), may_arrive_(may_arrive) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How parameters and state come in and get out, while no round is in flight: from rank 0 to all, from all slices to the whole,
-// from a source of state to this rank's slice.
+// How parameters and state come in and get out, while no round is in flight: from rank 0 to all, from all slices to the
+// whole, from a source of state to this rank's slice.
 #pragma once
 
 #include <algorithm>
@@ -32,15 +32,15 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Storage>
 struct loaded_state {
   run_numbers numbers;
-  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on rank 0, and this
-                                                         ///< rank's own; empty: nothing is
-  typename Storage::parameter_type* shown =
-      nullptr;                               ///< this rank's shares of the parameters in use, where they lie in the whole
+  std::vector<typename Storage::parameter_type> values;  ///< in the order of the layout: what is frozen, on
+                                                         ///< rank 0, and this rank's own; empty: nothing is
+  typename Storage::parameter_type* shown = nullptr;     ///< this rank's shares of the parameters
+                                                         ///< in use, where they lie in the whole
   typename Storage::buffer apart, arriving;  ///< memory for them, where they could not be read into place; such shares
 };
 
-/// Refers to what an engine owns, and owns nothing. The trainer's thread calls all members; those that say so are collective. All
-/// block.
+/// Refers to what an engine owns, and owns nothing. The trainer's thread calls all members; those that say so are
+/// collective. All block.
 template <class Storage>
 class state_transfer {
  public:
@@ -55,8 +55,8 @@ class state_transfer {
 
   // Parameters.
 
-  /// The values of rank 0 become the parameters in use, and, where they are wanted, the masters of every rank; of tensors that
-  /// are `per_rank` each rank's own values. What another optimizer trains stays as it is. Collective.
+  /// The values of rank 0 become the parameters in use, and, where they are wanted, the masters of every rank; of
+  /// tensors that are `per_rank` each rank's own values. What another optimizer trains stays as it is. Collective.
   void take_from(std::span<parameter_type const> values, bool masters) {
     auto whole = accumulator_.parameters();
     const bool apart = accumulator_.lies_apart();
@@ -117,8 +117,8 @@ class state_transfer {
 
   // Masters, in their own type, in the order of the layout, piece by piece through host memory.
 
-  /// read(offset, count, to) gives rank 0 the initial values: they become every rank's masters and parameters; of tensors that
-  /// are `per_rank` it gives each rank its own. Collective.
+  /// read(offset, count, to) gives rank 0 the initial values: they become every rank's masters and parameters; of
+  /// tensors that are `per_rank` it gives each rank its own. Collective.
   void take_masters(function_view<void(std::size_t, std::size_t, std::byte*)> read) {
     std::vector<master_type> piece;
     std::vector<parameter_type> frozen;
@@ -172,9 +172,9 @@ class state_transfer {
 
   // State.
 
-  /// What the source has of this rank's, and, on rank 0, of what is frozen. What it throws leaves masters, slots and parameters
-  /// in use half-read: the next state that is loaded takes their place, or the training is at its end. `waits`: the parameters in
-  /// use are the masters, converted, unless it is a worker's state, which tells.
+  /// What the source has of this rank's, and, on rank 0, of what is frozen. What it throws leaves masters, slots and
+  /// parameters in use half-read: the next state that is loaded takes their place, or the training is at its end.
+  /// `waits`: the parameters in use are the masters, converted, unless it is a worker's state, which tells.
   [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, bool waits, bool of_worker) {
     state_arrays<Storage>& arrays = works_.arrays();
     state_shape const& shape = arrays.shape();
@@ -294,7 +294,8 @@ class state_transfer {
       const bool trainable = trains(k);
       update_group const& group = layout_.groups()[layout_[k].group];
       std::size_t count = layout_[k++].size;
-      while (trainable && k < layout_.tensor_count() && trains(k)) count += layout_[k++].size;  // small tensors travel together
+      // small tensors travel together
+      while (trainable && k < layout_.tensor_count() && trains(k)) count += layout_[k++].size;
       for (std::size_t i = 0; i < count; i += most) visit(begin + i, first + i, std::min(most, count - i), group);
       if (trainable) first += count;
     }

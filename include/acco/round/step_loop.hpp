@@ -63,8 +63,8 @@ class step_loop {
   void serve_worker() noexcept { saves_.serve_worker(); }
   [[nodiscard]] bool serves_worker() const noexcept { return saves_.of_worker(); }
 
-  /// Ends a micro-batch; ends this rank's part of a round too when the pace says so. Here and below between(report) acts when a
-  /// round has landed, before the next one starts: a level around this one replaces masters there.
+  /// Ends a micro-batch; ends this rank's part of a round too when the pace says so. Here and below between(report)
+  /// acts when a round has landed, before the next one starts: a level around this one replaces masters there.
   template <class Between>
   std::optional<round_report> accumulated(double weight, double loss_sum, Between&& between) {
     begin_call();
@@ -72,12 +72,13 @@ class step_loop {
     mine_.weight += weight;
     mine_.loss_sum += loss_sum;
     ++micro_batches_;
-    const step_part part = schedule_.plan(record_.run.round + (in_flight() ? 1 : 0)).part;  // of the round that will carry it
+    const step_part part = schedule_.plan(record_.run.round + (in_flight() ? 1 : 0)).part;
     const unsigned least = schedule_.minimum(part), most = schedule_.maximum(part);
     if (least != most) queue().pass();
     if (micro_batches_ < least || (micro_batches_ < most && in_flight() && !queue().over())) return std::nullopt;
     auto report = boundary(between);
-    if (report && commits(report->plan)) report->saved = saves_.news();  // once, to who sees it: step() sees no other reports
+    // once, to who sees it: step() sees no other reports
+    if (report && commits(report->plan)) report->saved = saves_.news();
     return report;
   }
 
@@ -118,8 +119,8 @@ class step_loop {
 
   /// This rank's shard of the masters, padding included.
   [[nodiscard]] std::span<master_type> masters() noexcept { return works_.state().slice(); }
-  /// The masters have been replaced on every rank, and become the parameters in use. What the trainer has accumulated since the
-  /// last boundary stays; it was computed at the parameters of before. Collective; blocks; allocates nothing.
+  /// The masters have been replaced on every rank, and become the parameters in use. What the trainer has accumulated
+  /// since the last boundary stays; it was computed at the parameters of before. Collective; blocks; allocates nothing.
   void masters_changed() {
     show_masters();
     replaced_ = true;
@@ -244,7 +245,7 @@ class step_loop {
  public:
   void leave(std::string_view reason) noexcept {
     membership_.leave(reason);
-    if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();  // before the caller's arrays go
+    if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();
     adopted_.rest();  // nothing is written there any more
   }
 
@@ -290,8 +291,7 @@ class step_loop {
     saves_.enqueue(wanted);
     works_.end(wanted);
   }
-  /// Waits for the round in flight and brings what it gathered into use. Nothing if the round turned out to be empty on every
-  /// rank.
+  /// Waits for the round in flight and brings what it gathered into use. Nothing where the round was empty everywhere.
   std::optional<round_report> land() {
     queue().wait();
     queue().before_computation();
@@ -345,8 +345,8 @@ class step_loop {
     verdicts_.look_for_weight(run, serves_worker());
     return report;
   }
-  /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a collective now
-  /// does, or will when it lands the round.
+  /// Before anything else is enqueued behind a round in flight: throws what it found. Every rank that calls a
+  /// collective now does, or will when it lands the round.
   void settle() {
     throw_put_off();
     if (!in_flight()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the trainer's side (any_optimizer.hpp) and the engine (engine.hpp): where the types of schedule, rule,
-// storage and backend end.
+// The interface between the trainer's side (any_optimizer.hpp) and the engine (engine.hpp): where the types of
+// schedule, rule, storage and backend end.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,11 @@ struct options;
 class state_keeper;
 class state_source;
 
-/// What `finish` does with a step of which no rank has all micro-batches: its second part is missing, or some of a part.
+/// What `finish` does with a step of which no rank has all micro-batches: its second part is missing, or some of a
+/// part.
 enum class unfinished {
-  drop,   ///< leaves it out: as many updates as steps were completed, in every schedule; `totals().dropped` tells its weight
+  drop,   ///< leaves it out: as many updates as steps were completed,
+          ///< in every schedule; `totals().dropped` tells its weight
   commit  ///< makes an update of what there is, at the full learning rate
 };
 
@@ -48,8 +50,9 @@ enum class resumption {
 /// Whose memory a stretch that is to be adopted overlaps.
 enum class memory_shared_with { nobody, itself, another };
 
-/// Which type something is that is passed without its type. No dynamic_cast: a file may be compiled with -fno-rtti. The same type
-/// has the same address; where shared objects keep addresses to themselves, it has the same name, if it is not a file's own.
+/// Which type something is that is passed without its type. No dynamic_cast: a file may be compiled with -fno-rtti. The
+/// same type has the same address; where shared objects keep addresses to themselves, it has the same name, if it is
+/// not a file's own.
 class ACCO_VISIBLE type_mark {
  public:
   template <class T>
@@ -90,8 +93,8 @@ class changing_workers {
   ~changing_workers() = default;
 };
 
-/// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order of calls
-/// and the sizes of spans have been checked.
+/// One rank's engine. Every member has the meaning that the member of `any_optimizer` of the same name has; the order
+/// of calls and the sizes of spans have been checked.
 template <class Parameter, class Gradient>
 class training_engine {
  public:
@@ -101,9 +104,11 @@ class training_engine {
   virtual ~training_engine() = default;
 
   virtual void initialize(std::span<Parameter const> values) = 0;
-  /// From masters, in their own type (`shape`): read(offset, count, to) is called on rank 0, in the order of the layout.
+  /// From masters, in their own type (`shape`): read(offset, count, to) is called on rank 0, in the order of the
+  /// layout.
   virtual void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) = 0;
-  /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, or this throws, nothing is claimed any more.
+  /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, or this throws, nothing is claimed any
+  /// more.
   [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) = 0;
   /// `begins`: from what the arrays hold; otherwise `initialize` or `initialize_from` follows.
   virtual void adopt(std::span<Parameter> parameters, std::span<Gradient> gradients, bool begins) = 0;
@@ -147,13 +152,13 @@ class training_engine {
   [[nodiscard]] virtual options const& chosen() const noexcept = 0;
   /// A tensor's parameters in use, to host memory. While nothing is in flight.
   virtual void copy_parameters(std::size_t tensor, std::byte* to) = 0;
-  /// Which values the frozen tensors have: another number where they are others; 0 where they may change at any time, because
-  /// they are the trainer's own arrays.
+  /// Which values the frozen tensors have: another number where they are others; 0 where they may change at any time,
+  /// because they are the trainer's own arrays.
   [[nodiscard]] virtual std::uint64_t frozen_values() const noexcept = 0;
   /// Every rank gets the root's. Collective; blocks.
   virtual void broadcast(std::span<char> bytes, int root) = 0;
-  /// Who is told about cuts; the engine takes it over, also where it throws `usage_error` where the storage cannot be copied
-  /// from, `memory_error`.
+  /// Who is told about cuts; the engine takes it over, also where it throws `usage_error` where the storage cannot be
+  /// copied from, `memory_error`.
   virtual void attach(state_keeper* keeper) = 0;
   /// Whether the storage can be copied from.
   [[nodiscard]] virtual bool can_be_saved() const noexcept = 0;
@@ -163,10 +168,11 @@ class training_engine {
   virtual void together(function_view<void()> action) = 0;
   /// The first half of `initialize`: compares the ranks' construction, and allocates. Collective; blocks.
   virtual void begin() = 0;
-  /// At rest: reads this rank's part of a state. What the source throws leaves nothing that `load` or `resume` would mind.
+  /// At rest: reads this rank's part of a state. What the source throws leaves nothing that `load` or `resume` would
+  /// mind.
   virtual void load(state_source& source) = 0;
-  /// After every rank's `load`: the state that was read is this training's. Returns its digest (`world_digest`). Collective;
-  /// blocks.
+  /// After every rank's `load`: the state that was read is this training's. Returns its digest (`world_digest`).
+  /// Collective; blocks.
   virtual std::uint64_t resume(resumption how) = 0;
 
   /// Tells the other ranks, at once, that this one ends, and why. Once.

@@ -24,8 +24,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Refers to what an engine owns. The trainer's thread calls all members, on every rank with the same round, once it has been
-/// worked off; what they throw says so on every rank.
+/// Refers to what an engine owns. The trainer's thread calls all members, on every rank with the same round, once it
+/// has been worked off; what they throw says so on every rank.
 template <class Storage>
 class round_verdicts {
  public:
@@ -103,8 +103,8 @@ class round_verdicts {
       });
     }
   }
-  /// Names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such parameters, if its
-  /// encoding refused them.
+  /// Names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such parameters, if
+  /// its encoding refused them.
   void raise_non_finite() const {
     round_numbers const& n = works_.numbers();
     const auto find = [this](unsigned long long count, unsigned long long first) {

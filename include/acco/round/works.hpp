@@ -4,8 +4,9 @@
 //   network   counts | RS 0 | RS 1 | ...               | norm |        AG 0 | AG 1 | ...
 //   update             encode 0, 1, ...  squares 0, 1, ...     | update 0, update 1, ...  | decode 0, 1, ...
 //
-// What stands in one lane keeps its order; `squares b` waits for `RS b`, `AG b` for `update b`. Nothing is updated before the
-// norm of all gradients is known to be finite. RS is a reduce-scatter, or an all-to-all of encoded gradients, AG an all-gather.
+// What stands in one lane keeps its order; `squares b` waits for `RS b`, `AG b` for `update b`. Nothing is updated
+// before the norm of all gradients is known to be finite. RS is a reduce-scatter, or an all-to-all of encoded
+// gradients, AG an all-gather.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +43,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the slices they
-/// become, the numbers that decide. Between `begin` and the end of the queue's last task it belongs to the queue.
+/// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the
+/// slices they become, the numbers that decide. Between `begin` and the end of the queue's last task it belongs to the
+/// queue.
 /// The trainer's thread calls all members that are not tasks themselves.
 template <class Storage>
 class round_works {
@@ -58,7 +60,8 @@ class round_works {
   using flight_type = typename accumulator_type::flight;
   using state_type = sharded_state<Storage>;
 
-  /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round before.
+  /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round
+  /// before.
   round_works(rule_in_use<Storage>& rule, Storage storage, std::unique_ptr<backend_type> backend, parameter_layout const& layout,
               options const& chosen, accumulator_type const& accumulator, partition shares, bool keeps_reduced)
       : storage_(std::move(storage)),
@@ -83,7 +86,8 @@ class round_works {
   [[nodiscard]] Storage const& storage() const noexcept { return storage_; }
   [[nodiscard]] backend_type& backend() noexcept { return *backend_; }
   [[nodiscard]] backend_type const& backend() const noexcept { return *backend_; }
-  /// The backend has become an optimizer's own; `same_everywhere`: rounds start after as many micro-batches on every rank.
+  /// The backend has become an optimizer's own; `same_everywhere`: rounds start after as many micro-batches on every
+  /// rank.
   void joined(bool same_everywhere) {
     backend_->watch(queue_);
     backend_->share(same_everywhere);
@@ -114,8 +118,8 @@ class round_works {
     digests_.allocate(storage_, layout_, arrays_, shares_, backend_->rank());
   }
 
-  // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the results;
-  // then take_flight.
+  // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the
+  // results; then take_flight.
 
   void carry(flight_type flight, round_plan const& plan) noexcept {
     flight_ = std::move(flight);
@@ -146,8 +150,8 @@ class round_works {
       state_.upload(queue_);
     });
   }
-  /// The stages of the round that was carried. Gradients travel by `up`, parameters by `down`; `learns` is the reducer that
-  /// learns from commits.
+  /// The stages of the round that was carried. Gradients travel by `up`, parameters by `down`; `learns` is the reducer
+  /// that learns from commits.
   void enqueue(reducer_in_use<Storage>& up, gatherer_in_use<Storage>& down, reducer_in_use<Storage>& learns) {
     measuring squares(*this);
     up.reduce(stages_, view_, *backend_);
@@ -186,8 +190,8 @@ class round_works {
     return backend_->traits.counts_bytes ? sent() - sent_before_ : view_.ring_bytes;
   }
 
-  /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`: whether the
-  /// parameters in use, and those that arrive, do not follow from the masters.
+  /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`:
+  /// whether the parameters in use, and those that arrive, do not follow from the masters.
   template <class Copy>
   void add_to(Copy& copy, bool shows, bool arrives) const {
     state_shape const& shape = arrays_.shape();
@@ -260,7 +264,8 @@ class round_works {
   void for_buckets(Visitor&& visit) const {
     for (std::size_t k = 0; k < shares_.buckets(); ++k) visit(k, shares_[k]);
   }
-  /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on the way.
+  /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on
+  /// the way.
   class measuring final : public squares_in_use<Storage> {
    public:
     explicit measuring(round_works& works) noexcept : works_(works) {}
@@ -309,8 +314,9 @@ class round_works {
     queue_.poll();  // where the trainer makes progress itself: the first messages leave now
   }
 
-  /// When the squares of all gradients are known: whether to update, and by how much to clip. What is not finite must be named
-  /// while it is still here (whoever encodes has looked already), or, where it is skipped, must not reach the rounds that come.
+  /// When the squares of all gradients are known: whether to update, and by how much to clip. What is not finite must
+  /// be named while it is still here (whoever encodes has looked already), or, where it is skipped, must not reach the
+  /// rounds that come.
   void decide(reducer_in_use<Storage> const& up) {
     round_numbers* const n = numbers_.there();
     const norm_limits limits{options_.clip_norm,  options_.raises(),
@@ -325,7 +331,8 @@ class round_works {
     if (!limits.raises || (looks_for_spikes && !limits.raises_spike))
       Storage::clear_if(queue_, &n->skip, view_.reduced, shares_.slice_size());
   }
-  /// The update after the coming one is told the samples that this one commits: they are known when the counts are summed.
+  /// The update after the coming one is told the samples that this one commits: they are known when the counts are
+  /// summed.
   void prepare_next() {
     numbers_.download(queue_);
     norms_.download(queue_);

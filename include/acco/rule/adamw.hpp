@@ -49,8 +49,9 @@ struct adamw {
     parameter = parameter * Real(c.keep) - Real(c.step_size) * first / denominator;
   }
 
-  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, betas lie in [0, 1), epsilon is
-  /// positive (with 0, a parameter whose gradients are all 0 becomes NaN). The optimizer's constructor calls it.
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, betas lie in [0, 1),
+  /// epsilon is positive (with 0, a parameter whose gradients are all 0 becomes NaN). The optimizer's constructor calls
+  /// it.
   void check(error_place where = {}) const {
     demand_not_negative("adamw::learning_rate", learning_rate, where);
     demand_share("adamw::beta1", beta1, where);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rule that updates element by element. Tests, benchmarks, the C interface and the site's reference go through this list.
+// Every rule that updates element by element. Tests, benchmarks, the C interface and the site's reference go through
+// this list.
 #pragma once
 
 #include <string_view>
@@ -16,8 +17,8 @@ namespace ACCO_NAMESPACE {
 /// In the order of the C interface's numbers. `muon` updates matrices, beside one of these (rule/rules.hpp).
 using all_rules = type_list<adamw, sgd, lion>;
 
-/// Calls visit(rule) with the rule of that name and returns its result. What `visit` does is compiled for every rule of `Rules`.
-/// Throws `usage_error`, which has all names, where there is none.
+/// Calls visit(rule) with the rule of that name and returns its result. What `visit` does is compiled for every rule of
+/// `Rules`. Throws `usage_error`, which has all names, where there is none.
 template <class Rules = all_rules, class Visit>
 decltype(auto) with_rule(std::string_view name, Visit&& visit) {
   return visit_at(Rules{}, demand_name("rule", Rules{}, name), visit);

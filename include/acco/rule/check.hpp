@@ -13,7 +13,8 @@
 namespace ACCO_NAMESPACE {
 
 /// The requirements of `update_rule` one by one, and its elementwise steps tried with a SIMD pack, unless the rule is
-/// `scalar_only`: each failure is one sentence. Use as the first line of a class: `static_assert(check_update_rule<Rule>());`
+/// `scalar_only`: each failure is one sentence. Use as the first line of a class:
+/// `static_assert(check_update_rule<Rule>());`
 template <class Rule>
 consteval bool check_update_rule() {
   static_assert(has_slot_count<Rule>, "acco: the update rule lacks `static constexpr std::size_t slot_count`");

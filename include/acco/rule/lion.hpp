@@ -37,8 +37,8 @@ struct lion {
     parameter = parameter * Real(c.keep) - Real(c.rate) * direction;
   }
 
-  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and betas lie in [0, 1). The
-  /// optimizer's constructor calls it.
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and betas lie in [0, 1).
+  /// The optimizer's constructor calls it.
   void check(error_place where = {}) const {
     demand_not_negative("lion::learning_rate", learning_rate, where);
     demand_share("lion::beta1", beta1, where);

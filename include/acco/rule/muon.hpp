@@ -16,21 +16,22 @@ namespace ACCO_NAMESPACE {
 
 /// By what an orthogonalised matrix is multiplied.
 enum class muon_scale {
-  as_adamw,  ///< 0.2 sqrt(max(rows, columns)): elements move about as far as AdamW's, whose learning rate fits (arXiv 2502.16982)
+  as_adamw,  ///< 0.2 sqrt(max(rows, columns)): elements move about as far
+             ///< as AdamW's, whose learning rate fits (arXiv 2502.16982)
   spectral   ///< sqrt(max(1, rows / columns)): the change of a layer's outputs is about the learning rate (K. Jordan)
 };
 
-/// m <- mu m + (1 - mu) g;  u = (1 - mu) g + mu m, or m without Nesterov;  p <- p (1 - lr wd) - lr scale orthogonalised(u), u
-/// being a tensor of two dimensions, or of more, as a matrix of as many rows as the first. For hidden layers: embeddings, heads
-/// and vectors do better with AdamW,
+/// m <- mu m + (1 - mu) g; u = (1 - mu) g + mu m, or m without Nesterov; p <- p (1 - lr wd) - lr scale
+/// orthogonalised(u), u being a tensor of two dimensions, or of more, as a matrix of as many rows as the first. For
+/// hidden layers: embeddings, heads and vectors do better with AdamW,
 ///
 ///   acco::parameter_layout layout;
 ///   const auto others = layout.add_group({.rule = 1});
 ///   layout.add("embedding", {vocabulary, width}, others).add("hidden", {width, width});
 ///   acco::optimizer training{schedule, acco::rules{acco::muon{}, acco::adamw{}}, storage, world, layout};
 ///
-/// Each matrix lies whole on one rank, which orthogonalises it: nothing travels that would not without (docs/muon.md). Matrices
-/// fused of several, like those of queries, keys and values, are orthogonalised together: register them apart.
+/// Each matrix lies whole on one rank, which orthogonalises it: nothing travels that would not without (docs/muon.md).
+/// Matrices fused of several, like those of queries, keys and values, are orthogonalised together: register them apart.
 struct muon {
   double learning_rate = 1e-3;
   double momentum = 0.95;
@@ -81,8 +82,8 @@ struct muon {
     parameter = parameter * Real(c.keep) - Real(c.step_size) * element;
   }
 
-  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, momentum lies in [0, 1), and there
-  /// are 1 to 100 iterations. The optimizer's constructor calls it.
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, momentum lies in [0, 1),
+  /// and there are 1 to 100 iterations. The optimizer's constructor calls it.
   void check(error_place where = {}) const {
     demand_not_negative("muon::learning_rate", learning_rate, where);
     demand_share("muon::momentum", momentum, where);

@@ -11,8 +11,9 @@
 
 namespace ACCO_NAMESPACE {
 
-/// How weight decay enters: `decoupled` shrinks the parameter beside the step (SGDW, arXiv 1711.05101, algorithm 1 without its
-/// schedule multiplier); `classic` adds wd * p to the gradient before momentum (L2 regularisation; what PyTorch's SGD does).
+/// How weight decay enters: `decoupled` shrinks the parameter beside the step (SGDW, arXiv 1711.05101, algorithm 1
+/// without its schedule multiplier); `classic` adds wd * p to the gradient before momentum (L2 regularisation; what
+/// PyTorch's SGD does).
 enum class decay { decoupled, classic };
 
 /// b <- momentum b + g;  p <- p - lr b  (Nesterov: p - lr (g + momentum b)).
@@ -46,8 +47,8 @@ struct sgd {
     parameter = parameter * Real(c.keep) - (Real(c.rate_of_gradient) * total + Real(c.rate_of_momentum) * slots[0]);
   }
 
-  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and momentum lies in [0, 1). The
-  /// optimizer's constructor calls it.
+  /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and momentum lies in [0,
+  /// 1). The optimizer's constructor calls it.
   void check(error_place where = {}) const {
     demand_not_negative("sgd::learning_rate", learning_rate, where);
     demand_share("sgd::momentum", momentum, where);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concept of an update rule: one pure function, of an element or of a matrix. Commit, prediction, scalar loop, SIMD loop all
-// come from it.
+// The concept of an update rule: one pure function, of an element or of a matrix. Commit, prediction, scalar loop, SIMD
+// loop all come from it.
 #pragma once
 
 #include <array>
@@ -54,9 +54,9 @@ concept has_apply = requires(float& parameter, std::array<float, Rule::slot_coun
 ///  - `on_matrix(matrix_view, constants)`: replaces the matrix, of fp32 or fp64 as the masters; its `scratch` has room for
 ///    `scratch_of(rows, columns)` numbers;
 ///  - `after_matrix(parameter, element, slots, constants)`, of one element: the update, by the replaced matrix's element.
-/// The elementwise steps are as `apply` below, and may be called more than once for an update. `whole(update_group)` says whose
-/// tensors are matrices: all of a rule for matrices alone; where it is false, `apply` updates element by element. A tensor of
-/// more than two dimensions is a matrix of as many rows as its first extent.
+/// The elementwise steps are as `apply` below, and may be called more than once for an update. `whole(update_group)`
+/// says whose tensors are matrices: all of a rule for matrices alone; where it is false, `apply` updates element by
+/// element. A tensor of more than two dimensions is a matrix of as many rows as its first extent.
 template <class Rule>
 concept matrix_rule = has_slot_count<Rule> && has_prepare<Rule> &&
                       requires(float& number, std::array<float, Rule::slot_count>& slots, rule_constants<Rule> const& constants,
@@ -87,7 +87,8 @@ template <class Rule>
 concept remembers_moves = requires {
   { Rule::moved_slot } -> std::convertible_to<std::size_t>;
 };
-/// Likewise: rounds write the mean of the other ranks' last gradients into its slot `others_slot`; an update leaves it alone.
+/// Likewise: rounds write the mean of the other ranks' last gradients into its slot `others_slot`; an update leaves it
+/// alone.
 template <class Rule>
 concept remembers_others = requires {
   { Rule::others_slot } -> std::convertible_to<std::size_t>;
@@ -100,11 +101,11 @@ concept remembers_others = requires {
 ///  constants const&)`:
 ///    the update of one element. `Real` is float, double or a SIMD pack: build constants with `Real(x)`, use number/real.hpp, do
 ///    not branch on values. A rule that must branch declares `static constexpr bool scalar_only = true`.
-/// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found at
-/// `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error` on
-/// hyperparameters that mean nothing (number/demand.hpp); `check_group(update_group const&, error_place) const`, the same for a
-/// group's own betas, epsilon or momentum: without it a group that has any is refused. A rule for matrices has the steps of
-/// `matrix_rule` instead of `apply`, or beside it.
+/// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found
+/// at `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error`
+/// on hyperparameters that mean nothing (number/demand.hpp); `check_group(update_group const&, error_place) const`, the
+/// same for a group's own betas, epsilon or momentum: without it a group that has any is refused. A rule for matrices
+/// has the steps of `matrix_rule` instead of `apply`, or beside it.
 template <class Rule>
 concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && (has_apply<Rule> || matrix_rule<Rule>);
 

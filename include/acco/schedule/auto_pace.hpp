@@ -8,10 +8,11 @@
 
 namespace ACCO_NAMESPACE {
 
-/// For schedules of two rounds a step: `micro_batches` a step, at first in equal halves. During the first steps it measures, then
-/// splits them so that a step is shortest: the commit is in flight during the first part, the estimate during the second, so a
-/// step takes max(first * c, commit) + max(second * c, estimate), c the seconds of a micro-batch. All ranks decide alike, from
-/// means over the ranks that travel with the counts of a round, and keep what they have decided. The report shows it.
+/// For schedules of two rounds a step: `micro_batches` a step, at first in equal halves. During the first steps it
+/// measures, then splits them so that a step is shortest: the commit is in flight during the first part, the estimate
+/// during the second, so a step takes max(first * c, commit) + max(second * c, estimate), c the seconds of a
+/// micro-batch. All ranks decide alike, from means over the ranks that travel with the counts of a round, and keep what
+/// they have decided. The report shows it.
 struct auto_pace {
   unsigned micro_batches = 8;
 

@@ -21,9 +21,9 @@ struct no_compensation {
   static constexpr char const* name = "none";
 };
 
-/// g + strength g g (theta[t] - theta[t-1]): a first-order correction from where g was computed to where it is used, with g g in
-/// place of the Hessian's diagonal (DC-ASGD with constant lambda, arXiv 1609.08326, equation 10; SAPipe-DC). g is the mean
-/// gradient of all ranks, after clipping. Costs one slot.
+/// g + strength g g (theta[t] - theta[t-1]): a first-order correction from where g was computed to where it is used,
+/// with g g in place of the Hessian's diagonal (DC-ASGD with constant lambda, arXiv 1609.08326, equation 10;
+/// SAPipe-DC). g is the mean gradient of all ranks, after clipping. Costs one slot.
 struct delay_compensation {
   double strength = 0.04;  ///< lambda; 0: none
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule's predictor and compensation are elementwise, like the rule: they become part of it. So their numbers are slots of
-// the state, in memory tables, digests and checkpoints alike, and the update stays one pass, on the host and on a GPU. What
-// estimates remember of other ranks' gradients is such a slot, too.
+// A schedule's predictor and compensation are elementwise, like the rule: they become part of it. So their numbers are
+// slots of the state, in memory tables, digests and checkpoints alike, and the update stays one pass, on the host and
+// on a GPU. What estimates remember of other ranks' gradients is such a slot, too.
 #pragma once
 
 #include <array>
@@ -220,8 +220,8 @@ struct remembering_others : Rule {
   }
 };
 
-/// The rule as the schedule's rounds apply it: decorated by what the schedule has of a data member `predictor` or `compensation`,
-/// or by what its estimates need.
+/// The rule as the schedule's rounds apply it: decorated by what the schedule has of a data member `predictor` or
+/// `compensation`, or by what its estimates need.
 template <class Schedule, class Rule>
 [[nodiscard]] constexpr auto rule_under(Schedule const& schedule, Rule rule) {
   constexpr bool predicts = has_predictor<Schedule>, compensates = has_compensation<Schedule>;

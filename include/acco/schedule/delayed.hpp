@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The delayed update: one round in flight, gradients one step old. Where they are computed, and what is done to them, is up to a
-// predictor and a compensation.
+// The delayed update: one round in flight, gradients one step old. Where they are computed, and what is done to them,
+// is up to a predictor and a compensation.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,11 @@ namespace ACCO_NAMESPACE {
 /// theta[t+1] = Opt(theta[t], sum g(x[t-1]) / sum n), hidden behind the gradients at x[t].
 ///
 /// Without more, x[t] = theta[t]: the delayed parameter update (DPU, arXiv 2101.06840; Pipe-SGD, arXiv 1811.03619). A
-/// `predictor` lets x[t] be a guess of what the update in flight will lead to: `rule_prediction` (what `weight_prediction` does),
-/// `extrapolation`, `velocity`, or one of the trainer's own (predictor.hpp). Then `parameters()` holds committed weights only
-/// after `finish()`; use `gather_committed` in between. A `compensation` corrects the gradients instead: `delay_compensation`
-/// (compensation.hpp). docs/stability.md compares where they are stable.
+/// `predictor` lets x[t] be a guess of what the update in flight will lead to: `rule_prediction` (what
+/// `weight_prediction` does), `extrapolation`, `velocity`, or one of the trainer's own (predictor.hpp). Then
+/// `parameters()` holds committed weights only after `finish()`; use `gather_committed` in between. A `compensation`
+/// corrects the gradients instead: `delay_compensation` (compensation.hpp). docs/stability.md compares where they are
+/// stable.
 template <class Pace = fixed_pace, wire Commit = full, class Predictor = no_prediction, class Compensation = no_compensation>
 struct delayed {
   static_assert(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning-rate schedules as functions of what has been committed so far: of samples, or, wrapped in `in_steps`, of steps
-// (learning_rate_function.hpp). They return a factor for the rule's own learning rate. All numbers of one schedule have one unit.
-// Each has check(), which throws `usage_error`: the optimizer's constructor calls it where it is given as options::learning_rate,
-// and the call operator wherever it is used, inside a lambda too.
+// Learning-rate schedules as functions of what has been committed so far: of samples, or, wrapped in `in_steps`, of
+// steps (learning_rate_function.hpp). They return a factor for the rule's own learning rate. All numbers of one
+// schedule have one unit. Each has check(), which throws `usage_error`: the optimizer's constructor calls it where it
+// is given as options::learning_rate, and the call operator wherever it is used, inside a lambda too.
 #pragma once
 
 #include <cmath>
@@ -27,8 +27,8 @@ struct constant {
 };
 
 namespace learning_rate {
-/// Rises linearly from 0 to 1 over `warmup`. A step's factor is that of what was committed before it and of `step`, its own: so
-/// the first step moves, and the first one behind the warm-up is the first at 1.
+/// Rises linearly from 0 to 1 over `warmup`. A step's factor is that of what was committed before it and of `step`, its
+/// own: so the first step moves, and the first one behind the warm-up is the first at 1.
 inline double rise(double samples, double warmup, double step) {
   return samples < warmup ? (samples + step) / (warmup + step) : 1.0;
 }
@@ -50,7 +50,8 @@ inline void demand_warmup(char const* warmup_name, double warmup, char const* st
 }
 }  // namespace learning_rate
 
-/// Linear warm-up over `warmup` samples, then half a cosine down to `final_factor` at `total` samples and constant from there.
+/// Linear warm-up over `warmup` samples, then half a cosine down to `final_factor` at `total` samples and constant from
+/// there.
 struct warmup_cosine {
   double warmup = 0;
   double total = 0;  ///< must be given: at least `warmup`
@@ -69,7 +70,8 @@ struct warmup_cosine {
   }
 };
 
-/// Linear warm-up over `warmup` samples, then a straight line down to `final_factor` at `total` samples and constant from there.
+/// Linear warm-up over `warmup` samples, then a straight line down to `final_factor` at `total` samples and constant
+/// from there.
 struct warmup_linear {
   double warmup = 0;
   double total = 0;  ///< must be given: at least `warmup`
@@ -93,9 +95,9 @@ enum class cooldown {
   one_minus_square_root  ///< 1 - sqrt(share): Hägele et al., arXiv 2405.18392, section 3
 };
 
-/// Linear warm-up over `warmup` samples, then 1, then down to `final_factor` during the last `decay` samples before `total`, and
-/// constant from there: WSD, Hu et al., arXiv 2404.06395, section 4. The stable part does not depend on `total`: it can be gone
-/// on from.
+/// Linear warm-up over `warmup` samples, then 1, then down to `final_factor` during the last `decay` samples before
+/// `total`, and constant from there: WSD, Hu et al., arXiv 2404.06395, section 4. The stable part does not depend on
+/// `total`: it can be gone on from.
 struct warmup_stable_decay {
   double warmup = 0;
   double total = 0;  ///< must be given: at least `warmup + decay`
@@ -121,8 +123,8 @@ struct warmup_stable_decay {
   }
 };
 
-/// Linear warm-up over `warmup` samples, then half a cosine from 1 down to `final_factor` during `period` samples, and again from
-/// 1, each time `stretch` times as long: SGDR, Loshchilov and Hutter, arXiv 1608.03983, section 3.
+/// Linear warm-up over `warmup` samples, then half a cosine from 1 down to `final_factor` during `period` samples, and
+/// again from 1, each time `stretch` times as long: SGDR, Loshchilov and Hutter, arXiv 1608.03983, section 3.
 struct warmup_cosine_restarts {
   double warmup = 0;
   double period = 0;   ///< must be given

@@ -22,8 +22,8 @@ struct training_position {
   std::uint64_t steps = 0;  ///< updates committed so far: 0 for the first step
 };
 
-/// A learning rate's factor in terms of steps: `in_steps{acco::warmup_cosine{.warmup = 100, .total = 10000}}` rises during the
-/// first 100 updates. Every step counts, how many samples it has does not.
+/// A learning rate's factor in terms of steps: `in_steps{acco::warmup_cosine{.warmup = 100, .total = 10000}}` rises
+/// during the first 100 updates. Every step counts, how many samples it has does not.
 template <class Schedule>
 struct in_steps {
   Schedule schedule;
@@ -35,7 +35,8 @@ struct in_steps {
 template <class Schedule>
 in_steps(Schedule) -> in_steps<Schedule>;
 
-/// The same in terms of samples, where the weights that `accumulated` is told are samples. A schedule alone means the same.
+/// The same in terms of samples, where the weights that `accumulated` is told are samples. A schedule alone means the
+/// same.
 template <class Schedule>
 struct in_samples {
   Schedule schedule;
@@ -47,7 +48,8 @@ struct in_samples {
 template <class Schedule>
 in_samples(Schedule) -> in_samples<Schedule>;
 
-/// The same in terms of tokens, of which every sample has `tokens_per_sample`: 1 where the weights are tokens themselves.
+/// The same in terms of tokens, of which every sample has `tokens_per_sample`: 1 where the weights are tokens
+/// themselves.
 template <class Schedule>
 struct in_tokens {
   Schedule schedule;
@@ -61,8 +63,8 @@ struct in_tokens {
 template <class Schedule>
 in_tokens(Schedule, double = 1) -> in_tokens<Schedule>;
 
-/// Holds a callable that takes the samples committed (a double), or a `training_position`; or nothing. What has `check()` is
-/// asked by the optimizer's constructor.
+/// Holds a callable that takes the samples committed (a double), or a `training_position`; or nothing. What has
+/// `check()` is asked by the optimizer's constructor.
 class learning_rate_function {
  public:
   /// Holds nothing.

@@ -22,8 +22,8 @@ namespace ACCO_SIMD_NAMESPACE {
 /// What "+coded" stands for: gradients in eight bits, parameters as differences in four.
 using coded_commit = coded<block_int8<>, block_int4<>>;
 
-/// The schedules that leave the rule as it is. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8" or
-/// "int4", or from each owner's "own" gradients; "coded" commits, with estimates in four bits.
+/// The schedules that leave the rule as it is. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8"
+/// or "int4", or from each owner's "own" gradients; "coded" commits, with estimates in four bits.
 using named_schedules = type_list<named<"synchronous", synchronous<>>,                                          //
                                   named<"synchronous+coded", synchronous<coded_commit>>,                        //
                                   named<"delayed", delayed<any_pace>>,                                          //
@@ -43,7 +43,8 @@ using decorated_schedules = type_list<named<"extrapolation", delayed<any_pace, f
                                       named<"delay_compensation", delayed<any_pace, full, no_prediction, delay_compensation>>,
                                       named<"two_phase+own_corrected", two_phase<any_pace, own_corrected>>>;
 
-/// The schedule, or that inside a level of local updates, at this pace. Throws `usage_error` where it takes a fixed one only.
+/// The schedule, or that inside a level of local updates, at this pace. Throws `usage_error` where it takes a fixed one
+/// only.
 template <class Schedule>
 [[nodiscard]] Schedule at_pace(Schedule schedule, any_pace const& pace) {
   if constexpr (level_around<Schedule>::is_one) {
@@ -56,9 +57,9 @@ template <class Schedule>
   return schedule;
 }
 
-/// Calls visit(schedule) with the schedule of that name and returns its result. What `visit` does is compiled for every schedule
-/// of `Schedules`, and for no other: `only<named_schedules, "two_phase", "two_phase+int4">` are two. Throws `usage_error`, which
-/// has all names, where there is none.
+/// Calls visit(schedule) with the schedule of that name and returns its result. What `visit` does is compiled for every
+/// schedule of `Schedules`, and for no other: `only<named_schedules, "two_phase", "two_phase+int4">` are two. Throws
+/// `usage_error`, which has all names, where there is none.
 template <class Schedules = named_schedules, class Visit>
 decltype(auto) with_schedule(std::string_view name, Visit&& visit) {
   return visit_at(Schedules{}, demand_name("schedule", Schedules{}, name), visit);

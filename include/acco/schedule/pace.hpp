@@ -9,8 +9,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Which part of a step a round's gradients are, by number: schedules with one kind of round use `first` only, and one with three
-/// lengths has `step_part{2}`, too.
+/// Which part of a step a round's gradients are, by number: schedules with one kind of round use `first` only, and one
+/// with three lengths has `step_part{2}`, too.
 enum class step_part : std::uint8_t { first, second };
 
 /// Exactly `first` micro-batches in the first part of a step and `second` in the second (0: as many as in the first).
@@ -26,11 +26,12 @@ struct fixed_pace {
   [[nodiscard]] constexpr unsigned maximum(step_part part) const noexcept { return minimum(part); }
 };
 
-/// Goes on accumulating while the round before is in flight, up to `at_most` micro-batches, so that a fast rank does not wait for
-/// a slow one. On a GPU that is asked when the trainer's stream comes to its last micro-batch: the host stays one ahead, and a
-/// part may be one longer than the round. Ranks may end with different numbers of micro-batches: the update is the weighted mean
-/// over all of them. Ranks are not in step: between `initialize` and `finish`, a barrier of the trainer's own may wait for a rank
-/// that has reached `at_most` and itself waits for the others' next round.
+/// Goes on accumulating while the round before is in flight, up to `at_most` micro-batches, so that a fast rank does
+/// not wait for a slow one. On a GPU that is asked when the trainer's stream comes to its last micro-batch: the host
+/// stays one ahead, and a part may be one longer than the round. Ranks may end with different numbers of micro-batches:
+/// the update is the weighted mean over all of them. Ranks are not in step: between `initialize` and `finish`, a
+/// barrier of the trainer's own may wait for a rank that has reached `at_most` and itself waits for the others' next
+/// round.
 struct elastic_pace {
   unsigned at_least = 1;
   unsigned at_most = 64;

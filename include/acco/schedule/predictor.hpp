@@ -21,14 +21,14 @@ struct no_prediction {
   static constexpr char const* name = "none";
 };
 
-/// At Opt~(theta[t+1], g), g the gradient that has led to theta[t+1]: the rule's own next step, if its gradient were the same
-/// (ACCO-WP in arXiv 2406.02613; SAPipe's option 2). Costs a second pass of the rule and no memory.
+/// At Opt~(theta[t+1], g), g the gradient that has led to theta[t+1]: the rule's own next step, if its gradient were
+/// the same (ACCO-WP in arXiv 2406.02613; SAPipe's option 2). Costs a second pass of the rule and no memory.
 struct rule_prediction {
   static constexpr char const* name = "the rule";
 };
 
-/// At theta[t+1] + ahead (theta[t+1] - theta[t]): the last change once more. For a rule without momentum and decay this is
-/// `rule_prediction` where the gradient stays as it is. Costs no memory.
+/// At theta[t+1] + ahead (theta[t+1] - theta[t]): the last change once more. For a rule without momentum and decay this
+/// is `rule_prediction` where the gradient stays as it is. Costs no memory.
 struct extrapolation {
   double ahead = 1;  ///< of the last change; 0 is no prediction
 
@@ -50,9 +50,9 @@ struct extrapolation {
   }
 };
 
-/// At theta[t+1] + ahead v, with v <- decay v + (1 - decay) (theta[t+1] - theta[t]): PipeMare's velocity (arXiv 1910.05124,
-/// section 3), for a delay of one step, where its decay is 0.135; there it leads back to older weights, here ahead. Costs one
-/// slot, which is in checkpoints. An update that is left out leaves v as it is.
+/// At theta[t+1] + ahead v, with v <- decay v + (1 - decay) (theta[t+1] - theta[t]): PipeMare's velocity (arXiv
+/// 1910.05124, section 3), for a delay of one step, where its decay is 0.135; there it leads back to older weights,
+/// here ahead. Costs one slot, which is in checkpoints. An update that is left out leaves v as it is.
 struct velocity {
   double ahead = 1;
   double decay = 0.135;
@@ -89,8 +89,8 @@ using predictor_constants = decltype(std::declval<Predictor const&>().prepare(up
 ///  - `prepare(update_step) const`: trivially copyable constants of a step;
 ///  - `template <class Real> static constexpr Real show(Real before, Real after, std::array<Real, slot_count>& slots, constants
 ///    const&)`: of a parameter before and after the update. What `Real` can do, update_rule.hpp says.
-/// Optional, as of a rule: `name`, `check(error_place) const`, `describe(visit) const`. Where nothing is updated, the ranks get
-/// the committed parameters. docs/extending.md has an example.
+/// Optional, as of a rule: `name`, `check(error_place) const`, `describe(visit) const`. Where nothing is updated, the
+/// ranks get the committed parameters. docs/extending.md has an example.
 template <class Predictor>
 concept elementwise_predictor = requires(Predictor const& predictor, float number) {
   { Predictor::slot_count } -> std::convertible_to<std::size_t>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule is a table over rounds: which gradients a round carries, what its update does, and whether the computation waits for
-// it. The state of a schedule is the round's index, so all ranks agree on it.
+// A schedule is a table over rounds: which gradients a round carries, what its update does, and whether the computation
+// waits for it. The state of a schedule is the round's index, so all ranks agree on it.
 #pragma once
 
 #include <concepts>
@@ -23,7 +23,8 @@ namespace ACCO_NAMESPACE {
 /// Which gradients the update of a round uses.
 enum class carried {
   fresh,           ///< those that the round reduces; they also begin a new step
-  kept_and_fresh,  ///< those that earlier rounds of this step reduced (kept on their owners) and those that the round reduces
+  kept_and_fresh,  ///< those that earlier rounds of this step reduced (kept
+                   ///< on their owners) and those that the round reduces
 };
 
 /// What the trainer does while the round is in flight.
@@ -35,7 +36,8 @@ struct round_plan {
   computation meanwhile = computation::continues;
   step_part part = step_part::first;  ///< whose length, given by the pace, the carried micro-batches have
   bool keeps = false;                 ///< the accumulator keeps what the round carries: the next round carries it again
-  std::uint8_t wire = 0;              ///< of the schedule's `wires()`, where it has them, the one by which the round travels
+  std::uint8_t wire = 0;              ///< of the schedule's `wires()`, where it has
+                                      ///< them, the one by which the round travels
   friend constexpr bool operator==(round_plan const&, round_plan const&) = default;
 };
 
@@ -123,7 +125,8 @@ struct schedule_period {
   }
   [[nodiscard]] constexpr std::size_t rounds() const noexcept { return warm_up + period; }
 };
-/// What the schedule declares, or the shortest period in which its first 64 rounds repeat; 0: they do not, or of none up to 16.
+/// What the schedule declares, or the shortest period in which its first 64 rounds repeat; 0: they do not, or of none
+/// up to 16.
 template <class Schedule>
 [[nodiscard]] constexpr schedule_period period_of(Schedule const& schedule) {
   schedule_period found;
@@ -150,8 +153,8 @@ template <class Schedule>
   return parts;
 }
 
-/// Why the engine cannot run a table of rounds: the name of each flaw, and what is said of it. A macro, because a static_assert
-/// takes its words from a literal only.
+/// Why the engine cannot run a table of rounds: the name of each flaw, and what is said of it. A macro, because a
+/// static_assert takes its words from a literal only.
 // clang-format off
 #define ACCO_SCHEDULE_FLAWS(flaw) \
   flaw(no_period, "its rounds do not repeat: declare `static constexpr std::size_t period` (and `warm_up_rounds`)") \
@@ -267,13 +270,14 @@ template <class Plan>
   return ever_commits ? schedule_flaw::none : schedule_flaw::never_commits;
 }
 
-/// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Its rounds repeat
-/// every `static constexpr std::size_t period` rounds (without it, the shortest that is seen), after
-/// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a commit; either
-/// all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional: `static constexpr char
-/// const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and that do commit travel
-/// (encoding/encoding.hpp), or `wires()`, a tuple of which `round_plan::wire` is the number; `predictor`, which says what rounds
-/// of `update::commit_and_show` show, or `compensation`, which changes late gradients (predictor.hpp, compensation.hpp).
+/// A schedule has `constexpr round_plan plan(std::size_t round) const`, the table, and a data member `pace`. Its rounds
+/// repeat every `static constexpr std::size_t period` rounds (without it, the shortest that is seen), after
+/// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a
+/// commit; either all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional:
+/// `static constexpr char const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and
+/// that do commit travel (encoding/encoding.hpp), or `wires()`, a tuple of which `round_plan::wire` is the number;
+/// `predictor`, which says what rounds of `update::commit_and_show` show, or `compensation`, which changes late
+/// gradients (predictor.hpp, compensation.hpp).
 template <class Schedule>
 concept schedule = has_plan<Schedule> && has_pace<Schedule>;
 

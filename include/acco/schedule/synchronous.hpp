@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synchronous ZeRO-1 (Rajbhandari et al., arXiv 1910.02054, section 5.1): the baseline. Nothing is hidden, two full-size buffers
-// suffice.
+// Synchronous ZeRO-1 (Rajbhandari et al., arXiv 1910.02054, section 5.1): the baseline. Nothing is hidden, two
+// full-size buffers suffice.
 #pragma once
 
 #include <cstddef>

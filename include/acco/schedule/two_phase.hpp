@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ACCO, Accumulate while you Communicate (Nabli et al., arXiv 2406.02613, section 4): two rounds a step, both hidden, no delay in
-// the commit.
+// ACCO, Accumulate while you Communicate (Nabli et al., arXiv 2406.02613, section 4): two rounds a step, both hidden,
+// no delay in the commit.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,19 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Even rounds estimate:  theta~[t+1] = Opt~(theta[t], sum g_a / sum n_a), while the second half b is computed at theta[t].
-/// Odd rounds commit:     theta[t+1] = Opt(theta[t], (sum g_a + sum g_b) / (sum n_a + sum n_b)), while the next first half is
-/// computed at theta~[t+1].
+/// Even rounds estimate: theta~[t+1] = Opt~(theta[t], sum g_a / sum n_a), while the second half b is computed at
+/// theta[t].
+/// Odd rounds commit: theta[t+1] = Opt(theta[t], (sum g_a + sum g_b) / (sum n_a + sum n_b)), while the next first half
+/// is computed at theta~[t+1].
 ///
-/// The default splits a step into 3 + 1 micro-batches: a first part of at least 0.737 of a step's samples is as stable as
-/// synchronous training with momentum 0.9, halves allow half the learning rate (docs/stability.md).
+/// The default splits a step into 3 + 1 micro-batches: a first part of at least 0.737 of a step's samples is as stable
+/// as synchronous training with momentum 0.9, halves allow half the learning rate (docs/stability.md).
 ///
 /// With an encoded `estimate` the first half is kept: the estimate round carries an encoded copy of it, and
-/// gives back the encoded change theta~[t+1] - theta[t]; the commit round carries both halves. Every step then costs one exact
-/// round and one of a few bits: docs/coarse.md. With `own_slice` in place of an encoding the estimate's gradients do not travel:
-/// every owner predicts its slice from its own rank's first half (SAPipe's option 1b); with `own_corrected` from that and the
-/// mean of the others' gradients in the last step (option 3).
+/// gives back the encoded change theta~[t+1] - theta[t]; the commit round carries both halves. Every step then costs
+/// one exact round and one of a few bits: docs/coarse.md. With `own_slice` in place of an encoding the estimate's
+/// gradients do not travel: every owner predicts its slice from its own rank's first half (SAPipe's option 1b); with
+/// `own_corrected` from that and the mean of the others' gradients in the last step (option 3).
 template <class Pace = fixed_pace, wire Estimate = full, wire Commit = full>
 struct two_phase {
   Estimate estimate = {};  ///< how estimate rounds travel

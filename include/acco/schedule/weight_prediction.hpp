@@ -8,8 +8,9 @@
 
 namespace ACCO_NAMESPACE {
 
-/// theta[t+1] = Opt(theta[t], gbar), then the ranks get theta~ = Opt~(theta[t+1], gbar) with the same gbar: where the next commit
-/// would lead. `parameters()` holds committed weights only after `finish()`; use `gather_committed` in between.
+/// theta[t+1] = Opt(theta[t], gbar), then the ranks get theta~ = Opt~(theta[t+1], gbar) with the same gbar: where the
+/// next commit would lead. `parameters()` holds committed weights only after `finish()`; use `gather_committed` in
+/// between.
 template <class Pace = fixed_pace, wire Commit = full>
 struct weight_prediction {
   Commit commit = {};  ///< how rounds travel

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a round decides, from numbers that are summed over ranks and therefore the same everywhere: whether there is anything to
-// do, whether to update, by how much to clip. Pure functions of a few numbers: run by a task of the host's queue, or by a kernel.
+// What a round decides, from numbers that are summed over ranks and therefore the same everywhere: whether there is
+// anything to do, whether to update, by how much to clip. Pure functions of a few numbers: run by a task of the host's
+// queue, or by a kernel.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,8 @@ struct round_position {
   double loss_scale = 1;    ///< of the gradients that the round carries
   double most_norm = 0;     ///< a norm beyond it is a spike; 0: none is
   bool late = false;        ///< the carried gradients were computed before the last commit was shown
-  double moved = 0;         ///< how far the parameters have come since the gradients were measured (`norm_limits::moved`)
+  double moved = 0;         ///< how far the parameters have come since the
+                            ///< gradients were measured (`norm_limits::moved`)
 };
 
 /// As a rank's counts travel: each number, and then the squares of those that are compared.
@@ -62,18 +64,21 @@ struct round_numbers {
   double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
   double loss_scale = 1;   ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
-  double own = 1;                           ///< by what this rank's gradients are multiplied to stand for all ranks' sum
-  combination mixed;                        ///< of own and others' gradients, where an estimate takes both
-  combination others;                       ///< the others' mean gradient, of all gradients and this rank's
-  bool apply = false;                       ///< whether the update happens
-  bool skip = false;                        ///< left out because the gradients are not finite, or
-  bool spike = false;                       ///< because their norm is beyond the limit
-  bool not_finite = false;                  ///< the same, where that is an error
-  bool nothing = false;                     ///< every rank is finishing, and there is nothing to commit
-  bool rates_differ = false;                ///< the ranks' learning rates do: an error
-  bool shown_differ = false;                ///< the ranks' parameters in use do: an error
-  unsigned long long found = 0, first = 0;  ///< elements of this rank's addend that are not finite, and the first of them
-  unsigned long long diverged = 0, diverged_first = 0;  ///< the same of its slice's change of parameters, where that is encoded
+  double own = 1;                                       ///< by what this rank's gradients are
+                                                        ///< multiplied to stand for all ranks' sum
+  combination mixed;                                    ///< of own and others' gradients, where an estimate takes both
+  combination others;                                   ///< the others' mean gradient, of all gradients and this rank's
+  bool apply = false;                                   ///< whether the update happens
+  bool skip = false;                                    ///< left out because the gradients are not finite, or
+  bool spike = false;                                   ///< because their norm is beyond the limit
+  bool not_finite = false;                              ///< the same, where that is an error
+  bool nothing = false;                                 ///< every rank is finishing, and there is nothing to commit
+  bool rates_differ = false;                            ///< the ranks' learning rates do: an error
+  bool shown_differ = false;                            ///< the ranks' parameters in use do: an error
+  unsigned long long found = 0, first = 0;              ///< elements of this rank's addend that
+                                                        ///< are not finite, and the first of them
+  unsigned long long diverged = 0, diverged_first = 0;  ///< the same of its slice's change of
+                                                        ///< parameters, where that is encoded
   double diverged_mine = 0, diverged_all = 0;           ///< how many, summed over ranks
   digest_words state_mine, state_all;                   ///< of the state, where that is digested
 
@@ -83,17 +88,18 @@ struct round_numbers {
   }
 };
 
-/// Whether one of the numbers, of which the sum and the sum of squares over the ranks are known, differs from the others by more
-/// than 1e-6 of its size: hosts of different libraries may round a cosine differently. (N squares - sum^2 is 0 where all are
-/// equal, and (N - 1) delta^2 where one differs by delta; beyond some thousand ranks rounding hides so little.)
+/// Whether one of the numbers, of which the sum and the sum of squares over the ranks are known, differs from the
+/// others by more than 1e-6 of its size: hosts of different libraries may round a cosine differently. (N squares -
+/// sum^2 is 0 where all are equal, and (N - 1) delta^2 where one differs by delta; beyond some thousand ranks rounding
+/// hides so little.)
 [[nodiscard]] constexpr bool ranks_differ(double sum, double squares, int ranks) {
   const auto n = static_cast<double>(ranks);
   const double seen = 1e-12 * (n - 1) / (n * n), rounding = 1e-14;
   return n * squares - sum * sum > (seen > rounding ? seen : rounding) * sum * sum;
 }
 
-/// Whether the digests of which sum and sum of squares are known are not all the same: whole numbers below 2^32 times the ranks'
-/// number, so the sums are exact, and so is the comparison.
+/// Whether the digests of which sum and sum of squares are known are not all the same: whole numbers below 2^32 times
+/// the ranks' number, so the sums are exact, and so is the comparison.
 [[nodiscard]] constexpr bool digests_differ(digest_numbers const& sums, digest_numbers const& squares, int ranks) {
   for (std::size_t k = 0; k < digest_numbers::count; ++k) {
     if (static_cast<double>(ranks) * squares.word[k] != sums.word[k] * sums.word[k]) return true;
@@ -101,8 +107,8 @@ struct round_numbers {
   return false;
 }
 
-/// After the counts are summed. Where all ranks are finishing nobody has completed the step: it is dropped, or, where they want
-/// it to be committed, only if it weighs nothing.
+/// After the counts are summed. Where all ranks are finishing nobody has completed the step: it is dropped, or, where
+/// they want it to be committed, only if it weighs nothing.
 constexpr void weigh(round_numbers& n, int ranks, bool fresh) {
   n.step_weight = n.all.weight + (fresh ? 0 : n.step_weight);
   n.nothing = n.all.finishing == static_cast<double>(ranks) && (n.all.commits_rest == 0 || n.step_weight == 0);
@@ -125,13 +131,13 @@ struct norm_limits {
   bool raises = true;         ///< what is not finite is an error; else the update is left out
   double most = 0;            ///< a norm beyond it is a spike; 0: none is
   bool raises_spike = false;  ///< likewise
-  double moved = 0;           ///< how far the parameters have come since the gradients were measured: these count by the share
-                              ///< norm / (norm + moved), the inverse of the gap 1 + moved / norm
-  double overflows = 0;  ///< from this norm on, after clipping, an element's square may overflow in the masters' type: that is
-                         ///< not finite; 0: never
+  double moved = 0;           ///< how far the parameters have come since the gradients were measured: these count
+                              ///< by the share norm / (norm + moved), the inverse of the gap 1 + moved / norm
+  double overflows = 0;       ///< from this norm on, after clipping, an element's square may
+                              ///< overflow in the masters' type: that is not finite; 0: never
 };
-/// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs nothing: the
-/// round after would add to it. `squares_clipped` are the squares of what is clipped together.
+/// After the squares are summed: norm, clipping, and no update from what is not finite, not even where it weighs
+/// nothing: the round after would add to it. `squares_clipped` are the squares of what is clipped together.
 constexpr void decide(round_numbers& n, double squares_clipped, norm_limits const& limits) {
   const double weight = n.step_weight * n.loss_scale;
   n.norm = weight > 0 ? gradient_norm(n.squares_all, weight) : 0;
@@ -183,8 +189,8 @@ inline void keep_numbers(round_numbers const& n, completed_round& to) {
   return n;
 }
 
-// The same as steps of a round: whoever runs them, a task or a kernel, calls them once. One that returns false ends the round,
-// where that is possible.
+// The same as steps of a round: whoever runs them, a task or a kernel, calls them once. One that returns false ends the
+// round, where that is possible.
 
 struct begin_step {
   round_numbers* n;
@@ -205,7 +211,8 @@ struct begin_step {
     n->own = 1;
   }
 };
-/// Of a round in which every owner takes its own gradients: its mean, times the weight of all. Who has none predicts without.
+/// Of a round in which every owner takes its own gradients: its mean, times the weight of all. Who has none predicts
+/// without.
 struct weigh_own {
   round_numbers* n;
   constexpr void operator()() const { n->own = n->mine.weight > 0 ? n->all.weight / n->mine.weight : 0; }
@@ -221,8 +228,8 @@ struct mix_own {
     n->mixed = remembers ? combination{1, (all - mine) * loss_scale} : combination{mine > 0 ? all / mine : 0, 0};
   }
 };
-/// Of a round that commits all gradients of a step: the others' mean, where they have at least a 64th of the samples. In less the
-/// difference of the sums would be rounding.
+/// Of a round that commits all gradients of a step: the others' mean, where they have at least a 64th of the samples.
+/// In less the difference of the sums would be rounding.
 struct weigh_others {
   round_numbers* n;
   constexpr void operator()() const {

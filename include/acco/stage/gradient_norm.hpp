@@ -7,8 +7,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Norm of the mean gradient, from the sum over all ranks of the squares of the *summed* gradient, each trainable element counted
-/// once.
+/// Norm of the mean gradient, from the sum over all ranks of the squares of the *summed* gradient, each trainable
+/// element counted once.
 constexpr double gradient_norm(double sum_of_squares, double weight) { return square_root(sum_of_squares) / weight; }
 
 /// min(1, clip_norm / norm); 1 where clip_norm is 0 (no clipping).

@@ -30,7 +30,8 @@ struct level_numbers {
   int workers = 1, ranks_a_worker = 1;
   run_numbers worker;
   bool shows = false, arrives = false;           ///< as in `fragment_numbers`
-  std::uint64_t phase = 0, seen = 0;             ///< the worker's steps of this round; its updates when the level acted last
+  std::uint64_t phase = 0, seen = 0;             ///< the worker's steps of this round; its
+                                                 ///< updates when the level acted last
   std::uint64_t steps_before = 0;                ///< of the level
   std::uint64_t whole_steps = 0, own_steps = 0;  ///< when the world changed last (outer/regroup.hpp)
   double whole_samples = 0, own_samples = 0;

@@ -13,8 +13,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Enqueues the stages of a round, each behind the one before it. A lane keeps the order in which works were enqueued; between
-/// the lanes a stage waits, for each bucket, for that bucket of the stage before. Called by the trainer's thread.
+/// Enqueues the stages of a round, each behind the one before it. A lane keeps the order in which works were enqueued;
+/// between the lanes a stage waits, for each bucket, for that bucket of the stage before. Called by the trainer's
+/// thread.
 template <class Queue>
 class pipeline {
  public:

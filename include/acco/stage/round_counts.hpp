@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers that the ranks sum before anything else in a round. They are named once, in `for_counts`: that is how many there
-// are, how they travel, and what a checkpoint calls them. A new number is a member and a line there.
+// The numbers that the ranks sum before anything else in a round. They are named once, in `for_counts`: that is how
+// many there are, how they travel, and what a checkpoint calls them. A new number is a member and a line there.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace ACCO_NAMESPACE {
 
 /// What ranks tell each other about saving.
 struct save_signals {
-  double wishes = 0;    ///< what they are to be kept for, as whoever keeps them counts it; 0: nobody wants a copy of the state
+  double wishes = 0;    ///< what they are to be kept for, as whoever keeps them
+                        ///< counts it; 0: nobody wants a copy of the state
   double busy = 0;      ///< ranks that cannot take one now
   double failed = 0;    ///< ranks whose part of the last one is lost; `culprits` sums their numbers, from 1
   double culprits = 0;  ///< the same
@@ -45,8 +46,8 @@ struct summed_counts : round_counts {
   round_counts squares{};  ///< sums of the squares of those that are compared between the ranks
 };
 
-/// Calls summed(name, number) or compared(name, number) for each. Of what is compared between the ranks the squares are summed,
-/// too.
+/// Calls summed(name, number) or compared(name, number) for each. Of what is compared between the ranks the squares are
+/// summed, too.
 template <class Counts, class Summed, class Compared>
 constexpr void for_counts(Counts& of, Summed&& summed, Compared&& compared) {
   summed("weight", of.weight);
@@ -69,8 +70,8 @@ constexpr void for_counts(Counts& of, Summed&& summed, Compared&& compared) {
   compared("shown 2", of.shown.word[2]);
   compared("shown 3", of.shown.word[3]);
 }
-/// Calls visit(name, number) for each sum, and then squared(name, number) for each sum of squares: the order in which they
-/// travel.
+/// Calls visit(name, number) for each sum, and then squared(name, number) for each sum of squares: the order in which
+/// they travel.
 template <class Sums, class Visit, class Squared>
 constexpr void for_sums(Sums& of, Visit&& visit, Squared&& squared) {
   for_counts(of, visit, visit);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of an optimizer's buffers: `allocate` lets each begin at another place of a page, so that arrays which are walked
-// together do not meet in one set of the cache.
+// The numbers of an optimizer's buffers: `allocate` lets each begin at another place of a page, so that arrays which
+// are walked together do not meet in one set of the cache.
 #pragma once
 
 #include <cstddef>

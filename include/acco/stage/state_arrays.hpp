@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of one rank's optimizer: each is declared once, by who works on it, before any is allocated. The memory table, the
-// allocation, digests, checkpoints and what becomes of an array on other ranks follow from the declaration.
+// The arrays of one rank's optimizer: each is declared once, by who works on it, before any is allocated. The memory
+// table, the allocation, digests, checkpoints and what becomes of an array on other ranks follow from the declaration.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ struct array_place {
   std::size_t memory_table::* row;  ///< the row of the memory table that counts it
 };
 
-/// Owns the arrays. Declared while the optimizer is made, allocated once, by the trainer's thread; then read by anybody.
+/// Owns the arrays. Declared while the optimizer is made, allocated once, by the trainer's thread; then read by
+/// anybody.
 template <class Storage>
 class state_arrays {
  public:
@@ -53,8 +54,8 @@ class state_arrays {
     shape_.parameter = element_type_of<typename Storage::parameter_type>();
   }
 
-  /// An array of `T`, the storage's master, gradient or parameter type, that digests and checkpoints have. `what.type` is filled
-  /// in; a second array of a name gets ".2" behind it. Returns its number.
+  /// An array of `T`, the storage's master, gradient or parameter type, that digests and checkpoints have. `what.type`
+  /// is filled in; a second array of a name gets ".2" behind it. Returns its number.
   template <class T>
   std::size_t declare(kept_array what, array_place const& place) {
     what.type = element_type_of<T>();
@@ -66,8 +67,8 @@ class state_arrays {
     arrays_.push_back({"", use, bytes, place, {}});
     return arrays_.size() - 1;
   }
-  /// So many bytes that only the round in flight needs; 0: nothing is allocated. `name` is a literal. A room whose name is
-  /// declared already is the same one, and as large as the larger asks for: wires share rooms.
+  /// So many bytes that only the round in flight needs; 0: nothing is allocated. `name` is a literal. A room whose name
+  /// is declared already is the same one, and as large as the larger asks for: wires share rooms.
   std::size_t declare_room(char const* name, std::size_t bytes, array_place const& place) {
     for (std::size_t k = 0; k < arrays_.size(); ++k) {
       if (arrays_[k].use != array_use::room || std::strcmp(arrays_[k].room, name) != 0) continue;

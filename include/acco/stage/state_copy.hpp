@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole state of a run at a cut, as it leaves an engine and comes back: plain types, between the engine and whoever keeps it.
+// The whole state of a run at a cut, as it leaves an engine and comes back: plain types, between the engine and whoever
+// keeps it.
 //
-// A cut is a round that commits. It carries all gradients that there are, so when it has been worked off, and before it lands, no
-// gradient lives anywhere: the state is masters, slots, averages, what wires keep, the parameters in use, and those that arrive.
+// A cut is a round that commits. It carries all gradients that there are, so when it has been worked off, and before it
+// lands, no gradient lives anywhere: the state is masters, slots, averages, what wires keep, the parameters in use, and
+// those that arrive.
 #pragma once
 
 #include <array>
@@ -28,7 +30,8 @@ enum class element_type : std::uint8_t { float32, float64, bfloat16, float16 };
   return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
 }
 
-/// What the rounds so far have come to. The same on every rank, but for the seconds, which are rank 0's where they are kept.
+/// What the rounds so far have come to. The same on every rank, but for the seconds, which are rank 0's where they are
+/// kept.
 struct run_counters {
   std::uint64_t round = 0;                          ///< that starts next, or is in flight
   std::uint64_t steps = 0;                          ///< updates committed
@@ -79,14 +82,15 @@ struct run_numbers {
 /// What an array is for.
 enum class array_use : std::uint8_t {
   state,     ///< part of the optimizer's state
-  feedback,  ///< what a wire keeps of gradients that it has not sent: forgotten where the parameters are replaced, 0 where a
-             ///< state that comes back lacks it
+  feedback,  ///< what a wire keeps of gradients that it has not sent: forgotten where
+             ///< the parameters are replaced, 0 where a state that comes back lacks it
   room       ///< only the round in flight needs it: no checkpoint has it, nor any digest
 };
 /// Which trainable elements a rank's array has.
 enum class array_extent : std::uint8_t {
   shard,  ///< the rank's shard: all ranks together have each element once. One file; other ranks cut it anew
-  whole   ///< all of them, of every rank's own. A file a rank; among other ranks, rank r's is the sum of those of ranks r,
+  whole   ///< all of them, of every rank's own. A file a rank; among
+          ///< other ranks, rank r's is the sum of those of ranks r,
           ///< r + ranks, r + 2 ranks, ... of then, or 0: over all ranks the sum stays what it was
 };
 /// How an array begins for a tensor that was frozen before.
@@ -123,8 +127,8 @@ void for_elements_of(array_extent extent, partition const& shares, int rank, Vis
   extent == array_extent::shard ? shares.for_shares(rank, visit) : shares.for_elements(0, shares.size(), visit);
 }
 
-/// The arrays of a state: those that were declared (state_arrays.hpp), shards first, then parameters in use and parameters that
-/// arrive. The last two are there only where they do not follow from the masters.
+/// The arrays of a state: those that were declared (state_arrays.hpp), shards first, then parameters in use and
+/// parameters that arrive. The last two are there only where they do not follow from the masters.
 struct state_shape {
   element_type master = element_type::float32, parameter = element_type::float32;
   std::vector<kept_array> kept;

@@ -12,12 +12,13 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The digest of a state is the sum, modulo 2^64, over all elements of masters, slots, averages and every other array of which
-/// ranks have shards, of
+/// The digest of a state is the sum, modulo 2^64, over all elements of masters, slots, averages and every other array
+/// of which ranks have shards, of
 ///   mix(bits + (element * arrays + array + 1) * 0x9e3779b97f4a7c15)
-/// where `element` is the number of the element among the trainable ones, `array` that of the array, `arrays` how many there are,
-/// and `bits` are the element's, as an unsigned number; and of mix(updates + 1) and mix(bits of the samples + 2). A sum, so that
-/// every division of the elements over ranks gives the same. (mix is the finalizer of splitmix64: number/digest.hpp.)
+/// where `element` is the number of the element among the trainable ones, `array` that of the array, `arrays` how many
+/// there are, and `bits` are the element's, as an unsigned number; and of mix(updates + 1) and mix(bits of the samples
+/// + 2). A sum, so that every division of the elements over ranks gives the same. (mix is the finalizer of splitmix64:
+/// number/digest.hpp.)
 /// Of the arrays that every rank has whole, of its own, the number of an element is
 ///   2^63 + (element * ranks + rank) * arrays + array.
 [[nodiscard]] constexpr digest_key key_of(std::size_t first, std::size_t array, std::size_t arrays) noexcept {

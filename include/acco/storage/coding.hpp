@@ -18,7 +18,8 @@
 
 namespace ACCO_SIMD_NAMESPACE::coding {
 
-/// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the i-th on,
+/// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the
+/// i-th on,
 /// in `room` or elsewhere. Rounds at random by `seed`; 0: to nearest.
 template <encoding Encoding, class Read>
 void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read,
@@ -112,7 +113,8 @@ void encode_difference(Encoding const& e, T const* values, trainable_view<T> ref
   });
 }
 
-/// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th begins.
+/// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th
+/// begins.
 template <encoding Encoding, class Source, class To>
 void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add) {
   constexpr std::size_t block = Encoding::block_size;

@@ -17,8 +17,8 @@
 
 namespace ACCO_SIMD_NAMESPACE::elementwise {
 
-/// out = (or +=) the sum of `sources` arrays in their order: ((s0 + s1) + s2) + ... in at least fp32; source(k) is the k-th
-/// array. Works on cache-sized pieces, so that memory is passed once.
+/// out = (or +=) the sum of `sources` arrays in their order: ((s0 + s1) + s2) + ... in at least fp32; source(k) is the
+/// k-th array. Works on cache-sized pieces, so that memory is passed once.
 template <class Source, class To>
 inline void sum_sources(int sources, Source source, To* out, std::size_t count, bool add_to_out) {
   using From = std::remove_cvref_t<decltype(*source(0))>;
@@ -86,9 +86,9 @@ inline void combine(double first, A const* a, double second, B const* b, To* to,
       count, [&](std::size_t i, auto n) { store(of_a * load<numbers>(a + i, n) + of_b * load<numbers>(b + i, n), to + i, n); });
 }
 
-/// One pass over a block's memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only, commit also
-/// master and slots, commit_and_predict commits and writes the prediction of the step after (constants `next`) to `out`, which is
-/// indexed like the slice; commit_and_show commits and writes what the rule shows.
+/// One pass over a block's memory: unscale, rule, conversion. `kind` says what is written: predict writes `out` only,
+/// commit also master and slots, commit_and_predict commits and writes the prediction of the step after (constants
+/// `next`) to `out`, which is indexed like the slice; commit_and_show commits and writes what the rule shows.
 template <class Rule, update kind, class Master, class Sum, class Parameter>
 inline void apply(update_table<Rule, Master, Sum> const& a, update_block const& block, Parameter* out) {
   constexpr std::size_t slot_count = Rule::slot_count;

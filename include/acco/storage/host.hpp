@@ -90,9 +90,9 @@ template <class T>
 concept host_element =
     std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, half>;
 
-/// Host memory with a communication thread. Three independent element types: what the model computes with (`Parameter`), what
-/// micro-batches are accumulated in and what travels (`Gradient`), what the optimizer keeps (`Master`). Sums over ranks are at
-/// least fp32.
+/// Host memory with a communication thread. Three independent element types: what the model computes with
+/// (`Parameter`), what micro-batches are accumulated in and what travels (`Gradient`), what the optimizer keeps
+/// (`Master`). Sums over ranks are at least fp32.
 template <class Parameter, class Gradient = Parameter,
           class Master = std::conditional_t<std::is_same_v<Parameter, double>, double, float>>
 struct host_storage {
@@ -119,8 +119,8 @@ struct host_storage {
   /// Where the buffers come from; must outlive the optimizer.
   std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
 
-  /// What `allocate` takes from the resource. Buffers of one optimizer get different `stagger`: arrays that lie a large power of
-  /// two apart alias in the cache, a shift of 64 bytes each makes the update up to three times as fast.
+  /// What `allocate` takes from the resource. Buffers of one optimizer get different `stagger`: arrays that lie a large
+  /// power of two apart alias in the cache, a shift of 64 bytes each makes the update up to three times as fast.
   [[nodiscard]] static constexpr std::size_t allocation_size(std::size_t bytes, std::size_t stagger) noexcept {
     return bytes == 0 ? 0
                       : (bytes + host_buffer::alignment - 1) / host_buffer::alignment * host_buffer::alignment +
@@ -141,8 +141,8 @@ struct host_storage {
     });
   }
 
-  /// Enqueues sums[k] = the digest of the pieces of this sum, for `count` sums. The pieces stay where they are until that is
-  /// done.
+  /// Enqueues sums[k] = the digest of the pieces of this sum, for `count` sums. The pieces stay where they are until
+  /// that is done.
   template <class T>
   static void digest(host_queue& queue, std::span<digest_piece<T> const> pieces, unsigned long long* sums, std::size_t count) {
     queue.enqueue([=] {
@@ -229,8 +229,8 @@ struct host_storage {
       if (how->wanted) elementwise::combine(how->first, a, how->second, b, to, count);
     });
   }
-  /// Enqueues the update of the blocks from `first` to before `last` by `Rule` (elementwise.hpp). `out`, indexed like the slice,
-  /// gets what the ranks will get; where nothing is wanted, the masters, unchanged.
+  /// Enqueues the update of the blocks from `first` to before `last` by `Rule` (elementwise.hpp). `out`, indexed like
+  /// the slice, gets what the ranks will get; where nothing is wanted, the masters, unchanged.
   template <class Rule, update kind>
   static void apply(host_queue& queue, update_table<Rule, Master, sum_type> const* table, std::size_t first, std::size_t last,
                     Parameter* out) {
@@ -260,9 +260,9 @@ struct host_storage {
     *bad.found = 0;
     *bad.first = ~0ULL;
   }
-  /// Encodes `slices` slices of `count` numbers, the first of which is element `index`, one after the other: at once, between the
-  /// trainer's own computations, or as a task, rounding at random by `seed` where that is not 0. What is not finite is noted in
-  /// `bad`.
+  /// Encodes `slices` slices of `count` numbers, the first of which is element `index`, one after the other: at once,
+  /// between the trainer's own computations, or as a task, rounding at random by `seed` where that is not 0. What is
+  /// not finite is noted in `bad`.
   template <encoding Encoding, class T>
   static void encode_now(host_queue&, Encoding const& e, T const* from, std::size_t index, std::size_t slices, std::size_t count,
                          std::byte* to, coding::refused bad, std::uint64_t seed = 0) {
@@ -302,7 +302,8 @@ struct host_storage {
                                 coding::refused bad) {
     queue.enqueue([=] { coding::encode_difference(e, values, reference, index, count, to, bad); });
   }
-  /// Enqueues out = (or +=) the sum of `sources` encoded slices of `count` numbers that follow each other, in their order.
+  /// Enqueues out = (or +=) the sum of `sources` encoded slices of `count` numbers that follow each other, in their
+  /// order.
   template <encoding Encoding>
   static void decode_sum(host_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
                          std::size_t count, bool add) {
@@ -311,7 +312,8 @@ struct host_storage {
       coding::decode_sum(e, sources, source, out, count, add);
     });
   }
-  /// Enqueues out[i] = (element index + i of the reference) + the decoded difference, for `total` elements in slices of `slice`.
+  /// Enqueues out[i] = (element index + i of the reference) + the decoded difference, for `total` elements in slices of
+  /// `slice`.
   template <encoding Encoding>
   static void decode_onto(host_queue& queue, Encoding const& e, std::byte const* from, trainable_view<Parameter> reference,
                           std::size_t index, std::size_t slice, std::size_t total, Parameter* out) {
@@ -327,7 +329,8 @@ struct host_storage {
   static void add(host_queue& queue, From const* from, To* to, std::size_t count) {
     enqueue_add(queue, from, to, count);
   }
-  /// Enqueues to[i] = from[i], converted, where to[i] converts to another number: masters keep what their parameters do not show.
+  /// Enqueues to[i] = from[i], converted, where to[i] converts to another number: masters keep what their parameters do
+  /// not show.
   template <class From, class To>
   static void replace_edited(host_queue& queue, From const* from, To* to, std::size_t count) {
     queue.enqueue([=] { elementwise::replace_edited(from, to, count); });

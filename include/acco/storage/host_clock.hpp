@@ -15,8 +15,8 @@ struct computation_times {
   double exposed = 0;      ///< seconds that the computation has lost to the engine and that no round has told yet
 };
 
-/// Between `resume` and `arrive` the trainer computes, but for interruptions; between `arrive` and `resume`, a boundary, the
-/// engine has the thread. The trainer's thread calls all members.
+/// Between `resume` and `arrive` the trainer computes, but for interruptions; between `arrive` and `resume`, a
+/// boundary, the engine has the thread. The trainer's thread calls all members.
 class host_clock {
  public:
   /// The trainer computes from now on; what was before belongs to no round.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of host storage: tasks in two lanes, each in order, run by a thread a lane, or by whoever waits (a backend's driver).
+// The queue of host storage: tasks in two lanes, each in order, run by a thread a lane, or by whoever waits (a
+// backend's driver).
 #pragma once
 
 #include <algorithm>
@@ -34,25 +35,25 @@ enum class progress {
   ended,     ///< done, and no task, in either lane, is to run before the next `wait` has returned
 };
 
-/// How a backend that makes progress in the caller's thread is waited for: `wait` is called whenever the queue cannot go on by
-/// itself; `poll` whenever the trainer passes by. Both may throw.
+/// How a backend that makes progress in the caller's thread is waited for: `wait` is called whenever the queue cannot
+/// go on by itself; `poll` whenever the trainer passes by. Both may throw.
 struct queue_driver {
   void (*wait)(void* context);
   void (*poll)(void* context);
   void* context;
 };
 
-/// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does not order
-/// them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and `rethrow` throw what
-/// it threw. All members but those of tasks belong to the one thread that owns the queue (the trainer's). A task is a trivially
-/// copyable function object of at most 192 bytes; `reserve` makes room, after which nothing is allocated. One that has a member
-/// `dropped() noexcept` is told when it will not run.
+/// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does
+/// not order them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and
+/// `rethrow` throw what it threw. All members but those of tasks belong to the one thread that owns the queue (the
+/// trainer's). A task is a trivially copyable function object of at most 192 bytes; `reserve` makes room, after which
+/// nothing is allocated. One that has a member `dropped() noexcept` is told when it will not run.
 class host_queue {
  public:
   /// Tasks run on threads of the queue's own; at first on one.
   host_queue() : host_queue(queue_driver{}) {}
-  /// Tasks run inside `wait` and `poll`, where the driver decides how long to rest whatever a task answers; with an empty driver,
-  /// on threads of the queue's own.
+  /// Tasks run inside `wait` and `poll`, where the driver decides how long to rest whatever a task answers; with an
+  /// empty driver, on threads of the queue's own.
   explicit host_queue(queue_driver driver) : driver_(driver) {
     for (lane_state& each : lanes_) each.ring.resize(usual_capacity);
     if (driver_.wait == nullptr) start(lanes_[0]);
@@ -61,8 +62,8 @@ class host_queue {
   host_queue& operator=(host_queue const&) = delete;
   ~host_queue() { stop(); }
 
-  /// Room for so many tasks a lane, and, if `lanes_overlap`, a thread for each lane: otherwise `on` changes nothing. Only when
-  /// idle.
+  /// Room for so many tasks a lane, and, if `lanes_overlap`, a thread for each lane: otherwise `on` changes nothing.
+  /// Only when idle.
   void reserve(std::size_t tasks, bool lanes_overlap) {
     for (lane_state& each : lanes_) {
       const std::lock_guard lock(mutex_);
@@ -120,8 +121,8 @@ class host_queue {
     enqueue([tell] { tell(steady_seconds()); });
   }
 
-  /// Order between the trainer's computation and the tasks: on the host there is nothing to do. What is enqueued from now on runs
-  /// after what the trainer has computed so far; and the reverse.
+  /// Order between the trainer's computation and the tasks: on the host there is nothing to do. What is enqueued from
+  /// now on runs after what the trainer has computed so far; and the reverse.
   void after_computation() const noexcept {}
   void before_computation() const noexcept {}
 
@@ -132,13 +133,13 @@ class host_queue {
 
   /// The clock of the trainer's computation: of its thread.
   [[nodiscard]] host_clock& clock() noexcept { return clock_; }
-  /// A micro-batch that may not be the last of its part has been computed; whether every task had ended when the computation came
-  /// here: that is now.
+  /// A micro-batch that may not be the last of its part has been computed; whether every task had ended when the
+  /// computation came here: that is now.
   void pass() const noexcept {}
   [[nodiscard]] bool over() const noexcept { return idle(); }
 
-  /// Blocks until every task has ended; throws what a task threw. A task that ends no deadline of its own is given up after twice
-  /// the deadline.
+  /// Blocks until every task has ended; throws what a task threw. A task that ends no deadline of its own is given up
+  /// after twice the deadline.
   void wait() {
     for (lane_state& each : lanes_) wait_for(each, each.submitted);
     ended_.store(false, std::memory_order_relaxed);
@@ -167,7 +168,8 @@ class host_queue {
     failed_.store(false, std::memory_order_release);
   }
 
-  /// Drops the tasks that have not begun and ends the threads. A task that is blocked in a backend must be released there first.
+  /// Drops the tasks that have not begun and ends the threads. A task that is blocked in a backend must be released
+  /// there first.
   void stop() noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -183,8 +185,8 @@ class host_queue {
     }
   }
 
-  /// Where the tasks stand, for the messages of errors; the deadline, in seconds, of any wait for another rank. Set when the
-  /// queue is idle, or by a task.
+  /// Where the tasks stand, for the messages of errors; the deadline, in seconds, of any wait for another rank. Set
+  /// when the queue is idle, or by a task.
   error_place place{};
   double deadline = 600;
 
@@ -279,7 +281,8 @@ class host_queue {
     }
   }
 
-  /// Runs tasks in the calling thread until none can go on; now one lane goes first, now the other: what orders them is `after`.
+  /// Runs tasks in the calling thread until none can go on; now one lane goes first, now the other: what orders them is
+  /// `after`.
   void advance() {
     for (bool moved = true; moved; update_first_ = !update_first_) {
       moved = false;

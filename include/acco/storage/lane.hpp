@@ -8,8 +8,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The works of a round stand in two lanes, each in order: messages, and what is computed from them. On a host a lane is a
-/// thread, on a GPU a stream.
+/// The works of a round stand in two lanes, each in order: messages, and what is computed from them. On a host a lane
+/// is a thread, on a GPU a stream.
 enum class lane : std::uint8_t {
   network,  ///< collectives, and the few numbers that they wait for
   update,   ///< whatever passes over a slice: squares, the update, encoding and decoding

@@ -10,8 +10,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A buffer of a scope that waits for the works which use it. Where an exception leaves the scope before, they may still be under
-/// way: then a queue whose works run elsewhere (on a device) keeps the buffer, and frees it when they have run out.
+/// A buffer of a scope that waits for the works which use it. Where an exception leaves the scope before, they may
+/// still be under way: then a queue whose works run elsewhere (on a device) keeps the buffer, and frees it when they
+/// have run out.
 template <class Queue, class Buffer>
 class scoped_buffer {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concept of a storage: which element types, where buffers live, which queue orders the work on them. One requirement per
-// member, combined by name; the engine uses nothing else.
+// The concept of a storage: which element types, where buffers live, which queue orders the work on them. One
+// requirement per member, combined by name; the engine uses nothing else.
 #pragma once
 
 #include <concepts>
@@ -212,14 +212,16 @@ concept storage_queue =
     queue_reserves<Queue> && queue_has_lanes<Queue> && queue_stamps<Queue> && queue_orders_computation<Queue> &&
     queue_waits<Queue> && queue_has_place<Queue> && queue_has_clock<Queue> && queue_tells_whether_over<Queue>;
 
-/// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the works both
-/// use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static members, queue first:
+/// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the
+/// works both use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static
+/// members, queue first:
 ///  - between the trainer's own computations: `clear`, `copy`, `add_now`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
 ///  `replace_edited`, `add`, `apply`, the update, and `average`.
-/// One whose gradients or parameters may travel encoded has `forget`, `encode_now`, `encode`, `decode_sum`, `encode_difference`
-/// and `decode_onto`; one for estimates that are `own_corrected`, `combine`. What else it can do it declares in its `traits`
-/// (storage/storage_traits.hpp). storage/host.hpp says what each does; cuda/storage.hpp has the same.
+/// One whose gradients or parameters may travel encoded has `forget`, `encode_now`, `encode`, `decode_sum`,
+/// `encode_difference` and `decode_onto`; one for estimates that are `own_corrected`, `combine`. What else it can do it
+/// declares in its `traits` (storage/storage_traits.hpp). storage/host.hpp says what each does; cuda/storage.hpp has
+/// the same.
 template <class Storage>
 concept storage =
     has_element_types<Storage> && has_queue<Storage> && storage_queue<typename Storage::queue> && has_buffers<Storage> &&

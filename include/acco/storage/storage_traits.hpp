@@ -16,17 +16,18 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A storage declares `static constexpr acco::storage_traits traits{.digests = true, ...}`; one without the member has none of
-/// them. A trait without its members, and a member without its trait, do not compile.
+/// A storage declares `static constexpr acco::storage_traits traits{.digests = true, ...}`; one without the member has
+/// none of them. A trait without its members, and a member without its trait, do not compile.
 struct storage_traits {
-  /// `static take_sums(queue&, gradient_type const* from, sum_type* to, count, bool adds, double* result)`, and `take_blocks` for
-  /// blocks: sums that a backend left in the gradient's type are converted, or added, and measured in one pass.
+  /// `static take_sums(queue&, gradient_type const* from, sum_type* to, count, bool adds, double* result)`, and
+  /// `take_blocks` for blocks: sums that a backend left in the gradient's type are converted, or added, and measured in
+  /// one pass.
   bool takes_sums = false;
-  /// `static digest(queue&, std::span<digest_piece<T> const>, unsigned long long* sums, count)`, for parameters and for masters.
-  /// Without it the ranks' parameters are not compared, and `options::digest_every` is refused.
+  /// `static digest(queue&, std::span<digest_piece<T> const>, unsigned long long* sums, count)`, for parameters and for
+  /// masters. Without it the ranks' parameters are not compared, and `options::digest_every` is refused.
   bool digests = false;
-  /// `static stage(queue&, std::span<state_piece const>)` and `allocate_staging(bytes) const`: copies to host memory. Without
-  /// them a training cannot be saved.
+  /// `static stage(queue&, std::span<state_piece const>)` and `allocate_staging(bytes) const`: copies to host memory.
+  /// Without them a training cannot be saved.
   bool stages = false;
   /// `make_queue(backend) const`: for a queue that needs more than a backend's driver.
   bool makes_queue = false;
@@ -34,8 +35,8 @@ struct storage_traits {
 
 /// A queue declares `static constexpr acco::queue_traits traits{...}` likewise.
 struct queue_traits {
-  /// Its works run on a device, and may still do so when an error has ended the wait for them: `keep(buffer&&)` takes a buffer
-  /// that they may use, `run_out()` waits until they use nobody's memory.
+  /// Its works run on a device, and may still do so when an error has ended the wait for them: `keep(buffer&&)` takes a
+  /// buffer that they may use, `run_out()` waits until they use nobody's memory.
   bool works_elsewhere = false;
 };
 

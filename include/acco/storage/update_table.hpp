@@ -13,8 +13,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Neighbours in a slice that belong to one region (layout/update_regions.hpp). Many regions make more blocks, not more tasks or
-/// kernels.
+/// Neighbours in a slice that belong to one region (layout/update_regions.hpp). Many regions make more blocks, not more
+/// tasks or kernels.
 struct update_block {
   static constexpr std::size_t most = 4096;  ///< elements
 
@@ -41,8 +41,8 @@ struct combination {
   bool wanted = true;  ///< whether anything is written
 };
 
-/// A step of a round: the sums of squares of the blocks, by region, in the order of the blocks. Storages whose steps are for one
-/// thread may have a better one; without `blocks` all belong to one region.
+/// A step of a round: the sums of squares of the blocks, by region, in the order of the blocks. Storages whose steps
+/// are for one thread may have a better one; without `blocks` all belong to one region.
 struct add_region_squares {
   double* squares;
   std::size_t regions;

@@ -27,19 +27,22 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Each array exists twice: the engine's, and one of this class. Where spans move, the trainer gets the latter, which is copied
-/// to and from the engine's at boundaries; of before a report it has another one, in which parameters show NaN and gradients
-/// are 0 until the next report. Where spans stay (adopted, stable_addresses, frozen tensors), the trainer gets the engine's, and
-/// this class keeps a copy. Either way the two parameters are equal unless the trainer wrote to them, and the two gradients are
-/// what was accumulated before a micro-batch and after it. Gradients keep every bit; nothing is kept in checkpoints. Everything
-/// is decided by this rank alone, from its own arrays or from numbers of the report, which are the same on every rank.
+/// Each array exists twice: the engine's, and one of this class. Where spans move, the trainer gets the latter, which
+/// is copied to and from the engine's at boundaries; of before a report it has another one, in which parameters show
+/// NaN and gradients
+/// are 0 until the next report. Where spans stay (adopted, stable_addresses, frozen tensors), the trainer gets the
+/// engine's, and this class keeps a copy. Either way the two parameters are equal unless the trainer wrote to them, and
+/// the two gradients are what was accumulated before a micro-batch and after it. Gradients keep every bit; nothing is
+/// kept in checkpoints. Everything is decided by this rank alone, from its own arrays or from numbers of the report,
+/// which are the same on every rank.
 template <class Engine, class Storage>
 class checked_engine final : public Engine {
  public:
   using parameter_type = typename Engine::parameter_type;
   using gradient_type = typename Engine::gradient_type;
 
-  static constexpr std::uint64_t silent_steps = 10;  ///< in a row, from the beginning, that may have no gradient on any rank
+  static constexpr std::uint64_t silent_steps = 10;  ///< in a row, from the beginning, that
+                                                     ///< may have no gradient on any rank
 
   template <class... Arguments>
   explicit checked_engine(Storage memory, Arguments&&... of_engine)
@@ -234,8 +237,8 @@ class checked_engine final : public Engine {
                         text("Hand weights of your own over by set_parameters, after finish"));
     });
   }
-  /// A number that was computed from the parameters of before: the first two bytes of NaN with all bits set, whatever its sign,
-  /// survive arithmetic and conversions. NaN that arithmetic makes has fewer.
+  /// A number that was computed from the parameters of before: the first two bytes of NaN with all bits set, whatever
+  /// its sign, survive arithmetic and conversions. NaN that arithmetic makes has fewer.
   [[nodiscard]] static bool spoiled(gradient_type value) noexcept {
     unsigned char bytes[sizeof value];
     std::memcpy(bytes, &value, sizeof value);
@@ -272,7 +275,8 @@ class checked_engine final : public Engine {
         "add with +=: acco clears the gradients itself.\n",
         Engine::place().rank);
   }
-  /// The report has the same numbers on every rank, so every rank that trains throws at the same one; the others hear of it.
+  /// The report has the same numbers on every rank, so every rank that trains throws at the same one; the others hear
+  /// of it.
   void look_for_gradients(round_report const& report) {
     if (!commits(report.plan) || report.skipped || report.step_weight <= 0) return;
     silent_ = report.gradient_norm == 0 ? silent_ + 1 : 0;

@@ -9,9 +9,10 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Let v be the accumulated gradients before a micro-batch, x those after it, d the micro-batch's own. A trainer that adds leaves
-/// x = v + d, whose projection on v, x.v / |v|^2, is near 1, or larger where gradients agree. One that clears leaves x = d, whose
-/// projection is near 0 where gradients are noise. Nobody knows d, so one micro-batch proves nothing: a moving average decides.
+/// Let v be the accumulated gradients before a micro-batch, x those after it, d the micro-batch's own. A trainer that
+/// adds leaves x = v + d, whose projection on v, x.v / |v|^2, is near 1, or larger where gradients agree. One that
+/// clears leaves x = d, whose projection is near 0 where gradients are noise. Nobody knows d, so one micro-batch proves
+/// nothing: a moving average decides.
 class cleared_gradients {
  public:
   /// One element of a micro-batch.
@@ -31,9 +32,9 @@ class cleared_gradients {
   }
 
  private:
-  /// Whether this micro-batch looks as if v was gone: the projection is nearer to 0 than to 1, x is not far smaller than one
-  /// micro-batch's part of v, and the distance of the projection from 1 is more than two deviations of what noise would make of
-  /// it.
+  /// Whether this micro-batch looks as if v was gone: the projection is nearer to 0 than to 1, x is not far smaller
+  /// than one micro-batch's part of v, and the distance of the projection from 1 is more than two deviations of what
+  /// noise would make of it.
   [[nodiscard]] bool missing() const noexcept {
     const double left = both_ / before_;
     const double changed = after_ - 2 * both_ + before_;  // |x - v|^2

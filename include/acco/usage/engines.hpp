@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of the engine. Whoever links acco::compiled does not see it, unless he has a storage of his own, and includes this himself.
+// All of the engine. Whoever links acco::compiled does not see it, unless he has a storage of his own, and includes
+// this himself.
 #pragma once
 
 #include <memory>

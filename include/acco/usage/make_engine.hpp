@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way to an engine that any schedule, rule and backend share: declared here for whoever makes an optimizer, defined in
-// usage/engines.hpp, which acco::compiled has compiled.
+// The one way to an engine that any schedule, rule and backend share: declared here for whoever makes an optimizer,
+// defined in usage/engines.hpp, which acco::compiled has compiled.
 #pragma once
 
 #include <memory>

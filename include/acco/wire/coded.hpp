@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers travel encoded: gradients by an all-to-all, whose receivers decode and sum; parameters as differences to those in use.
+// Numbers travel encoded: gradients by an all-to-all, whose receivers decode and sum; parameters as differences to
+// those in use.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +48,8 @@ struct code_room {
   }
 };
 
-/// Gradients: any encoding, with any feedback. The feedback's state is a whole array of this rank's own. It is read when
-/// gradients are encoded, and written behind the decision.
+/// Gradients: any encoding, with any feedback. The feedback's state is a whole array of this rank's own. It is read
+/// when gradients are encoded, and written behind the decision.
 template <encoding Encoding, class Storage>
 class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;

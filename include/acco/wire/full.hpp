@@ -12,8 +12,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where the backend leaves sums in the gradient's type, or cannot add to its destination, they arrive in a room of their own,
-/// and an update stage takes them from there.
+/// Where the backend leaves sums in the gradient's type, or cannot add to its destination, they arrive in a room of
+/// their own, and an update stage takes them from there.
 template <class Storage>
 class reducer<full, Storage> final : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;

@@ -12,7 +12,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What both have in common: a copy of this rank's share, in the gradient's type, taken before the accumulator is added to.
+/// What both have in common: a copy of this rank's share, in the gradient's type, taken before the accumulator is added
+/// to.
 template <class Storage>
 class own_share : public reducer_in_use<Storage> {
  protected:
@@ -104,8 +105,8 @@ class reducer<own_corrected, Storage> final : public own_share<Storage> {
                      static_cast<typename Storage::master_type const*>(v.others + b.offset), v.sums(b).data(), v.real(b));
     squares.measure(k);
   }
-  /// Of the gradients of a step that is committed, those of the other ranks: their mean, for the estimates to come. In front of
-  /// the first update: its parameters may come to lie where the carried gradients are.
+  /// Of the gradients of a step that is committed, those of the other ranks: their mean, for the estimates to come. In
+  /// front of the first update: its parameters may come to lie where the carried gradients are.
   void learn(stages_type& stages, view_type& v) override {
     stages.once(lane::network, [&] { Storage::run(v.queue, weigh_others{v.numbers}); });
     stages.each(lane::update, [&](std::size_t k) {

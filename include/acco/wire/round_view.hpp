@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a wire sees of the round that it carries: the queue, the arrays, and how the round's numbers are spread over them.
+// What a wire sees of the round that it carries: the queue, the arrays, and how the round's numbers are spread over
+// them.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A rank's round in flight. The trainer's thread fills it before the stages are enqueued; tasks read what it points to.
+/// A rank's round in flight. The trainer's thread fills it before the stages are enqueued; tasks read what it points
+/// to.
 template <class Storage>
 struct round_view {
   using parameter_type = typename Storage::parameter_type;
@@ -99,8 +101,8 @@ struct round_view {
   }
 };
 
-/// Enqueues the squares of this rank's share of bucket k: of the sums; of sums in the gradient's type, which become those, or are
-/// added to them, on the way.
+/// Enqueues the squares of this rank's share of bucket k: of the sums; of sums in the gradient's type, which become
+/// those, or are added to them, on the way.
 template <class Storage>
 class squares_in_use {
  public:

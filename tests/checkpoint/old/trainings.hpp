@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings whose checkpoints are kept as test data. This header compiles with the library of then, which writes them (make.sh,
-// which defines OLD_LIBRARY), and with the library of today, which goes on from them.
+// Trainings whose checkpoints are kept as test data. This header compiles with the library of then, which writes them
+// (make.sh, which defines OLD_LIBRARY), and with the library of today, which goes on from them.
 //
-// Every gradient is a small multiple of 1/16, so sums of gradients are exact: a training that travels exactly has the same bits
-// on any number of ranks.
+// Every gradient is a small multiple of 1/16, so sums of gradients are exact: a training that travels exactly has the
+// same bits on any number of ranks.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ struct traits {
   bool option_went = false;  ///< it was made with an option that is no more
 };
 
-/// What reports tell, and parameters after each micro-batch, as a hash; parameters after the last `finish`, and the digest.
+/// What reports tell, and parameters after each micro-batch, as a hash; parameters after the last `finish`, and the
+/// digest.
 struct outcome {
   std::vector<std::uint64_t> numbers;
   friend bool operator==(outcome const&, outcome const&) = default;

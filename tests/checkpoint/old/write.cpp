@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes checkpoints with a library of then, and what their trainings come to as that library itself goes on from them: make.sh.
+// Writes checkpoints with a library of then, and what their trainings come to as that library itself goes on from them:
+// make.sh.
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>

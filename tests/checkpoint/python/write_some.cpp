@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes checkpoints of several types, rules and numbers of ranks below a folder, for the programs in Python beside it: in the
-// folder of each, `run` holds two, one of them of a training that rests, and `parameters` its parameters, tensor after tensor.
+// Writes checkpoints of several types, rules and numbers of ranks below a folder, for the programs in Python beside it:
+// in the folder of each, `run` holds two, one of them of a training that rests, and `parameters` its parameters, tensor
+// after tensor.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

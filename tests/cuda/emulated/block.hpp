@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the stand-in runs a kernel: block after block, every thread of a block on a stack of its own as soon as it waits for
-// others, so that shuffles, votes, barriers and shared memory are executed as they are written. The threads of a block run in an
-// order that changes from launch to launch. What a GPU would answer with a hang or with garbage ends the program here, with a
-// sentence: lanes of one warp at different operations, a mask without its caller, a lane that has ended, a value of a lane that
-// brings none.
+// How the stand-in runs a kernel: block after block, every thread of a block on a stack of its own as soon as it waits
+// for others, so that shuffles, votes, barriers and shared memory are executed as they are written. The threads of a
+// block run in an order that changes from launch to launch. What a GPU would answer with a hang or with garbage ends
+// the program here, with a sentence: lanes of one warp at different operations, a mask without its caller, a lane that
+// has ended, a value of a lane that brings none.
 #pragma once
 
 #if !defined(__x86_64__)
@@ -60,7 +60,8 @@ namespace emulated {
 }
 
 #if defined(__x86_64__)
-/// swapcontext without its two calls of the system: leaves a stack, whose end goes to `from`, for another that was left so.
+/// swapcontext without its two calls of the system: leaves a stack, whose end goes to `from`, for another that was left
+/// so.
 __attribute__((naked, noinline)) inline void switch_stack(void** /*from*/, void* /*to*/) {
   __asm__(
       "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
@@ -69,10 +70,10 @@ __attribute__((naked, noinline)) inline void switch_stack(void** /*from*/, void*
 }
 #endif
 
-/// A stack on which a thread of a block runs, or several one after the other while none of them waits. The thread sanitizer is
-/// not told of it: to it a block is what it is here, work of the stream's thread (as fibers of its own, thousands of them, they
-/// made every lock ten times as slow). What switches is not watched, so that its list of callers stays balanced; in a kernel that
-/// list is of several threads of the block.
+/// A stack on which a thread of a block runs, or several one after the other while none of them waits. The thread
+/// sanitizer is not told of it: to it a block is what it is here, work of the stream's thread (as fibers of its own,
+/// thousands of them, they made every lock ten times as slow). What switches is not watched, so that its list of
+/// callers stays balanced; in a kernel that list is of several threads of the block.
 class fiber {
  public:
   fiber() = default;  // the one that runs already: of the stream's own thread
@@ -150,7 +151,8 @@ struct meeting {
   fiber* waiting[1024];
 };
 
-/// Runs the blocks of a launch, on the stream's own thread: nothing here is shared, and the thread sanitizer need not look.
+/// Runs the blocks of a launch, on the stream's own thread: nothing here is shared, and the thread sanitizer need not
+/// look.
 class block_runner {
  public:
   static constexpr unsigned most_threads = 1024, most_warps = most_threads / 32;
@@ -237,7 +239,8 @@ class block_runner {
     if (++here.gone == here.awaited) here.awaited = 0;
   }
 
-  /// Who waits or has no thread any more gives way: to one that has not begun, on a stack that is free, else to any that may
+  /// Who waits or has no thread any more gives way: to one that has not begun, on a stack that is free, else to any
+  /// that may
   /// go on; when all have ended, to the stream's own stack.
   ACCO_STAND_IN_UNWATCHED void go_on(fiber& self) {
     if (begun_ < blockDim.x) {
@@ -275,8 +278,8 @@ class block_runner {
     all.running_->arrive();
     for (;;) all.work();
   }
-  /// Runs threads while there are any that have not begun, then gives way. Between two calls another thread may have got the
-  /// runner: not inline, because the compiler might keep addresses of what is thread_local.
+  /// Runs threads while there are any that have not begun, then gives way. Between two calls another thread may have
+  /// got the runner: not inline, because the compiler might keep addresses of what is thread_local.
   ACCO_STAND_IN_UNWATCHED __attribute__((noinline)) void work() {
     fiber& self = *running_;
     while (begun_ < blockDim.x) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for the CUDA runtime on the host, so that the logic of CUDA storage (what is enqueued where, in which order, and who
-// waits for whom) can be tested, and watched by sanitizers, without a GPU. Streams are threads, device memory is host memory full
-// of NaN, a kernel's threads run one after the other, and wait for each other where it says so (block.hpp). It proves nothing
-// about real kernels' speed, or about memory on a real device.
+// A stand-in for the CUDA runtime on the host, so that the logic of CUDA storage (what is enqueued where, in which
+// order, and who waits for whom) can be tested, and watched by sanitizers, without a GPU. Streams are threads, device
+// memory is host memory full of NaN, a kernel's threads run one after the other, and wait for each other where it says
+// so (block.hpp). It proves nothing about real kernels' speed, or about memory on a real device.
 #pragma once
 
 #include <atomic>
@@ -51,8 +51,8 @@ using clock = std::chrono::steady_clock;
 
 inline thread_local int current_device = 0;  // memory and streams are of none
 
-/// Lets one call of the runtime fail, and, where `sticky`, all after it, as after a kernel that has broken the context. What
-/// takes something back does so all the same, and what waits waits.
+/// Lets one call of the runtime fail, and, where `sticky`, all after it, as after a kernel that has broken the context.
+/// What takes something back does so all the same, and what waits waits.
 struct fault {
   std::mutex mutex;
   long calls = 0, strikes_at = -1;  // -1: never
@@ -201,8 +201,8 @@ inline std::mutex& memory_mutex() {
   static std::mutex mutex;
   return mutex;
 }
-/// In front of an allocation its size lies, behind it a guard, which nobody may touch: the address sanitizer sees who does, and
-/// whoever writes there is found when the memory is given back.
+/// In front of an allocation its size lies, behind it a guard, which nobody may touch: the address sanitizer sees who
+/// does, and whoever writes there is found when the memory is given back.
 inline constexpr std::size_t front_bytes = 256, guard_bytes = 64;
 inline constexpr unsigned char guard_value = 0xa5;
 inline void* allocate(std::size_t bytes) {

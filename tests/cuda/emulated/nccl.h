@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NCCL over the stand-in for the CUDA runtime: ranks are threads, and meet in host functions of their streams. It
-// keeps books: what was made, freed and how, and every use of what was freed. Handles are never really freed, so such a use is
-// counted, not undefined. It proves nothing about NCCL.
+// A stand-in for NCCL over the stand-in for the CUDA runtime: ranks are threads, and meet in host functions of their
+// streams. It keeps books: what was made, freed and how, and every use of what was freed. Handles are never really
+// freed, so such a use is counted, not undefined. It proves nothing about NCCL.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,8 @@ struct books {
   int registered = 0, deregistered = 0, memory = 0;
   bool fails = false;                            ///< every communicator tells that a peer is gone
   bool stuck = false;                            ///< no flush ends
-  std::function<double()> working;               ///< seconds that NCCL works at a collective before it is accepted; empty: none
+  std::function<double()> working;               ///< seconds that NCCL works at a collective
+                                                 ///< before it is accepted; empty: none
   bool held = false;                             ///< while it is set, no collective is accepted
   std::vector<int> log;                          ///< of collectives as they run on device 0: which communicator
   std::map<int, std::shared_ptr<group>> groups;  // by identifier
@@ -108,8 +109,8 @@ inline bool usable(communicator* c) {
   ++book().used_after_free;
   return false;
 }
-/// A collective, enqueued when NCCL has accepted it: every rank brings `from`; work(sources) copies when all have come; who is
-/// aborted goes on without.
+/// A collective, enqueued when NCCL has accepted it: every rank brings `from`; work(sources) copies when all have come;
+/// who is aborted goes on without.
 template <class Work>
 ncclResult_t meet(communicator* c, cudaStream_t stream, void const* from, Work work) {
   books& b = book();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// With clang (cmake/shared.cmake) the test programs parse this header once, and the optimizers below are instantiated and
-// compiled once for all of them: those that several files make. A test needs no line of it; it compiles without, too.
+// With clang (cmake/shared.cmake) the test programs parse this header once, and the optimizers below are instantiated
+// and compiled once for all of them: those that several files make. A test needs no line of it; it compiles without,
+// too.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decorator that checks before every collective that all ranks are about to call the same one with the same size. Costs an
-// all-reduce each: for finding mistakes, not for production.
+// A decorator that checks before every collective that all ranks are about to call the same one with the same size.
+// Costs an all-reduce each: for finding mistakes, not for production.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What a rank tells of a call: kind and size, in pieces so small that sums of their squares are exact in double for up to a
-/// thousand ranks; and the same squared.
+/// What a rank tells of a call: kind and size, in pieces so small that sums of their squares are exact in double for up
+/// to a thousand ranks; and the same squared.
 struct call_numbers {
   static constexpr std::size_t pieces = 5;
   std::array<double, 2 * pieces> values{};
@@ -81,8 +81,8 @@ class call_check {
   memory_by_queue memory_;
 };
 
-/// `acco::debug(world)`: the same backend with every call checked, in host and device memory. A wrong call is never made: on a
-/// GPU a thread of the queue's own issues the works, and waits for each check.
+/// `acco::debug(world)`: the same backend with every call checked, in host and device memory. A wrong call is never
+/// made: on a GPU a thread of the queue's own issues the works, and waits for each check.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, call_check> debug(Backend backend) {
   return {std::move(backend), call_check()};

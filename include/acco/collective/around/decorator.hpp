@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of decorators: any backend in, a backend out, something done before and after each collective. They stack.
+// The common part of decorators: any backend in, a backend out, something done before and after each collective. They
+// stack.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ struct collective_call {
   std::size_t whole_bytes;
 };
 
-/// What an `Around` keeps for its work in a queue, of a type for each type of queue: made when the first queue of that type is
-/// met. A copy begins with nothing.
+/// What an `Around` keeps for its work in a queue, of a type for each type of queue: made when the first queue of that
+/// type is met. A copy begins with nothing.
 class memory_by_queue {
  public:
   memory_by_queue() = default;
@@ -64,10 +65,10 @@ class memory_by_queue {
   std::unique_ptr<kept> first_;
 };
 
-/// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work. Traits and members of
-/// the backend are passed on; an `Around` that waits in the thread that issues works says so with a member
-/// `static constexpr bool meets_on_host = true`; one that enqueues more than a work before and one after says how many all are,
-/// with `static constexpr std::size_t works(std::size_t of_backend)`.
+/// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work. Traits and
+/// members of the backend are passed on; an `Around` that waits in the thread that issues works says so with a member
+/// `static constexpr bool meets_on_host = true`; one that enqueues more than a work before and one after says how many
+/// all are, with `static constexpr std::size_t works(std::size_t of_backend)`.
 template <class Backend, class Around>
 class decorated_backend {
   static constexpr bool waits_where_issued = requires { requires Around::meets_on_host; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decorator that stretches every collective to the time it would take on a slower link. A simulation: the waiting rank sleeps;
-// on a GPU one thread of it does.
+// A decorator that stretches every collective to the time it would take on a slower link. A simulation: the waiting
+// rank sleeps; on a GPU one thread of it does.
 #pragma once
 
 #include <algorithm>
@@ -73,10 +73,10 @@ class rate_limit {
   memory_by_queue delays_;
 };
 
-/// `acco::rate_limited(world, {.bytes_per_second = 25e6})` behaves like `world` on a link of 200 Mbit/s. For experiments on one
-/// machine; what it shows is no measurement of a network. Each channel has a link of its own: two optimizers, or two fragments of
-/// local updates, that send at the same time do not share it. Throws `usage_error` as `link_model::check` does; a latency alone
-/// is simulated with a rate that is out of reach, 1e15 say.
+/// `acco::rate_limited(world, {.bytes_per_second = 25e6})` behaves like `world` on a link of 200 Mbit/s. For
+/// experiments on one machine; what it shows is no measurement of a network. Each channel has a link of its own: two
+/// optimizers, or two fragments of local updates, that send at the same time do not share it. Throws `usage_error` as
+/// `link_model::check` does; a latency alone is simulated with a rate that is out of reach, 1e15 say.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, rate_limit> rate_limited(Backend backend, link_model link) {
   link.check({.rank = backend.rank()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decorator that records every collective in a trace, below the round it belongs to. On a GPU events tell when it ran, and it
-// is recorded when the host has waited for it.
+// A decorator that records every collective in a trace, below the round it belongs to. On a GPU events tell when it
+// ran, and it is recorded when the host has waited for it.
 #pragma once
 
 #include <memory>

@@ -91,8 +91,8 @@ class mock_backend {
     copy.channel_ = world_->open(*channel_->of, rank_);
     return copy;
   }
-  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks, scripts
-  /// and counters those of the whole.
+  /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks,
+  /// scripts and counters those of the whole.
   [[nodiscard]] mock_backend split(int color, int key = 0, double deadline = 600) const {
     const split_part mine = agree_on_split(*this, color, key, deadline);
     mock_backend copy = *this;

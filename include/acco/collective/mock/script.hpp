@@ -29,8 +29,8 @@ enum class mock_fault {
   mismatch,  ///< the rank asks for one element more than it should
 };
 
-/// Scripts for `mock_options::delay`: for how many polls of a rank (calls of `accumulated`, `poll`) a finished transfer is held
-/// back from it. A rank that waits gets it at once.
+/// Scripts for `mock_options::delay`: for how many polls of a rank (calls of `accumulated`, `poll`) a finished transfer
+/// is held back from it. A rank that waits gets it at once.
 struct complete_at_once {
   std::size_t operator()(mock_event const&) const { return 0; }
 };

@@ -11,7 +11,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Turns of `count` threads; thread 0 has the first. Between `await` and `pass` or `end` a thread has everything to itself.
+/// Turns of `count` threads; thread 0 has the first. Between `await` and `pass` or `end` a thread has everything to
+/// itself.
 class mock_turns {
  public:
   explicit mock_turns(std::size_t count) : ended_(count, false) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deterministic world of ranks that take turns: transfers complete when a script says so, buffers in flight are poisoned, calls
-// and bytes are counted, and faults are injected. backend.hpp has the backend.
+// A deterministic world of ranks that take turns: transfers complete when a script says so, buffers in flight are
+// poisoned, calls and bytes are counted, and faults are injected. backend.hpp has the backend.
 #pragma once
 
 #include <algorithm>
@@ -37,9 +37,9 @@ class mock_world {
     groups_.push_back(std::make_unique<group>(group{this, all, std::vector<std::size_t>(all.size()), {}}));
   }
 
-  /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on, always in the
-  /// same order. A wait that no rank can end is an error that names who is missing. Rethrows like `threads_backend::run`. Once
-  /// per world.
+  /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on,
+  /// always in the same order. A wait that no rank can end is an error that names who is missing. Rethrows like
+  /// `threads_backend::run`. Once per world.
   template <class Function>
   void run(Function&& function);
 
@@ -89,7 +89,8 @@ class mock_world {
     int failed_rank = -1;
     text reason;
   };
-  /// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of every rank.
+  /// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of
+  /// every rank.
   struct group {
     mock_world* world;
     std::vector<int> members;  // ranks of the world
@@ -161,8 +162,8 @@ class mock_world {
     }
     turns_.pass(rank);
   }
-  /// Nobody can go on: throws, where this rank's data were lost in this channel, or where it waits for one that is gone; or, if
-  /// nobody does, for `anybody`.
+  /// Nobody can go on: throws, where this rank's data were lost in this channel, or where it waits for one that is
+  /// gone; or, if nobody does, for `anybody`.
   void give_up(channel& in, int rank, bool lost, bool anybody) {
     end_state const& me = end_of(in, rank);
     exchange const* const under_way = find(in, me.next);

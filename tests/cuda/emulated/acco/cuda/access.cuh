@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in's accesses: an address that is no multiple of what is read at once ends the program, as it ends a kernel; and a
-// test can ask who touched what, and how widely.
+// The stand-in's accesses: an address that is no multiple of what is read at once ends the program, as it ends a
+// kernel; and a test can ask who touched what, and how widely.
 #pragma once
 
 #include <array>
