@@ -132,7 +132,7 @@ class engine_handle {
     return *found;
   }
   void demand_average(weights which, char const* what) const {
-    if (which == weights::average && !engine_->shape().averages())
+    if (which == weights::average && !engine_->has_averages())
       fail_use(text(what, ": no average of the weights is kept"),
                "Set options::average_decay, 0.999 say, where the optimizer is made");
   }
@@ -141,7 +141,7 @@ class engine_handle {
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
     demand_room(initial, "initialize");
-    const bool doubles = engine_->shape().master == element_type::float64;
+    const bool doubles = engine_->has_doubles();
     guarded([&] {
       engine_->initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
         void* const values = to;  // which are aligned
@@ -161,7 +161,7 @@ class engine_handle {
     if (state_ != state::failed || !engine().in_step()) demand_running("gather_masters");
     demand_average(which, "gather_masters");
     demand_room(out, "gather_masters");
-    const bool doubles = engine_->shape().master == element_type::float64;
+    const bool doubles = engine_->has_doubles();
     const auto take = [&](std::size_t first, std::size_t count, std::byte const* from) {
       void const* const values = from;
       for (std::size_t i = 0; i < count; ++i) {

@@ -92,11 +92,11 @@ class optimizer : public plain_types<Storage>::optimizer {
   static_assert(!sends_encoded_gradients<inner_schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
-  static_assert(!sends_encoded_parameters<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
-                "acco: parameters are to travel encoded: the backend lacks `all_gather(queue, sharded<std::byte const>, "
-                "replicated<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
+      static_assert(!sends_encoded_parameters<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
+                    "acco: parameters are to travel encoded: the backend lacks `all_gather(queue, sharded<std::byte const>, "
+                    "replicated<std::byte>)`");
       static_assert(!traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
                         storage_traits_of<Storage>.makes_queue,
                     "acco: the backend makes progress in the thread that waits, and the storage's queue cannot be made from its "

@@ -3,6 +3,7 @@
 // that order work on other memory have their own overloads, beside the queue.
 #pragma once
 
+#include <concepts>
 #include <span>
 
 #include "acco/layout/distribution.hpp"
@@ -11,15 +12,15 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Every rank gets the root's; collective.
-template <class Backend, class T>
-void broadcast_and_wait(host_queue& queue, Backend& backend, std::span<T> whole, int root) {
+template <std::derived_from<host_queue> Queue, class Backend, class T>
+void broadcast_and_wait(Queue& queue, Backend& backend, std::span<T> whole, int root) {
   backend.broadcast(queue, replicated<T>(whole), root);
   queue.wait();
 }
 
 /// out = the sums over all ranks; `in` and `out` must not overlap; collective.
-template <class Backend>
-void all_reduce_and_wait(host_queue& queue, Backend& backend, std::span<double const> in, std::span<double> out) {
+template <std::derived_from<host_queue> Queue, class Backend>
+void all_reduce_and_wait(Queue& queue, Backend& backend, std::span<double const> in, std::span<double> out) {
   backend.all_reduce(queue, partial<double const>(in), replicated<double>(out));
   queue.wait();
 }

@@ -209,6 +209,8 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   // States: level_state.hpp.
 
   [[nodiscard]] state_shape const& shape() const noexcept override { return shape_; }
+  [[nodiscard]] bool has_doubles() const noexcept override { return shape().master == element_type::float64; }
+  [[nodiscard]] bool has_averages() const noexcept override { return shape().averages(); }
   [[nodiscard]] partition shares() const noexcept override { return inner_.shares(); }
   [[nodiscard]] int ranks() const noexcept override { return in_->size(); }
   [[nodiscard]] std::vector<char> construction() const override {

@@ -211,6 +211,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   }
 
   [[nodiscard]] state_shape const& shape() const noexcept override { return works_.arrays().shape(); }
+  [[nodiscard]] bool has_doubles() const noexcept override { return shape().master == element_type::float64; }
+  [[nodiscard]] bool has_averages() const noexcept override { return shape().averages(); }
   [[nodiscard]] partition shares() const noexcept override { return shares_; }
   [[nodiscard]] std::vector<char> construction() const override {
     description const found = construction_lines();

@@ -14,9 +14,9 @@
 #include "acco/error.hpp"
 #include "acco/function_view.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/layout/partition.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
-#include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -25,6 +25,7 @@ namespace ACCO_NAMESPACE {
 struct options;
 class state_keeper;
 class state_source;
+struct state_shape;
 
 /// What `finish` does with a step of which no rank has all micro-batches: its second part is missing, or some of a
 /// part.
@@ -143,6 +144,9 @@ class training_engine {
   // For whoever keeps states (acco::checkpoint).
 
   [[nodiscard]] virtual state_shape const& shape() const noexcept = 0;
+  /// Of that: whether masters are of type double; whether averages are kept.
+  [[nodiscard]] virtual bool has_doubles() const noexcept = 0;
+  [[nodiscard]] virtual bool has_averages() const noexcept = 0;
   /// Of this rank's trainable elements, among the ranks that own them together: of a level, those of a worker.
   [[nodiscard]] virtual partition shares() const noexcept = 0;
   /// Of the world.

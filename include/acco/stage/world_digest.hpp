@@ -10,6 +10,8 @@
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The digest of a state is the sum, modulo 2^64, over all elements of masters, slots, averages and every other array
@@ -77,3 +79,5 @@ struct digest_words : digest_numbers {
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
