@@ -75,17 +75,17 @@ class round_digests {
 
  private:
   template <class T>
-  using pieces = std::vector<digest_piece<T>>;
-  using all_pieces =
-      std::tuple<pieces<typename Storage::master_type>, pieces<typename Storage::gradient_type>, pieces<parameter_type>>;
+  using pieces_list = std::vector<digest_piece<T>>;
+  using all_pieces = std::tuple<pieces_list<typename Storage::master_type>, pieces_list<typename Storage::gradient_type>,
+                                pieces_list<parameter_type>>;
 
   /// The first list of this type.
   template <class T>
-  [[nodiscard]] static pieces<T>& pieces_of(all_pieces& all, T const*) noexcept {
-    if constexpr (std::is_same_v<std::tuple_element_t<0, all_pieces>, pieces<T>>) {
+  [[nodiscard]] static pieces_list<T>& pieces_of(all_pieces& all, T const*) noexcept {
+    if constexpr (std::is_same_v<std::tuple_element_t<0, all_pieces>, pieces_list<T>>) {
       return std::get<0>(all);
     } else {
-      return std::get<std::is_same_v<std::tuple_element_t<1, all_pieces>, pieces<T>> ? 1 : 2>(all);
+      return std::get<std::is_same_v<std::tuple_element_t<1, all_pieces>, pieces_list<T>> ? 1 : 2>(all);
     }
   }
   /// visit(pieces) for the lists that have some; `sums_` counts them.
@@ -101,7 +101,7 @@ class round_digests {
   }
 
   typename Storage::template numbers<unsigned long long> of_tensors_, of_state_;
-  pieces<parameter_type> shown_;  // of the round in flight
+  pieces_list<parameter_type> shown_;  // of the round in flight
   all_pieces state_;
   std::size_t sums_ = 0;
 };

@@ -81,18 +81,18 @@ class state_arrays {
   /// Those that digests and checkpoints have.
   [[nodiscard]] state_shape const& shape() const noexcept { return shape_; }
   void count(memory_table& table) const noexcept {
-    for (array const& each : arrays_) table.*each.place.row += Storage::allocation_size(each.bytes, each.place.cache_offset);
+    for (declared const& each : arrays_) table.*each.place.row += Storage::allocation_size(each.bytes, each.place.cache_offset);
   }
   /// Allocates all, filled with zeros. Enqueues.
   void allocate(Storage const& storage, queue& q) {
-    for (array& each : arrays_) {
+    for (declared& each : arrays_) {
       each.memory = storage.allocate(each.bytes, each.place.cache_offset);
       clear(q, each);
     }
   }
   /// Fills what wires keep with zeros. Enqueues.
   void forget_feedback(queue& q) const {
-    for (array const& each : arrays_) {
+    for (declared const& each : arrays_) {
       if (each.use == array_use::feedback) clear(q, each);
     }
   }
@@ -157,7 +157,7 @@ class state_arrays {
   }
 
  private:
-  struct array {
+  struct declared {
     char const* room;
     array_use use;
     std::size_t bytes;
@@ -165,13 +165,13 @@ class state_arrays {
     typename Storage::buffer memory;
   };
 
-  static void clear(queue& q, array const& of) { Storage::clear(q, of.memory.template as<std::byte>(), of.bytes); }
+  static void clear(queue& q, declared const& of) { Storage::clear(q, of.memory.template as<std::byte>(), of.bytes); }
   template <class Visitor>
   void typed(std::size_t kept, Visitor&& visit) const {
     using master = typename Storage::master_type;
     using gradient = typename Storage::gradient_type;
     using parameter = typename Storage::parameter_type;
-    array const& in = arrays_[kept_[kept]];
+    declared const& in = arrays_[kept_[kept]];
     const element_type type = shape_.type(kept);
     if (type == element_type_of<master>()) return visit(in.memory.template as<master>());
     if constexpr (!std::is_same_v<gradient, master>) {
@@ -186,7 +186,7 @@ class state_arrays {
   int rank_;
   state_shape shape_;
   std::vector<std::size_t> kept_;  // by their number in the shape: which array it is
-  std::vector<array> arrays_;
+  std::vector<declared> arrays_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
