@@ -107,7 +107,7 @@ acco_status guarded(Action&& action) noexcept {
 /// Throws unless `value` is the number of one of the names, from 0: each list stands once, and what it lacks is
 /// refused.
 template <std::size_t count>
-void demand_one_of(char const* what, int value, char const* const (&known)[count], int but = -1) {
+void require_one_of(char const* what, int value, char const* const (&known)[count], int but = -1) {
   if (value >= 0 && value < static_cast<int>(count) && value != but) return;
   acco::text all;
   for (int i = 0; i < static_cast<int>(count); ++i) {
@@ -126,7 +126,7 @@ std::span<T> array(T* data, std::size_t count, char const* what) {
   return {data, count};
 }
 /// Throws where memory that a new struct would be written to cannot hold its size.
-void demand_room(void const* to, std::size_t size, char const* what) {
+void require_room(void const* to, std::size_t size, char const* what) {
   demand(static_cast<unsigned char const*>(to), what);
   (void)checked_size(size, what, "the init function of its own type");
 }
@@ -142,7 +142,7 @@ int kind_of(T const* given, char const* what, char const* init) {
 template <class T, class Usual>
 acco_status init(T* to, std::size_t size, char const* what, Usual&& usual) noexcept {
   return guarded([&] {
-    demand_room(to, size, what);
+    require_room(to, size, what);
     write(to, size, usual());
   });
 }
@@ -178,7 +178,7 @@ constexpr auto kinds_of(acco::type_list<Rules...>) {
 constexpr auto rule_kinds = kinds_of(acco::all_rules{});  // by acco_rule.kind
 
 acco_rule usual_rule(int kind) {
-  demand_one_of("acco_rule.kind", kind, constants<acco::all_rules>::names);
+  require_one_of("acco_rule.kind", kind, constants<acco::all_rules>::names);
   acco_rule rule = rule_kinds[static_cast<std::size_t>(kind)].usual();
   rule.kind = kind;
   return rule;
@@ -188,7 +188,7 @@ constexpr char const* pace_constants[] = {"ACCO_FIXED_PACE", "ACCO_ELASTIC_PACE"
 constexpr char const* encoding_constants[] = {"ACCO_FULL", "ACCO_BFLOAT16", "ACCO_INT8", "ACCO_INT4", "ACCO_INT8_INT4"};
 
 acco_schedule usual_schedule(int kind) {
-  demand_one_of("acco_schedule.kind", kind, constants<acco::all_schedules>::names);
+  require_one_of("acco_schedule.kind", kind, constants<acco::all_schedules>::names);
   acco_schedule schedule{};
   schedule.kind = kind;
   const auto pace = kind == ACCO_TWO_PHASE ? acco::usual_split<acco::fixed_pace>() : acco::fixed_pace{};
@@ -226,7 +226,7 @@ constexpr char const* learning_rate_constants[] = {"ACCO_CONSTANT",
                                                    "ACCO_LEARNING_RATE_FUNCTION"};
 
 acco_learning_rate usual_learning_rate(int kind) {
-  demand_one_of("acco_learning_rate.kind", kind, learning_rate_constants);
+  require_one_of("acco_learning_rate.kind", kind, learning_rate_constants);
   acco_learning_rate rate{};
   rate.kind = kind;
   rate.tokens_per_sample = 1;
@@ -287,7 +287,7 @@ struct callers_rate {
 acco::learning_rate_function learning_rate_of(acco_learning_rate const* given) {
   const int kind = kind_of(given, "acco_options.learning_rate", "acco_learning_rate_init");
   const acco_learning_rate r = read(given, usual_learning_rate(kind), "acco_options.learning_rate", "acco_learning_rate_init");
-  demand_one_of("acco_learning_rate.unit", r.unit, {"ACCO_IN_SAMPLES", "ACCO_IN_STEPS", "ACCO_IN_TOKENS"});
+  require_one_of("acco_learning_rate.unit", r.unit, {"ACCO_IN_SAMPLES", "ACCO_IN_STEPS", "ACCO_IN_TOKENS"});
   const auto in_unit = [&](auto const& schedule) -> acco::learning_rate_function {
     if (r.unit == ACCO_IN_STEPS) return acco::in_steps{schedule};
     if (r.unit == ACCO_IN_TOKENS) return acco::in_tokens{schedule, r.tokens_per_sample};
@@ -322,10 +322,10 @@ acco::options options_of(acco_options const* given) {
   options.empty_limit = o.empty_limit;
   options.bucket_elements = o.bucket_elements;
   options.average_decay = o.average_decay;
-  demand_one_of("acco_options.norms", o.norms, {"ACCO_NORMS_TOTAL", "ACCO_NORMS_OF_GROUPS", "ACCO_NORMS_OF_TENSORS"});
+  require_one_of("acco_options.norms", o.norms, {"ACCO_NORMS_TOTAL", "ACCO_NORMS_OF_GROUPS", "ACCO_NORMS_OF_TENSORS"});
   constexpr acco::norm_detail norms[] = {acco::norm_detail::total, acco::norm_detail::groups, acco::norm_detail::tensors};
   options.norms = norms[o.norms];
-  demand_one_of("acco_options.check_habits", o.check_habits, {"ACCO_CHECK_BY_BUILD", "ACCO_CHECK_ON", "ACCO_CHECK_OFF"});
+  require_one_of("acco_options.check_habits", o.check_habits, {"ACCO_CHECK_BY_BUILD", "ACCO_CHECK_ON", "ACCO_CHECK_OFF"});
   constexpr acco::habit_checks checks[] = {acco::habit_checks::in_debug_builds, acco::habit_checks::on, acco::habit_checks::off};
   options.check_habits = checks[o.check_habits];
   options.in_place = o.in_place != 0;
@@ -335,9 +335,9 @@ acco::options options_of(acco_options const* given) {
 acco_schedule checked_schedule(acco_schedule const* given) {
   const acco_schedule s = read(given, usual_schedule(ACCO_SYNCHRONOUS), "acco_schedule", "acco_schedule_init");
   (void)usual_schedule(s.kind);
-  demand_one_of("acco_schedule.pace", s.pace, pace_constants);
-  demand_one_of("acco_schedule.estimate", s.estimate, encoding_constants, ACCO_INT8_INT4);
-  demand_one_of("acco_schedule.commit", s.commit, encoding_constants, ACCO_INT4);
+  require_one_of("acco_schedule.pace", s.pace, pace_constants);
+  require_one_of("acco_schedule.estimate", s.estimate, encoding_constants, ACCO_INT8_INT4);
+  require_one_of("acco_schedule.commit", s.commit, encoding_constants, ACCO_INT4);
   if (s.kind != ACCO_TWO_PHASE && s.estimate != ACCO_FULL) {
     throw acco::usage_error({}, acco::text("acco_schedule.estimate is set, and this kind of schedule has no estimates"),
                             acco::text("Leave it at ACCO_FULL, or choose ACCO_TWO_PHASE"));
@@ -499,9 +499,9 @@ namespace {
     demand(world, "acco_world_mpi: world");
     acco_mpi_options chosen = usual_mpi_options();
     if (options != nullptr) chosen = read(options, chosen, "acco_mpi_options", "acco_mpi_options_init");
-    demand_one_of("acco_mpi_options.progress", chosen.progress,
-                  {"ACCO_MPI_HELPER_THREAD", "ACCO_MPI_POLL", "ACCO_MPI_NO_PROGRESS"});
-    acco::demand_positive("acco_mpi_options.deadline", chosen.deadline);
+    require_one_of("acco_mpi_options.progress", chosen.progress,
+                   {"ACCO_MPI_HELPER_THREAD", "ACCO_MPI_POLL", "ACCO_MPI_NO_PROGRESS"});
+    acco::require_positive("acco_mpi_options.deadline", chosen.deadline);
 #ifdef ACCO_C_MPI
     give(world, make_mpi(communicator, chosen));
 #else
@@ -544,7 +544,7 @@ acco_status acco_world_gloo(acco_gloo_options const* options, acco_world** world
     demand(world, "acco_world_gloo: world");
     acco_gloo_options chosen = usual_gloo_options();
     if (options != nullptr) chosen = read(options, chosen, "acco_gloo_options", "acco_gloo_options_init");
-    acco::demand_positive("acco_gloo_options.deadline", chosen.deadline);
+    acco::require_positive("acco_gloo_options.deadline", chosen.deadline);
 #ifdef ACCO_C_GLOO
     give(world, make_gloo(chosen));
 #else
@@ -576,7 +576,7 @@ acco_status acco_init_group(acco_group* group, size_t size) {
 }
 acco_status acco_init_output(void* output, size_t size) {
   return guarded([&] {
-    demand_room(output, size, "acco_init_output: output");
+    require_room(output, size, "acco_init_output: output");
     std::memset(output, 0, size);
     std::memcpy(output, &size, sizeof size);
   });
@@ -677,9 +677,9 @@ acco_status acco_init_rule(acco_rule* rule, size_t size, int kind) {
 }
 acco_status acco_init_rule_from_name(acco_rule* rule, size_t size, char const* name) {
   return guarded([&] {
-    demand_room(rule, size, "acco_rule");
+    require_room(rule, size, "acco_rule");
     const std::string_view wanted(&demand(name, "acco_rule_from_name: name"));
-    write(rule, size, usual_rule(static_cast<int>(acco::demand_name("rule", acco::all_rules{}, wanted))));
+    write(rule, size, usual_rule(static_cast<int>(acco::require_name("rule", acco::all_rules{}, wanted))));
   });
 }
 acco_status acco_init_schedule(acco_schedule* schedule, size_t size, int kind) {
@@ -687,9 +687,9 @@ acco_status acco_init_schedule(acco_schedule* schedule, size_t size, int kind) {
 }
 acco_status acco_init_schedule_from_name(acco_schedule* schedule, size_t size, char const* name) {
   return guarded([&] {
-    demand_room(schedule, size, "acco_schedule");
+    require_room(schedule, size, "acco_schedule");
     const std::string_view wanted(&demand(name, "acco_schedule_from_name: name"));
-    schedule_numbers const& known = schedules[acco::demand_name("schedule", named_here{}, wanted)];
+    schedule_numbers const& known = schedules[acco::require_name("schedule", named_here{}, wanted)];
     acco_schedule found = usual_schedule(known.kind);
     found.estimate = known.estimate;
     found.commit = known.commit;
@@ -794,7 +794,7 @@ acco_status acco_step(acco_optimizer* optimizer, acco_micro_batch_function micro
 acco_status acco_finish(acco_optimizer* optimizer, int unfinished) {
   return guarded([&] {
     auto& training = training_of(optimizer, "acco_finish: optimizer");
-    demand_one_of("acco_finish: unfinished", unfinished, {"ACCO_DROP_UNFINISHED", "ACCO_COMMIT_UNFINISHED"});
+    require_one_of("acco_finish: unfinished", unfinished, {"ACCO_DROP_UNFINISHED", "ACCO_COMMIT_UNFINISHED"});
     training.finish(unfinished == ACCO_COMMIT_UNFINISHED ? acco::unfinished::commit : acco::unfinished::drop);
   });
 }

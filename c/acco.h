@@ -427,7 +427,7 @@ static inline acco_status acco_memory_init(acco_memory* memory) { return acco_in
 
 /// A sharded optimizer on one rank. After an error of a call that communicates the training has ended: later calls
 /// return the same error, the parameters hold what they held, and after one that all ranks have alike
-/// (ACCO_ERROR_NON_FINITE, ACCO_ERROR_MISMATCH) acco_gather_committed still works.
+/// (ACCO_ERROR_NON_FINITE, ACCO_ERROR_MISMATCH) acco_gather_committed still tasks.
 typedef struct acco_optimizer acco_optimizer;
 
 /// What a micro-batch brings beside its gradients.

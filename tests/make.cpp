@@ -35,7 +35,7 @@ constexpr bool same(Pace pace, any_pace any) {
     any.measured(seconds);
   }
   any_pace resumed(Pace{pace});
-  resumed.remind(any.remember());
+  resumed.load_state(any.save_state());
   return any.measures() == acco::measuring_pace<Pace> && resumed.minimum(step_part::second) == any.minimum(step_part::second);
 }
 static_assert(same(fixed_pace{.first = 3, .second = 2}, fixed_pace{.first = 3, .second = 2}));

@@ -96,7 +96,7 @@ void drop_rounds_since(std::size_t round, std::string const& file) {
 }  // namespace
 
 outputs::outputs(settings const& s, int rank) : settings_(s), speaks_(rank == 0), goes_on_(!s.resume.empty()) {
-  if (!s.plot.empty() && speaks_) demand_gnuplot();
+  if (!s.plot.empty() && speaks_) require_gnuplot();
   log_ = open(speaks_ ? s.log : "", goes_on_ ? std::ios::app : std::ios::out);
   trace_file_ = open(s.trace.empty() || speaks_ ? s.trace : s.trace + ".rank" + std::to_string(rank));
   if (!s.trace.empty()) trace_.emplace(std::size_t{1} << 20U);

@@ -16,7 +16,7 @@
 namespace toy_gpt {
 
 /// Called before training, so that nobody trains for an hour and then cannot draw.
-inline void demand_gnuplot() {
+inline void require_gnuplot() {
   if (std::system("command -v gnuplot > /dev/null 2>&1") != 0)
     throw std::runtime_error("--plot needs gnuplot: install gnuplot-nox, or leave --plot out");
 }

@@ -22,7 +22,7 @@ inline void demand(bool holds, std::string const& what) {
 
 /// Calls action, and demands an acco::usage_error with these words.
 template <class Action>
-void demand_refused(std::string_view words, Action&& action) {
+void require_refused(std::string_view words, Action&& action) {
   try {
     action();
   } catch (acco::usage_error const& e) {
@@ -160,7 +160,7 @@ inline void check_maps() {
   using rows = char_mlp::matrix;
   acco::optimizer training{acco::synchronous{.pace = acco::fixed_pace{1}}, acco::sgd{.learning_rate = 1},
                            acco::host_storage<float, double>{}, acco::solo_backend{}, layout};
-  demand_refused("before initialize", [&] { (void)matrix<rows>(training, "weight"); });
+  require_refused("before initialize", [&] { (void)matrix<rows>(training, "weight"); });
   std::vector<float> initial(layout.size());
   std::iota(initial.begin(), initial.end(), 0.0F);
   training.initialize(initial);
@@ -177,26 +177,26 @@ inline void check_maps() {
   (void)training.accumulated(1);
   demand(matrix<fixed>(training, "weight").parameters(1, 0) == 2.5F, "a gradient arrived where it belongs");
 
-  demand_refused("no tensor is called 'wieght'", [&] { (void)matrix<rows>(training, "wieght"); });
-  demand_refused("tensor 'bias' of shape [4] is no matrix of any x any", [&] { (void)matrix<rows>(training, "bias"); });
-  demand_refused("tensor 'cube' of shape [2, 2, 2] is no m", [&] { (void)matrix<rows>(training, "cube"); });
-  demand_refused("tensor 'weight' of shape [2, 3] is no vector of any x 1",
-                 [&] { (void)matrix<Eigen::VectorXf>(training, "weight"); });
-  demand_refused("tensor 'weight' of shape [2, 3] is no matrix of 3 x 2",
-                 [&] { (void)matrix<Eigen::Matrix<float, 3, 2, Eigen::RowMajor>>(training, "weight"); });
-  demand_refused("tensor 'bias' of shape [4] is no vector of 1 x 5",
-                 [&] { (void)acco::attach::parameters<Eigen::Matrix<float, 1, 5>>(training, "bias"); });
+  require_refused("no tensor is called 'wieght'", [&] { (void)matrix<rows>(training, "wieght"); });
+  require_refused("tensor 'bias' of shape [4] is no matrix of any x any", [&] { (void)matrix<rows>(training, "bias"); });
+  require_refused("tensor 'cube' of shape [2, 2, 2] is no m", [&] { (void)matrix<rows>(training, "cube"); });
+  require_refused("tensor 'weight' of shape [2, 3] is no vector of any x 1",
+                  [&] { (void)matrix<Eigen::VectorXf>(training, "weight"); });
+  require_refused("tensor 'weight' of shape [2, 3] is no matrix of 3 x 2",
+                  [&] { (void)matrix<Eigen::Matrix<float, 3, 2, Eigen::RowMajor>>(training, "weight"); });
+  require_refused("tensor 'bias' of shape [4] is no vector of 1 x 5",
+                  [&] { (void)acco::attach::parameters<Eigen::Matrix<float, 1, 5>>(training, "bias"); });
   using tight = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, 2, 4>;
   const tight copy = acco::attach::parameters<tight>(training, "weight");
   demand(copy.rows() == 2 && copy.cols() == 3 && copy(1, 2) == w(1, 2), "a matrix of sizes up to a maximum");
   using too_tight = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, 2, 2>;
-  demand_refused("tensor 'weight' of shape [2, 3] is no matrix of up to 2 x up to 2",
-                 [&] { (void)acco::attach::parameters<too_tight>(training, "weight"); });
-  demand_refused("tensor 'bias' of shape [4] is no vector of up to 3 x 1",
-                 [&] { (void)acco::attach::parameters<Eigen::Matrix<float, Eigen::Dynamic, 1, 0, 3, 1>>(training, "bias"); });
+  require_refused("tensor 'weight' of shape [2, 3] is no matrix of up to 2 x up to 2",
+                  [&] { (void)acco::attach::parameters<too_tight>(training, "weight"); });
+  require_refused("tensor 'bias' of shape [4] is no vector of up to 3 x 1",
+                  [&] { (void)acco::attach::parameters<Eigen::Matrix<float, Eigen::Dynamic, 1, 0, 3, 1>>(training, "bias"); });
   std::vector<float> less(5);
-  demand_refused("tensor 'weight' was asked for in an array of 5 elements, the layout has 19",
-                 [&] { (void)acco::attach::map<rows>(layout, std::span(less), "weight"); });
+  require_refused("tensor 'weight' was asked for in an array of 5 elements, the layout has 19",
+                  [&] { (void)acco::attach::map<rows>(layout, std::span(less), "weight"); });
 
   acco::optimizer apart{acco::delayed{}, acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, layout};
   std::vector<float> gradients(layout.size());
@@ -206,7 +206,7 @@ inline void check_maps() {
   apart.adopt(tensors);
   demand(matrix<rows>(apart, "weight").gradients.data() == gradients.data(), "adopted tensors");
   demand(acco::attach::parameters<Eigen::VectorXf>(apart, "bias")[0] == 6, "a frozen one");
-  demand_refused("tensor 'bias' was adopted without gradients", [&] { (void)matrix<Eigen::VectorXf>(apart, "bias"); });
+  require_refused("tensor 'bias' was adopted without gradients", [&] { (void)matrix<Eigen::VectorXf>(apart, "bias"); });
 
   using table = Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   auto [t, dt] = matrix<table>(apart, "weight");

@@ -24,7 +24,7 @@ inline void demand(bool holds, std::string const& what) {
 
 /// Calls action, and demands an acco::usage_error with these words.
 template <class Action>
-void demand_refused(std::string_view words, Action&& action) {
+void require_refused(std::string_view words, Action&& action) {
   try {
     action();
   } catch (acco::usage_error const& e) {
@@ -140,7 +140,7 @@ inline acco::any_optimizer<float> alone(acco::parameter_layout const& layout) {
 }
 
 /// Demands that torch refuses the backward of a graph whose weights have changed since.
-inline void demand_out_of_date(torch::Tensor const& loss, std::string const& after) {
+inline void require_out_of_date(torch::Tensor const& loss, std::string const& after) {
   try {
     loss.backward();
   } catch (c10::Error const&) {
@@ -189,16 +189,16 @@ inline void check_gradients() {
   (net->weight.sum() * 2).backward();
   report = training.accumulated(acco::attach::micro_batch_means{.weight = 4, .mean_loss = 2});
   demand(report && report->step_loss == 2 && net->weight[0][1].item().toFloat() == -7, "a step along 5");
-  demand_refused("no parameter of the module has a gradient, though the micro-batch has a weight of 1",
-                 [&] { training.accumulated(acco::attach::micro_batch_means{.weight = 1}); });
+  require_refused("no parameter of the module has a gradient, though the micro-batch has a weight of 1",
+                  [&] { training.accumulated(acco::attach::micro_batch_means{.weight = 1}); });
   (net->weight.sum() * 1).backward();
-  demand_refused("accumulated got a weight of -1", [&] { training.accumulated(acco::attach::micro_batch_means{.weight = -1}); });
+  require_refused("accumulated got a weight of -1", [&] { training.accumulated(acco::attach::micro_batch_means{.weight = -1}); });
   training.accumulated(acco::attach::micro_batch_means{.weight = 1});
   demand(net->weight[0][1].item().toFloat() == -8, "what was refused has not been collected");
   auto old = net->weight.square().sum();
   net->weight.sum().backward();
   training.accumulated(acco::attach::micro_batch_means{.weight = 0.5});
-  demand_out_of_date(old, "the update");
+  require_out_of_date(old, "the update");
   demand(net->weight[0][1].item().toFloat() == -9, "half a sample moves it like a whole one");
   acco::attach::torch_training moved(std::move(training));
   (net->weight.sum() * 1).backward();
@@ -269,7 +269,7 @@ inline void check_graphs() {
   line_impl net;
   auto old = net.weight.square().sum();
   acco::attach::torch_training training(net, alone(acco::attach::layout_of(net), acco::delayed{.pace = acco::fixed_pace{1}}));
-  demand_out_of_date(old, "the module was attached");
+  require_out_of_date(old, "the module was attached");
   training.step([&] {
     net.weight.sum().backward();
     return acco::micro_batch_sums{.weight = 1};
@@ -278,15 +278,15 @@ inline void check_graphs() {
   old = net.weight.square().sum();
   training.finish(acco::unfinished::commit);
   demand(net.weight[0][1].item().toFloat() != before, "finish changes weights");
-  demand_out_of_date(old, "finish");
+  require_out_of_date(old, "finish");
   old = net.weight.square().sum();
   net.weight.sum().backward();
-  demand_refused("set_parameters got 2 parameters, the layout has 5", [&] { training.set_parameters(std::vector<float>(2)); });
+  require_refused("set_parameters got 2 parameters, the layout has 5", [&] { training.set_parameters(std::vector<float>(2)); });
   demand(net.weight.grad().defined(), "what was refused has dropped no gradient");
   training.set_parameters(std::vector<float>{1, 2, 3, 4, 5});
   demand(net.weight[0][1].item().toFloat() == 2 && net.other[2].item().toFloat() == 5, "set_parameters changes weights");
   demand(!net.weight.grad().defined(), "set_parameters drops gradients of before");
-  demand_out_of_date(old, "set_parameters");
+  require_out_of_date(old, "set_parameters");
 }
 
 /// What the layout freezes is not trained, whether it requires a gradient or not.
@@ -308,27 +308,27 @@ struct square_impl : torch::nn::Module {
 
 /// A fresh module, attached, changed, and asked again.
 template <class Module = line_impl, class Change>
-void demand_change_refused(std::string_view words, Change&& change) {
+void require_change_refused(std::string_view words, Change&& change) {
   auto net = std::make_shared<Module>();
   acco::attach::torch_training training(*net, alone(acco::attach::layout_of(*net)));
   net->weight.sum().backward();
   change(*net);
-  demand_refused(words, [&] { training.accumulated(acco::attach::micro_batch_means{.weight = 1}); });
+  require_refused(words, [&] { training.accumulated(acco::attach::micro_batch_means{.weight = 1}); });
 }
 
 inline void check_refusals() {
   auto const layout_of = [](torch::nn::Module const& net) { return acco::attach::layout_of(net); };
   line_impl net;
   net.register_parameter("late", torch::ones({2, 3}).t());
-  demand_refused("parameter 'late' is Float on cpu, not contiguous", [&] { layout_of(net); });
+  require_refused("parameter 'late' is Float on cpu, not contiguous", [&] { layout_of(net); });
   line_impl exact;
   exact.to(torch::kFloat64);
-  demand_refused("parameter 'weight' is Double on cpu", [&] { layout_of(exact); });
+  require_refused("parameter 'weight' is Double on cpu", [&] { layout_of(exact); });
   line_impl views;
   views.register_parameter("view", views.other.detach().slice(0, 1, 3));
-  demand_refused("parameters 'other' and 'view' share memory, and are two tensors", [&] { layout_of(views); });
+  require_refused("parameters 'other' and 'view' share memory, and are two tensors", [&] { layout_of(views); });
 
-  demand_refused("torch_layout_options::groups[1].holds is empty", [&] {
+  require_refused("torch_layout_options::groups[1].holds is empty", [&] {
     const auto none = [](std::string_view) { return false; };
     (void)acco::attach::layout_of(line_impl(), {.groups = {{none, {}}, {nullptr, {}}}});
   });
@@ -339,44 +339,44 @@ inline void check_refusals() {
   flat.add("weight", {2}).add("other", {3});
   line_impl good;
   const auto attach = [&](acco::parameter_layout const& layout) { acco::attach::torch_training(good, alone(layout)); };
-  demand_refused("the layout has 1 tensors, the module 2 parameters", [&] { attach(short_one); });
-  demand_refused("tensor 'bias' of the layout is not parameter 'other' of the module", [&] { attach(strange); });
-  demand_refused("tensor 'weight' of the layout is not parameter 'weight'", [&] { attach(flat); });
+  require_refused("the layout has 1 tensors, the module 2 parameters", [&] { attach(short_one); });
+  require_refused("tensor 'bias' of the layout is not parameter 'other' of the module", [&] { attach(strange); });
+  require_refused("tensor 'weight' of the layout is not parameter 'weight'", [&] { attach(flat); });
   const auto thawed = layout_of(good);
   good.other.requires_grad_(false);
-  demand_refused(
+  require_refused(
       "tensor 'other' of the layout is not parameter 'other' of the module, has another shape, or is frozen there alone",
       [&] { attach(thawed); });
 
-  demand_change_refused("parameter 'late' of the module was not there when it was attached",
-                        [](line_impl& of) { of.register_parameter("late", torch::ones({2})); });
-  demand_change_refused("the module has lost parameter 'other'", [](line_impl& of) { of.lose("other"); });
-  demand_change_refused("the module has lost parameter 'weight'", [](line_impl& of) { of.lose("weight"); });
-  demand_change_refused("the memory of parameter 'weight' has moved", [](line_impl& of) {
+  require_change_refused("parameter 'late' of the module was not there when it was attached",
+                         [](line_impl& of) { of.register_parameter("late", torch::ones({2})); });
+  require_change_refused("the module has lost parameter 'other'", [](line_impl& of) { of.lose("other"); });
+  require_change_refused("the module has lost parameter 'weight'", [](line_impl& of) { of.lose("weight"); });
+  require_change_refused("the memory of parameter 'weight' has moved", [](line_impl& of) {
     of.to(torch::kFloat64);
     of.to(torch::kFloat32);
     of.weight.mutable_grad() = torch::ones({1, 2});
   });
-  demand_change_refused("the memory of parameter 'weight' has moved",
-                        [](line_impl& of) {  // in its storage: the tensor is as it was
-                          of.weight.data().resize_({1000, 2});
-                          of.weight.mutable_grad() = torch::ones({1, 2});
-                        });
+  require_change_refused("the memory of parameter 'weight' has moved",
+                         [](line_impl& of) {  // in its storage: the tensor is as it was
+                           of.weight.data().resize_({1000, 2});
+                           of.weight.mutable_grad() = torch::ones({1, 2});
+                         });
   const auto reshaped = [](std::string_view name) {
     return "parameter '" + std::string(name) + "' has another shape, element type or strides than when the module was attached";
   };
-  demand_change_refused<square_impl>(reshaped("weight"), [](square_impl& of) { of.weight.set_data(of.weight.data().t()); });
-  demand_change_refused(reshaped("other"), [](line_impl& of) { of.other.set_data(of.other.data().narrow(0, 0, 2)); });
-  demand_change_refused(reshaped("weight"), [](line_impl& of) { of.weight.set_data(of.weight.data().view({2, 1})); });
-  demand_change_refused(reshaped("other"),
-                        [](line_impl& of) { of.other.set_data(of.other.data().view(torch::kFloat16).narrow(0, 0, 3)); });
+  require_change_refused<square_impl>(reshaped("weight"), [](square_impl& of) { of.weight.set_data(of.weight.data().t()); });
+  require_change_refused(reshaped("other"), [](line_impl& of) { of.other.set_data(of.other.data().narrow(0, 0, 2)); });
+  require_change_refused(reshaped("weight"), [](line_impl& of) { of.weight.set_data(of.weight.data().view({2, 1})); });
+  require_change_refused(reshaped("other"),
+                         [](line_impl& of) { of.other.set_data(of.other.data().view(torch::kFloat16).narrow(0, 0, 3)); });
   line_impl left;
   acco::attach::torch_training keeps(left, alone(layout_of(left)));
   const auto memory = left.weight.storage();
   left.weight.set_data(torch::ones({1, 2}));
   demand(memory.use_count() > 1, "memory in which the optimizer works lives on");
-  demand_change_refused("parameter 'other' was trained when the module was attached, and is frozen now",
-                        [](line_impl& of) { of.other.requires_grad_(false); });
+  require_change_refused("parameter 'other' was trained when the module was attached, and is frozen now",
+                         [](line_impl& of) { of.other.requires_grad_(false); });
 }
 
 inline void check_all(torch::Tensor const& text) {

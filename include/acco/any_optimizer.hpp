@@ -70,11 +70,6 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   using handle = worker_changes<Parameter, Gradient>;
   using handle::claim_arrays;
   using handle::claim_tensors;
-  using handle::demand_average;
-  using handle::demand_initialized;
-  using handle::demand_rest;
-  using handle::demand_room;
-  using handle::demand_running;
   using handle::engine;
   using handle::engine_;
   using handle::fail_apart;
@@ -82,6 +77,11 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   using handle::failure_;
   using handle::guarded;
   using handle::initialize_masters;
+  using handle::require_average;
+  using handle::require_initialized;
+  using handle::require_rest;
+  using handle::require_room;
+  using handle::require_running;
   using handle::state_;
   using typename handle::entry;
   using typename handle::state;
@@ -164,7 +164,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   template <class Initial>
     requires requires(any_optimizer& training, Initial const& initial) { training.initialize(initial); }
   auto adopt(std::span<Parameter> parameters, std::span<Gradient> gradients, Initial const& initial) {
-    if constexpr (requires { initial.size(); }) demand_room(std::span(initial), "adopt");
+    if constexpr (requires { initial.size(); }) require_room(std::span(initial), "adopt");
     claim_arrays(parameters, gradients);
     guarded([&] { engine_->adopt(parameters, gradients, false); });
     return initialize(initial);
@@ -172,7 +172,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   template <class Initial>
     requires requires(any_optimizer& training, Initial const& initial) { training.initialize(initial); }
   auto adopt(std::span<tensor_memory<Parameter, Gradient> const> tensors, Initial const& initial) {
-    if constexpr (requires { initial.size(); }) demand_room(std::span(initial), "adopt");
+    if constexpr (requires { initial.size(); }) require_room(std::span(initial), "adopt");
     claim_tensors(tensors);
     guarded([&] { engine_->adopt(tensors, false); });
     return initialize(initial);
@@ -185,7 +185,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// A weight that is given as it is shown keeps its master, all digits of it.
   /// Collective; blocks. Throws `usage_error` (size, or not at rest), after which the training goes on.
   void set_parameters(std::span<Parameter const> values) {
-    demand_rest();
+    require_rest();
     if (values.size() != layout().size()) {
       throw usage_error(engine_->place(),
                         text("set_parameters got ", values.size(), " parameters, the layout has ", layout().size()),
@@ -196,7 +196,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// The same of one tensor, from host memory. Throws like it, and where no tensor has that name. The others are handed
   /// over as they are, rank 0's frozen ones too: nobody else may write to these meanwhile.
   void set_parameters(std::string_view name, std::span<Parameter const> values) {
-    demand_rest();
+    require_rest();
     auto const edited = layout()[name];
     if (values.size() != edited.size) {
       throw usage_error(engine_->place(),
@@ -213,14 +213,14 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// The parameters to compute gradients at. Valid until the next report, `finish`, or for ever with
   /// `stable_addresses`.
   [[nodiscard]] std::span<Parameter const> parameters() const {
-    demand_initialized("parameters");
+    require_initialized("parameters");
     auto const whole = engine_->parameters();
     if (whole.size() != layout().size()) fail_apart("parameters");
     return whole;
   }
   /// Where the gradient sums of micro-batches are to be added. Valid like `parameters()`.
   [[nodiscard]] std::span<Gradient> gradients() const {
-    demand_initialized("gradients");
+    require_initialized("gradients");
     auto const whole = engine_->gradients();
     if (whole.size() != layout().size()) fail_apart("gradients");
     return whole;
@@ -229,7 +229,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// The part of a tensor in both. Valid like them; no gradients where a frozen tensor was adopted without. Throws
   /// `usage_error` when the layout has no tensor of that name.
   [[nodiscard]] tensor_spans<Parameter, Gradient> tensor(std::string_view name) const {
-    demand_initialized("tensor");
+    require_initialized("tensor");
     return engine_->tensor(layout().index_of(name));
   }
 
@@ -238,7 +238,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// negative, infinite or NaN. Returns a report when a round has ended: then the spans have moved. Blocks only where
   /// the pace demands it.
   std::optional<round_report> accumulated(double weight, double loss_sum = 0) {
-    demand_running("accumulated");
+    require_running("accumulated");
     if (!(is_finite(weight) && weight >= 0)) {
       throw usage_error(engine_->place(), text("accumulated got a weight of ", weight),
                         text("Pass the number of samples of the micro-batch, 0 or more"));
@@ -273,7 +273,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
       using brought = std::remove_cvref_t<decltype(call())>;
       if constexpr (std::is_convertible_v<decltype(call()), micro_batch_sums> || weighs<brought>) {
         for (;;) {
-          demand_running("step");
+          require_running("step");
           const micro_batch_sums sums = sums_of(call());
           if (auto const report = accumulated(sums.weight, sums.loss_sum); report && commits(report->plan)) return *report;
         }
@@ -292,13 +292,13 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// of the same micro-batches as `synchronous`. Ranks may call it at different times: one that has no more data takes
   /// part in the others' rounds, and what it has counts in them. Collective; blocks.
   void finish(unfinished rest = unfinished::drop) {
-    demand_running("finish");
+    require_running("finish");
     guarded([&] { engine_->finish(rest); });
   }
 
   /// Gives a backend that makes progress in the caller's thread the chance to do so; costs nothing elsewhere.
   void poll() {
-    demand_running("poll");
+    require_running("poll");
     guarded([&] { engine_->poll(); });
   }
 
@@ -309,8 +309,8 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// Collective, like `gather_masters`; rank 0 writes, its `path` counts. Throws `checkpoint_error`, on every rank,
   /// where the file cannot be written, after which the training goes on.
   void save_model(std::string_view path, weights which = weights::committed) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("save_model");
-    demand_average(which, "save_model");
+    if (state_ != state::failed || !engine().in_step()) require_running("save_model");
+    require_average(which, "save_model");
     using checkpoints = checkpoints_need_acco_checkpoint_hpp<any_optimizer>;
     auto const problem = guarded([&] { return checkpoints::save_model(*engine_, path, which); });
     if (!problem.empty())
@@ -331,7 +331,7 @@ class any_optimizer : public worker_changes<Parameter, Gradient> {
   /// the copy finds no room; behind `finish` what that throws.
   template <class Position = nothing_of_the_trainer>
   void save(std::string_view run, Position&& position = {}) {
-    demand_running("save");
+    require_running("save");
     {
       const entry inside(*this);
       checkpoints_need_acco_checkpoint_hpp<any_optimizer>::save(*this, run, std::forward<Position>(position));

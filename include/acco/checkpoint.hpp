@@ -210,7 +210,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     }
   }
   static void attach(engine& on, std::string const& run, std::vector<std::string> from, std::uint64_t restarts) {
-    demand_names(on.layout(), on.place());
+    require_names(on.layout(), on.place());
     checkpoints::writer_setting setting{
         .layout = on.layout(),
         .construction = checkpoints::lines_of(on.construction()),
@@ -233,7 +233,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     on.attach(new checkpoints::writer(std::move(setting)));
   }
   /// Names that a safetensors file can have.
-  static void demand_names(parameter_layout const& layout, error_place const& where) {
+  static void require_names(parameter_layout const& layout, error_place const& where) {
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
       std::string_view const name = layout[k].name;
       const bool utf8 = nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore) ==

@@ -19,13 +19,13 @@ class committed_state : public engine_handle<Parameter, Gradient> {
   using base = engine_handle<Parameter, Gradient>;
 
  protected:
-  using base::demand_average;
-  using base::demand_room;
-  using base::demand_running;
   using base::engine;
   using base::engine_;
   using base::gather_as;
   using base::guarded;
+  using base::require_average;
+  using base::require_room;
+  using base::require_running;
   using base::state_;
   using typename base::state;
 
@@ -46,17 +46,17 @@ class committed_state : public engine_handle<Parameter, Gradient> {
   /// Writes the weights committed so far, the round in flight included, to `out` (`layout().size()` elements).
   /// Collective; blocks. Works after an error that all ranks have thrown alike, too.
   void gather_committed(std::span<Parameter> out) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("gather_committed");
-    demand_room(out, "gather_committed");
+    if (state_ != state::failed || !engine().in_step()) require_running("gather_committed");
+    require_room(out, "gather_committed");
     guarded([&] { engine_->gather(out, weights::committed); });
   }
 
   /// Writes the exponential moving average of the committed weights (`options::average_decay`) to `out`. For the rest
   /// like `gather_committed`. Throws `usage_error` where no average is kept.
   void gather_average(std::span<Parameter> out) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("gather_average");
-    demand_average(weights::average, "gather_average");
-    demand_room(out, "gather_average");
+    if (state_ != state::failed || !engine().in_step()) require_running("gather_average");
+    require_average(weights::average, "gather_average");
+    require_room(out, "gather_average");
     guarded([&] { engine_->gather(out, weights::average); });
   }
 
@@ -70,14 +70,14 @@ class committed_state : public engine_handle<Parameter, Gradient> {
   /// rank (under elastic_pace the same micro-batch lies between other rounds). Blocks until the round in flight is
   /// done.
   void sum_over_ranks(std::span<double> numbers) {
-    demand_running("sum_over_ranks");
+    require_running("sum_over_ranks");
     guarded([&] { engine_->sum_over_ranks(numbers); });
   }
 
   /// 64-bit hash of this rank's masters, slots and averages and of the updates committed; a prediction leaves it
   /// unchanged. Waits for the round in flight.
   [[nodiscard]] std::uint64_t state_digest() {
-    demand_running("state_digest");
+    require_running("state_digest");
     return guarded([&] { return engine_->state_digest(); });
   }
 
@@ -85,7 +85,7 @@ class committed_state : public engine_handle<Parameter, Gradient> {
   /// (stage/world_digest.hpp). The same whatever the number of ranks, and after a restore. Collective: like
   /// `sum_over_ranks`.
   [[nodiscard]] std::uint64_t world_digest() {
-    demand_running("world_digest");
+    require_running("world_digest");
     return guarded([&] { return engine_->world_digest(); });
   }
 

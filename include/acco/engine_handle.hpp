@@ -104,8 +104,8 @@ class engine_handle {
       claim(tensors[k].gradients, tensor.size * sizeof(Gradient), trained, name, two);
     }
   }
-  void demand_rest() const {
-    demand_running("set_parameters");
+  void require_rest() const {
+    require_running("set_parameters");
     if (!engine_->at_rest()) {
       fail_use(text("set_parameters was called while a step is under way"), "Call finish first; the training may go on after it");
     }
@@ -113,16 +113,16 @@ class engine_handle {
   [[noreturn]] void fail_apart(char const* what) const {
     fail_use(text(what, "(): the tensors were adopted one by one, and are no whole array"), "Ask tensor(name)");
   }
-  void demand_initialized(char const* what) const {
+  void require_initialized(char const* what) const {
     if (state_ == state::constructed) fail_use(text(what, "() was called before initialize"), "Call initialize first");
   }
-  void demand_running(char const* what) const {
+  void require_running(char const* what) const {
     if (state_ == state::running) return;
     if (failure_) std::rethrow_exception(failure_);
-    demand_initialized(what);
+    require_initialized(what);
   }
-  void demand_rest(char const* what) const {
-    demand_running(what);
+  void require_rest(char const* what) const {
+    require_running(what);
     if (engine_->at_rest()) return;
     fail_use(text(what, " was called while a step is under way"), "Call finish first, on every rank");
   }
@@ -131,7 +131,7 @@ class engine_handle {
     if (found == nullptr) fail_use(text(what, " is for local updates"), "Give the optimizer one of them as its schedule");
     return *found;
   }
-  void demand_average(weights which, char const* what) const {
+  void require_average(weights which, char const* what) const {
     if (which == weights::average && !engine_->has_averages())
       fail_use(text(what, ": no average of the weights is kept"),
                "Set options::average_decay, 0.999 say, where the optimizer is made");
@@ -140,7 +140,7 @@ class engine_handle {
   void initialize_masters(std::span<T const> initial) {
     if (failure_) std::rethrow_exception(failure_);
     if (state_ == state::running) fail_use(text("initialize was called twice"), "Construct a new optimizer to start again");
-    demand_room(initial, "initialize");
+    require_room(initial, "initialize");
     const bool doubles = engine_->has_doubles();
     guarded([&] {
       engine_->initialize_from([&](std::size_t first, std::size_t count, std::byte* to) {
@@ -158,9 +158,9 @@ class engine_handle {
   }
   template <class T>
   void gather_as(std::span<T> out, weights which) {
-    if (state_ != state::failed || !engine().in_step()) demand_running("gather_masters");
-    demand_average(which, "gather_masters");
-    demand_room(out, "gather_masters");
+    if (state_ != state::failed || !engine().in_step()) require_running("gather_masters");
+    require_average(which, "gather_masters");
+    require_room(out, "gather_masters");
     const bool doubles = engine_->has_doubles();
     const auto take = [&](std::size_t first, std::size_t count, std::byte const* from) {
       void const* const values = from;
@@ -172,7 +172,7 @@ class engine_handle {
     guarded([&] { engine_->gather_masters(take, which); });
   }
   template <class T>
-  void demand_room(std::span<T> out, char const* what) const {
+  void require_room(std::span<T> out, char const* what) const {
     if (out.size() == engine_->layout().size()) return;
     throw usage_error(engine_->place(),
                       text(what, " got room for ", out.size(), " parameters, the layout has ", engine_->layout().size()),

@@ -7,7 +7,7 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/update_regions.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/schedule/learning_rate.hpp"
 #include "acco/schedule/learning_rate_function.hpp"
 
@@ -81,16 +81,16 @@ struct options {
   /// Throws `usage_error` on values that mean nothing: numbers that are infinite, NaN or out of range, no learning
   /// rate, or one of the library's that lacks something (a forgotten `total`). The optimizer's constructor calls it.
   void check(error_place where = {}) const {
-    demand_not_negative("options::clip_norm", clip_norm, where);  // 0: no clipping
-    demand_positive("options::deadline", deadline, where);
-    demand_share("options::average_decay", average_decay, where);
-    demand_not_negative("options::norm_limit", norm_limit, where);
+    require_not_negative("options::clip_norm", clip_norm, where);  // 0: no clipping
+    require_positive("options::deadline", deadline, where);
+    require_share("options::average_decay", average_decay, where);
+    require_not_negative("options::norm_limit", norm_limit, where);
     if (norm_limit != 0 && norm_limit <= 1) {
       throw usage_error(where,
                         text("options::norm_limit is ", norm_limit, ": half of all gradients have a norm beyond their median"),
                         text("Give a factor above 1, 10 say, or 0 for no limit"));
     }
-    demand_positive("options::loss_scale", loss_scale, where);
+    require_positive("options::loss_scale", loss_scale, where);
     if (!learning_rate)
       throw usage_error(where, text("options::learning_rate is empty"), text("Give acco::constant{} or any callable"));
     learning_rate.check(where);

@@ -139,7 +139,7 @@ template <class Type, class... Entries>
 /// The place of the entry of this name. Throws `usage_error`, which has all names, where there is none; `kind` is what
 /// the list holds: "schedule".
 template <class... Entries>
-[[nodiscard]] constexpr std::size_t demand_name(char const* kind, type_list<Entries...> list, std::string_view name) {
+[[nodiscard]] constexpr std::size_t require_name(char const* kind, type_list<Entries...> list, std::string_view name) {
   const std::size_t place = find_name(list, name);
   if (place == sizeof...(Entries)) refuse_name(kind, name, list_names<type_list<Entries...>>::all, sizeof...(Entries));
   return place;

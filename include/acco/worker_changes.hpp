@@ -17,11 +17,11 @@ class worker_changes : public committed_state<Parameter, Gradient> {
 
  protected:
   using base::changing;
-  using base::demand_rest;
   using base::engine_;
   using base::fail_use;
   using base::failure_;
   using base::guarded;
+  using base::require_rest;
   using base::state_;
   using typename base::state;
 
@@ -38,7 +38,7 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   /// `mismatch_error`, `peer_error`, `deadline_error`, which end it, and are told to both worlds.
   template <class Backend>
   void regroup(Backend const& world) {
-    demand_rest("regroup");
+    require_rest("regroup");
     changing_workers* const found = engine_->changing();
     if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
       fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
@@ -50,7 +50,7 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   /// `parameters()` stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over
   /// the world so far; blocks. Throws what `regroup` throws.
   void depart() {
-    demand_rest("depart");
+    require_rest("depart");
     changing_workers& found = changing("depart");
     guarded([&] { found.depart(); });
     failure_ = std::make_exception_ptr(usage_error(engine_->place(), text("this worker has departed from its training"),

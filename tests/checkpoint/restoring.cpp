@@ -189,13 +189,13 @@ TEST_CASE("a pace is reminded of nothing that it cannot have found") {
   for (const double second :
        {-1.0, 8.0, 1e6, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     acco::auto_pace pace{.micro_batches = 8};
-    pace.remind({3, second, 1, 1, 1});
+    pace.load_state({3, second, 1, 1, 1});
     CHECK(pace.minimum(acco::step_part::second) == 4);
-    pace.remind({second, 2, 1, 1, 1});
+    pace.load_state({second, 2, 1, 1, 1});
     CHECK(pace.minimum(acco::step_part::second) == 4);
   }
   acco::auto_pace pace{.micro_batches = 8};
-  pace.remind({6, 3, 1, 1, 1});
+  pace.load_state({6, 3, 1, 1, 1});
   CHECK(pace.minimum(acco::step_part::second) == 3);
 }
 

@@ -30,7 +30,7 @@ def fast_tests(folder):
     return ["ctest", "--test-dir", folder, "-L", "^fast$", "--output-on-failure", "--no-tests=error", "--stop-on-failure"]
 
 
-PIPELINE, WORKS, DECISION = "stage/pipeline.hpp", "round/works.hpp", "stage/decision.hpp"
+PIPELINE, WORKS, DECISION = "stage/pipeline.hpp", "round/tasks.hpp", "stage/decision.hpp"
 LOOP, RECORD, VIEW = "round/step_loop.hpp", "round/run_record.hpp", "wire/round_view.hpp"
 CODED, OWN = "wire/coded.hpp", "wire/own.hpp"
 MEMBERSHIP, ACCUMULATOR, STATE = "round/membership.hpp", "round/gradient_accumulator.hpp", "round/sharded_state.hpp"
@@ -82,7 +82,7 @@ MUTANTS = [
      "std::size_t k = 1; k < count; ++k) n->squares_mine"),
     ("skipped updates count as steps", RECORD, "if (n.apply && commit) {", "if (commit) {"),
     ("kept samples are not told", RECORD, "run.samples += n.step_weight;", "run.samples += n.all.weight;"),
-    ("an empty round leaves its gradients behind", LOOP, "(void)works_.take_flight();\n      accumulator_.drop(queue());", "(void)works_.take_flight();"),
+    ("an empty round leaves its gradients behind", LOOP, "(void)tasks_.take_flight();\n      accumulator_.drop(queue());", "(void)tasks_.take_flight();"),
     ("finish forgets that it commits the rest", LOOP, "mine_ = {.commits_rest = mine_.commits_rest};", "mine_ = {};"),
     ("who has completed a part says that it is finishing", LOOP, "mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;",
      "mine_.finishing = 1;"),
@@ -93,7 +93,7 @@ MUTANTS = [
     ("training goes on in the middle of a step", LOOP,
      "while (!begins_step(schedule_, record_.run.round)) ++record_.run.round;\n    if (visible_", "if (visible_"),
     ("finish ends before the last commit", LOOP,
-     "return commits(plan) && works_.numbers().all.finishing", "return works_.numbers().all.finishing"),
+     "return commits(plan) && tasks_.numbers().all.finishing", "return tasks_.numbers().all.finishing"),
     ("a part takes one micro-batch more", LOOP, "if (micro_batches_ < least || (",
      "if (micro_batches_ <= least || ("),
     ("the pace is that of the round before", LOOP, "record_.run.round + (in_flight() ? 1 : 0)", "record_.run.round"),

@@ -176,7 +176,7 @@ inline void read_files(field const& files, manifest& m) {
   }
 }
 /// Each array has a file, or one of every rank.
-inline void demand_files(field const& arrays, manifest const& m) {
+inline void require_files(field const& arrays, manifest const& m) {
   arrays.for_each([&](field const& each) {
     const std::string name = each["name"].text();
     const bool whole = each["extent"].text() == words_of_extents[static_cast<std::size_t>(array_extent::whole)];
@@ -219,7 +219,7 @@ inline void demand_files(field const& arrays, manifest const& m) {
   });
   if (m.ranks.empty()) j["ranks"].refuse("is empty");
   read_files(j["files"], m);
-  if (j.has("arrays") && !m.ranks.front().level) demand_files(j["arrays"], m);
+  if (j.has("arrays") && !m.ranks.front().level) require_files(j["arrays"], m);
   return m;
 }
 

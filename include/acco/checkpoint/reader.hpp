@@ -25,7 +25,7 @@
 #include "acco/half.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"

@@ -15,7 +15,7 @@
 #include "acco/checkpoint/reader.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/number/convert.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 

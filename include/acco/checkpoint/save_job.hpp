@@ -98,7 +98,7 @@ struct save_job {
     for (std::size_t k = 0; copy.level != nullptr && k < copy.level->arrays.size(); ++k, ++file) {
       level_array const& array = copy.level->arrays[k];
       const std::size_t size = size_of(array.type);
-      for (state_stretch const& each : array.mine)
+      for (state_range const& each : array.mine)
         visit(file, each.first * size, std::span(static_cast<std::byte const*>(each.from), each.count * size));
     }
     return file;

@@ -43,14 +43,14 @@
 #include "acco/checkpoint/wishes.hpp"
 #include "acco/clock.hpp"
 #include "acco/function_view.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_NAMESPACE::checkpoints {
 
 /// See above. The trainer's thread calls all members.
-class writer final : public state_keeper {
+class writer final : public checkpointer {
  public:
   explicit writer(writer_setting setting) : mine_(std::move(setting)), disk_(*mine_.on) {
     std::random_device random;

@@ -60,9 +60,9 @@ struct backend_traits {
   bool allocates_messages = false;
   /// `progress_policy()`: who moves messages while the trainer computes, in words.
   bool names_progress = false;
-  /// Works, tasks say, that one of its operations enqueues. A queue has room for all works of a round, so that the
+  /// Tasks that one of its operations enqueues. A queue has room for all tasks of a round, so that the
   /// trainer who enqueues them never waits for room.
-  std::size_t works_of_a_call = 1;
+  std::size_t tasks_of_a_call = 1;
 };
 
 template <class Backend>

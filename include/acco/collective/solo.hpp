@@ -4,7 +4,7 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
-#include "acco/storage/elementwise_works.hpp"
+#include "acco/storage/elementwise_tasks.hpp"
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {

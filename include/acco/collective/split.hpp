@@ -13,7 +13,7 @@
 #include "acco/collective/backend.hpp"
 #include "acco/error.hpp"
 #include "acco/layout/distribution.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -32,7 +32,7 @@ struct split_part {
 template <class Backend>
 [[nodiscard]] split_part agree_on_split(Backend& backend, int color, int key, double deadline) {
   const error_place where{backend.rank(), -1, "split"};
-  demand_positive("split's deadline", deadline, where);
+  require_positive("split's deadline", deadline, where);
   using answer = std::array<std::int32_t, 2>;
   const answer mine{color, key};
   std::vector<answer> all(static_cast<std::size_t>(backend.size()));

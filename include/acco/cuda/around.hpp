@@ -23,7 +23,7 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The queue's thread, which issues the works, waits for every check; so what is not alike is never called.
+/// The queue's thread, which issues the tasks, waits for every check; so what is not alike is never called.
 template <>
 struct call_check_memory<cuda_queue> {
   pinned_buffer here{2 * sizeof(call_numbers)};
@@ -31,7 +31,7 @@ struct call_check_memory<cuda_queue> {
   cuda_event begun, ended;
 
   explicit call_check_memory(cuda_queue& queue) : there(default_cuda_memory(), queue.computation(), 2 * sizeof(call_numbers)) {
-    queue.after_computation();  // works come behind the allocation
+    queue.after_computation();  // tasks come behind the allocation
   }
 
   template <class Backend>
@@ -52,7 +52,7 @@ struct call_check_memory<cuda_queue> {
       error_place where = queue.place;
       where.rank = rank;
       wait(queue, where);
-      demand_alike(sums, call, ranks, where);
+      require_alike(sums, call, ranks, where);
     });
   }
 

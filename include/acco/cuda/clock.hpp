@@ -76,7 +76,7 @@ class cuda_clock {
   /// Of the last part whose end is known, so of the one before the part that ends here.
   [[nodiscard]] double micro_batch_seconds() const noexcept { return micro_batch_; }
 
-  /// What the trainer has enqueued so far ends with this event, which the queue's works wait for.
+  /// What the trainer has enqueued so far ends with this event, which the queue's tasks wait for.
   void ends_with(cuda_event const& event) noexcept { computing_ = &event; }
   /// Whether the stream is still at what was enqueued before the last boundary. Never blocks.
   [[nodiscard]] bool computing() {

@@ -231,10 +231,10 @@ class nccl_communicator {
   }
   /// Whether NCCL has nothing to do any more; other ranks of this process may be asked for.
   [[nodiscard]] bool flush() noexcept {
-    constexpr double patience = 10;
+    constexpr double timeout = 10;
     const double from = steady_seconds();
     ncclResult_t code = ncclCommFinalize(communicator_);
-    for (pause rest; code == ncclInProgress && steady_seconds() - from < patience; rest()) code = ask();
+    for (pause rest; code == ncclInProgress && steady_seconds() - from < timeout; rest()) code = ask();
     return code == ncclSuccess;
   }
 

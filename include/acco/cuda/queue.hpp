@@ -48,7 +48,7 @@ inline void warn_of_cuda_settings(void (*warn)(char const* sentence)) {
     warn("acco: CUDA_LAUNCH_BLOCKING makes the host wait for every kernel, so communication is not hidden. Unset it");
 }
 
-/// Who calls the runtime for the works of a queue.
+/// Who calls the runtime for the tasks of a queue.
 enum class cuda_issue {
   at_once,  ///< the trainer's thread, which never waits for it
   thread,   ///< a thread of the queue's own: for backends whose ranks have to meet on the host, or that take their time
@@ -89,13 +89,13 @@ class cuda_queue {
   void watch(cuda_watch watch) noexcept { watch_ = watch; }
   [[nodiscard]] cuda_watch const& watch() const noexcept { return watch_; }
 
-  /// Room for so many works a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on`
+  /// Room for so many tasks a lane, marks included, and, if `lanes_overlap`, a stream for each lane: otherwise `on`
   /// changes nothing. Only when idle.
-  void reserve(std::size_t works, bool lanes_overlap) {
-    if (thread_) thread_->reserve(2 * works, false);
+  void reserve(std::size_t tasks, bool lanes_overlap) {
+    if (thread_) thread_->reserve(2 * tasks, false);
     if (!lanes_overlap || update_) return;
     update_.emplace(priority_);
-    marks_ = std::vector<cuda_event>(works);
+    marks_ = std::vector<cuda_event>(tasks);
   }
   /// What is enqueued from now on goes to this lane; at first it is `network`.
   void on(lane which) noexcept { current_ = update_ ? which : lane::network; }
@@ -111,7 +111,7 @@ class cuda_queue {
     issue([&event = marks_[mark.tasks % marks_.size()]](cudaStream_t stream) { event.hold(stream); });
   }
 
-  /// Appends works: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It
+  /// Appends tasks: `call(stream)` enqueues them on the current lane's stream, by whichever thread does that. It
   /// captures at most 80 bytes of pointers, views and numbers. A thread's call that has a member `dropped() noexcept`
   /// is told when it will not be made.
   template <class Call>
@@ -145,7 +145,7 @@ class cuda_queue {
     issue([call, &next](cudaStream_t stream) { check_cuda(cudaLaunchHostFunc(stream, call, &next), "cudaLaunchHostFunc"); });
   }
 
-  /// Enqueues tell(the time, `steady_seconds()`, at which the works before it were done); told by `wait`, in the order
+  /// Enqueues tell(the time, `steady_seconds()`, at which the tasks before it were done); told by `wait`, in the order
   /// of the stamps.
   template <class Tell>
   void stamp(Tell tell) {
@@ -163,14 +163,14 @@ class cuda_queue {
     clock_.ends_with(computed);
     issue([&computed](cudaStream_t stream) { computed.hold(stream); });
   }
-  /// What the trainer enqueues on its stream from now on runs after the works that were waited for.
+  /// What the trainer enqueues on its stream from now on runs after the tasks that were waited for.
   void before_computation() {
     close();
     done_.record(network_.get());
     done_.hold(computation_);
   }
 
-  /// Whether all works are done. Never blocks.
+  /// Whether all tasks are done. Never blocks.
   [[nodiscard]] bool idle() {
     if (thread_ && !thread_->idle()) return false;
     close();
@@ -178,7 +178,7 @@ class cuda_queue {
   }
   /// The trainer has enqueued a micro-batch that may not be the last of its part.
   void pass() { clock_.pass(); }
-  /// Whether all works had ended when the computation came here, as far as the host can know without emptying the
+  /// Whether all tasks had ended when the computation came here, as far as the host can know without emptying the
   /// trainer's stream: it waits until the stream has come to the last micro-batch passed, which computes meanwhile.
   [[nodiscard]] bool over() {
     pause rest;
@@ -188,7 +188,7 @@ class cuda_queue {
     }
     return true;
   }
-  /// Blocks the host until all works are done: looks at once, then naps. Throws what a task threw or the watch saw.
+  /// Blocks the host until all tasks are done: looks at once, then naps. Throws what a task threw or the watch saw.
   /// While the trainer's stream computes, nobody is late.
   void wait() {
     lateness late(clock_);
@@ -228,7 +228,7 @@ class cuda_queue {
     (void)cudaStreamSynchronize(network_.get());
   }
 
-  /// Takes a buffer that its owner gives up while works may still use it; freed when the queue has run out, in the end.
+  /// Takes a buffer that its owner gives up while tasks may still use it; freed when the queue has run out, in the end.
   void keep(cuda_buffer&& given_up) noexcept {
     try {
       kept_.push_back(std::move(given_up));
@@ -249,8 +249,8 @@ class cuda_queue {
     (void)cudaStreamSynchronize(computation_);
   }
 
-  /// Memory that works of one lane may use while they run, at least `bytes` long; the same until a longer one is asked
-  /// for, in the first round: then works that have the shorter one are issued first, and it is freed behind them.
+  /// Memory that tasks of one lane may use while they run, at least `bytes` long; the same until a longer one is asked
+  /// for, in the first round: then tasks that have the shorter one are issued first, and it is freed behind them.
   [[nodiscard]] void* scratch(std::size_t bytes, cuda_memory_resource* resource = default_cuda_memory()) {
     if (bytes > scratch_.bytes()) {
       if (thread_ && scratch_.bytes() != 0) thread_->wait();
@@ -260,10 +260,10 @@ class cuda_queue {
     return scratch_.as<std::byte>();
   }
 
-  /// Where the works stand, for messages; the deadline, in seconds, of any wait for another rank.
+  /// Where the tasks stand, for messages; the deadline, in seconds, of any wait for another rank.
   error_place place{};
   double deadline = 600;
-  /// Most thread blocks of the works' own kernels; 0: no limit.
+  /// Most thread blocks of the tasks' own kernels; 0: no limit.
   const unsigned max_ctas;
 
  private:
@@ -323,7 +323,7 @@ class cuda_queue {
   };
 
   [[nodiscard]] cudaStream_t stream() const noexcept { return current_ == lane::update ? update_->get() : network_.get(); }
-  /// The end of all works so far.
+  /// The end of all tasks so far.
   void close() {
     if (!std::exchange(unmarked_, false)) return;
     if (update_) {
@@ -356,9 +356,9 @@ class cuda_queue {
   std::array<cuda_event, 4> computed_;
   std::size_t computations_ = 0;
   cuda_event done_, end_;
-  bool unmarked_ = false;  // works were enqueued since `end_` was recorded
+  bool unmarked_ = false;  // tasks were enqueued since `end_` was recorded
   cuda_clock clock_;
-  std::deque<time_stamp> stamps_ = std::deque<time_stamp>(4);  // works know where theirs are
+  std::deque<time_stamp> stamps_ = std::deque<time_stamp>(4);  // tasks know where theirs are
   std::size_t stamped_ = 0;
   std::deque<slot> slots_ = std::deque<slot>(4);
   std::size_t tasks_ = 0;

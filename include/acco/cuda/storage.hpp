@@ -322,7 +322,7 @@ struct cuda_storage {
   }
 
  private:
-  /// launch(where) launches kernels, by whichever thread issues the queue's works.
+  /// launch(where) launches kernels, by whichever thread issues the queue's tasks.
   template <class Launch>
   static void issue(cuda_queue& queue, Launch launch) {
     queue.issue([launch, most = queue.max_ctas](cudaStream_t stream) { launch(cuda_kernels::on{stream, most}); });
@@ -367,13 +367,13 @@ struct cuda_storage {
         where, slices * blocks,
         cuda_kernels::encode_body<Encoding, source>{{{from, from + slices * count}}, index, count, blocks, to, bad});
   }
-#endif  // its works need nvcc
+#endif  // its tasks need nvcc
 };
 
 #if defined(__CUDACC__)
 static_assert(storage<cuda_storage<float>>);
 
-/// Elementwise works for backends (storage/elementwise_works.hpp).
+/// Elementwise tasks for backends (storage/elementwise_tasks.hpp).
 template <class From, class To>
 void enqueue_convert(cuda_queue& queue, From const* from, To* to, std::size_t count) {
   if (static_cast<void const*>(from) == static_cast<void*>(to) || count == 0) return;

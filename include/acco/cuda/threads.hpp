@@ -53,7 +53,7 @@ inline void enable_peer(void const* peer) {
   enabled.insert({mine, at.device});
 }
 
-/// A rank's part in a collective, as works of its queue: it meets the others, `work(stream, point, rank, sources)`
+/// A rank's part in a collective, as tasks of its queue: it meets the others, `work(stream, point, rank, sources)`
 /// enqueues what reads their data, and it parts: the stream goes on when all have read. Where it fails, or is never
 /// made, the others hear of it at once, and no rank's memory is let go before all that reads it has ended.
 template <class T, class Work>
@@ -85,7 +85,7 @@ struct meeting {
 
  private:
   void meet(cudaStream_t stream) const {
-    thread_local cuda_event ready, read;  // of the thread that issues this rank's works
+    thread_local cuda_event ready, read;  // of the thread that issues this rank's tasks
     if (static_cast<std::size_t>(point->size()) > cuda_kernels::most_ranks)
       throw usage_error(queue->place, text(point->size(), " ranks meet in one process"),
                         text("On device memory at most ", cuda_kernels::most_ranks, " can"));

@@ -12,7 +12,7 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/update_group.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -65,9 +65,9 @@ class parameter_layout {
       throw usage_error({}, text("update_group::per_rank is set, and frozen is not"),
                         text("What is trained is the same on every rank: freeze the group, or leave it out"));
     }
-    demand_not_negative("update_group::learning_rate_scale", group.learning_rate_scale);
-    if (group.weight_decay) demand_not_negative("update_group::weight_decay", *group.weight_decay);
-    if (group.clip_norm) demand_not_negative("update_group::clip_norm", *group.clip_norm);
+    require_not_negative("update_group::learning_rate_scale", group.learning_rate_scale);
+    if (group.weight_decay) require_not_negative("update_group::weight_decay", *group.weight_decay);
+    if (group.clip_norm) require_not_negative("update_group::clip_norm", *group.clip_norm);
     groups_.push_back(group);
     return groups_.size() - 1;
   }

@@ -19,14 +19,14 @@ struct bucket {
 };
 
 /// Neighbouring elements that lie elsewhere than their numbers say (layout/placement.hpp).
-struct placed_stretch {
+struct placed_range {
   std::size_t first;     ///< element
   std::size_t position;  ///< where it lies
   std::size_t count;
 };
 /// All of them, in the order of their positions; `by_element` has their numbers in the order of their elements.
 struct placed_stretches {
-  placed_stretch const* of = nullptr;
+  placed_range const* of = nullptr;
   std::size_t const* by_element = nullptr;
   std::size_t count = 0;
 };
@@ -85,7 +85,7 @@ class partition {
       const std::size_t middle = (low + high) / 2;
       (placed_.of[placed_.by_element[middle]].first <= element ? low : high) = middle;
     }
-    placed_stretch const& in = placed_.of[placed_.by_element[low]];
+    placed_range const& in = placed_.of[placed_.by_element[low]];
     owner found = owner_at(in.position + (element - in.first));
     found.left = in.count - (element - in.first);
     return found;
@@ -119,7 +119,7 @@ class partition {
       placed_.of[middle].position + placed_.of[middle].count <= from ? low = middle + 1 : high = middle;
     }
     for (; low < placed_.count && placed_.of[low].position < from + length; ++low) {
-      placed_stretch const& each = placed_.of[low];
+      placed_range const& each = placed_.of[low];
       const std::size_t begin = each.position > from ? each.position : from;
       const std::size_t behind = each.position + each.count, end = behind < from + length ? behind : from + length;
       visit(begin, each.first + (begin - each.position), end - begin);

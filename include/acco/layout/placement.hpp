@@ -54,7 +54,7 @@ class placement {
   [[nodiscard]] partition shares(int ranks) const noexcept {
     return {size_, ranks, bucket_, {stretches_.data(), by_element_.data(), stretches_.size()}};
   }
-  [[nodiscard]] std::vector<placed_stretch> const& stretches() const noexcept { return stretches_; }
+  [[nodiscard]] std::vector<placed_range> const& stretches() const noexcept { return stretches_; }
 
  private:
   struct element_run {
@@ -110,8 +110,8 @@ class placement {
               [this](std::size_t a, std::size_t b) { return stretches_[a].first < stretches_[b].first; });
   }
 
-  std::vector<placed_stretch> stretches_;  // by position
-  std::vector<std::size_t> by_element_;    // their numbers, by first element
+  std::vector<placed_range> stretches_;  // by position
+  std::vector<std::size_t> by_element_;  // their numbers, by first element
   std::size_t size_ = 0, bucket_ = 0;
 };
 

@@ -11,9 +11,9 @@
 // clang-format off
 //   kind      said by   fields
 //   greeting  rank 0    16 bytes that are drawn for this start, 16 that are drawn for this conversation; no proof
-//   hello     guest     name of the run, rank, number of ranks, 16 bytes that are drawn
-//   bring     guest     what it brings for each rank; follows at once
-//   answer    rank 0    what each rank brought for the guest; said when all have come
+//   hello     client     name of the run, rank, number of ranks, 16 bytes that are drawn
+//   bring     client     what it brings for each rank; follows at once
+//   answer    rank 0    what each rank brought for the client; said when all have come
 //   refusal   rank 0    type of the error, rank that caused it, what, advice; instead of an answer
 // clang-format on
 #pragma once

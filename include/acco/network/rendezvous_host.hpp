@@ -43,18 +43,18 @@ inline doors open_doors(std::string const& address, std::string const& port, sta
     wanted = net::own_addresses(listen, port);
   }
   // A rank of this host that dialled before anybody listened may hold the port as its own for an instant.
-  for (const auto patience = std::min(with.until, net::after(1));; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+  for (const auto timeout = std::min(with.until, net::after(1));; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
     doors open;
     int code = EADDRNOTAVAIL;
     for (net::endpoint const& each : wanted) {
-      if (net::socket_handle door = net::listen_at(each)) {
-        open.push_back(std::move(door));
+      if (net::socket_handle listener = net::listen_at(each)) {
+        open.push_back(std::move(listener));
       } else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
         code = errno;
       }
     }
     if (!open.empty() && code == EADDRNOTAVAIL) return open;
-    if (code == EADDRINUSE && net::clock::now() < patience) continue;
+    if (code == EADDRINUSE && net::clock::now() < timeout) continue;
     throw usage_error(
         with.where,
         text("rank 0 cannot listen at ", only.empty() ? "any address" : only, ", port ", port, ": ", std::strerror(code)),
@@ -83,7 +83,7 @@ class tcp_host : start_up {
   /// Blocks until all ranks have come.
   [[nodiscard]] contributions exchange_parts(contributions const& mine) {
     const auto has_come = [](line const& each) { return each.rank > 0 && each.kind == "bring"; };
-    while (turn(), std::count_if(guests_.begin(), guests_.end(), has_come) + 1 < me.size) {
+    while (turn(), std::count_if(clients_.begin(), clients_.end(), has_come) + 1 < me.size) {
       if (net::clock::now() >= until) fail_missing();
     }
     doors_.clear();
@@ -93,53 +93,53 @@ class tcp_host : start_up {
  private:
   /// Everybody gets what is for it.
   contributions answer(contributions const& mine) {
-    std::erase_if(guests_, [](line const& each) { return each.rank < 0; });
-    std::sort(guests_.begin(), guests_.end(), [](line const& a, line const& b) { return a.rank < b.rank; });
+    std::erase_if(clients_, [](line const& each) { return each.rank < 0; });
+    std::sort(clients_.begin(), clients_.end(), [](line const& a, line const& b) { return a.rank < b.rank; });
     std::vector<contributions> brought{mine};
-    for (line const& each : guests_) brought.push_back(unpack(each.fields, ranks));
+    for (line const& each : clients_) brought.push_back(unpack(each.fields, ranks));
     const auto brought_for = [&](int rank) {
       contributions result;
       for (contributions& each : brought) result.push_back(std::move(each[static_cast<std::size_t>(rank)]));
       return result;
     };
-    for (line const& each : guests_)  // who has died is missed by all later
+    for (line const& each : clients_)  // who has died is missed by all later
       (void)each.say(chosen.secret, "answer", pack(brought_for(each.rank)), until);
-    guests_.clear();
+    clients_.clear();
     return brought_for(0);
   }
 
   /// Hears everybody once.
   void turn() {
     std::vector<pollfd> polled;
-    for (line const& each : guests_) polled.push_back({each.socket.get(), POLLIN, 0});
+    for (line const& each : clients_) polled.push_back({each.socket.get(), POLLIN, 0});
     for (net::socket_handle const& each : doors_) polled.push_back({each.get(), POLLIN, 0});
     (void)net::wait_for(polled, std::min(until, net::after(0.25)));
     const auto now = net::clock::now();
-    const std::size_t before = guests_.size();
+    const std::size_t before = clients_.size();
     for (std::size_t i = 0; i < before; ++i) {
       if (polled[i].revents != 0) {
-        hear(guests_[i]);
-      } else if (guests_[i].rank < 0 && guests_[i].since < now - std::chrono::seconds(5)) {
-        drop(guests_[i], "did not say who they are");
+        hear(clients_[i]);
+      } else if (clients_[i].rank < 0 && clients_[i].since < now - std::chrono::seconds(5)) {
+        drop(clients_[i], "did not say who they are");
       }
     }
     for (std::size_t i = 0; i < doors_.size(); ++i) {
       if (polled[before + i].revents != 0) admit(doors_[i]);
     }
-    std::erase_if(guests_, [](line const& each) { return !each.socket; });
+    std::erase_if(clients_, [](line const& each) { return !each.socket; });
   }
-  void admit(net::socket_handle const& door) {
+  void admit(net::socket_handle const& listener) {
     for (int admitted = 0; admitted < 256; ++admitted) {  // then the others are heard and the clock is looked at
-      line each{net::socket_handle(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), net::clock::now()};
+      line each{net::socket_handle(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), net::clock::now()};
       if (each.socket) {
         net::set(each.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
         each.talk = pack({start_, draw_nonce()});
-        if (each.say({}, "greeting", each.talk, {})) guests_.push_back(std::move(each));
+        if (each.say({}, "greeting", each.talk, {})) clients_.push_back(std::move(each));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const auto silent = [](line const& one) { return one.rank < 0 && one.socket; };
-        const auto longest = std::find_if(guests_.begin(), guests_.end(), silent);
+        const auto longest = std::find_if(clients_.begin(), clients_.end(), silent);
         short_of_descriptors_ = true;
-        if (longest == guests_.end()) return std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (longest == clients_.end()) return std::this_thread::sleep_for(std::chrono::milliseconds(20));
         drop(*longest, "did not say who they are");  // it makes room
       } else if (errno != EINTR && errno != ECONNABORTED) {
         return;
@@ -181,13 +181,13 @@ class tcp_host : start_up {
   /// A process that has proved to belong to this run.
   void seat(line& each, int rank, int size) {
     const auto other =
-        std::find_if(guests_.begin(), guests_.end(), [&](line const& one) { return rank > 0 && one.rank == rank; });
-    if (other != guests_.end() && other->socket.ready(POLLIN, {})) leave(*other);
+        std::find_if(clients_.begin(), clients_.end(), [&](line const& one) { return rank > 0 && one.rank == rank; });
+    if (other != clients_.end() && other->socket.ready(POLLIN, {})) leave(*other);
     each.rank = rank;
     if (size != me.size) cannot_join(each, text("it was started with WORLD_SIZE ", size, ", rank 0 with ", me.size));
     if (rank == 0) cannot_join(each, text("there is a rank 0 already"));
     if (rank < 0 || rank >= size) cannot_join(each, text("there is no such rank"));
-    if (other != guests_.end() && other->socket) cannot_join(each, text("a process of this rank has come already"));
+    if (other != clients_.end() && other->socket) cannot_join(each, text("a process of this rank has come already"));
   }
   [[noreturn]] void cannot_join(line const& which, text const& why) {
     fail<mismatch_error>('m', text("rank ", which.rank, " cannot join: ", why),
@@ -222,19 +222,19 @@ class tcp_host : start_up {
   /// Ends the start-up for all who have joined.
   template <class Error>
   [[noreturn]] void fail(char type, text const& what, text const& advice, int culprit) {
-    for (line& each : guests_) {
+    for (line& each : clients_) {
       if (each.rank != -1 && each.rank != gone) tell(each, what, advice, culprit, type);
       let_go(each);
     }
     doors_.clear();
-    for (const auto patience = net::after(1); !guests_.empty() && net::clock::now() < patience;) {
+    for (const auto timeout = net::after(1); !clients_.empty() && net::clock::now() < timeout;) {
       std::vector<pollfd> polled;
-      for (line const& each : guests_) polled.push_back({each.socket.get(), POLLIN, 0});
-      (void)net::wait_for(polled, patience);
-      for (line& each : guests_) discard(each);
-      std::erase_if(guests_, [](line const& each) { return !each.socket; });
+      for (line const& each : clients_) polled.push_back({each.socket.get(), POLLIN, 0});
+      (void)net::wait_for(polled, timeout);
+      for (line& each : clients_) discard(each);
+      std::erase_if(clients_, [](line const& each) { return !each.socket; });
     }
-    guests_.clear();
+    clients_.clear();
     throw Error(where, what, advice, culprit);
   }
   static std::string in_words(std::string const& run) {
@@ -244,7 +244,7 @@ class tcp_host : start_up {
     int missing = 0;
     auto who = ranks_where(me.size, [&](int rank) {
       const auto is_it = [&](line const& each) { return each.rank == rank; };
-      return rank > 0 && std::none_of(guests_.begin(), guests_.end(), is_it) && ++missing <= 12;
+      return rank > 0 && std::none_of(clients_.begin(), clients_.end(), is_it) && ++missing <= 12;
     });
     if (missing > 12) who.words.append(" and ").append(missing - 12).append(" more");
     text advice("Check that it runs and that its MASTER_ADDR, MASTER_PORT and WORLD_SIZE are the same as here");
@@ -261,7 +261,7 @@ class tcp_host : start_up {
 
   doors doors_;
   std::string start_ = draw_nonce();
-  std::vector<line> guests_;  // the longest here first; in the end by rank
+  std::vector<line> clients_;  // the longest here first; in the end by rank
   std::map<std::string_view, int> dropped_;
   bool short_of_descriptors_ = false;
 };

@@ -87,10 +87,10 @@ class tcp_guest : start_up {
       const whereabouts there = look_();
       std::string unreached = there.trouble;
       for (net::endpoint const& each : there.found) {
-        const auto patience = std::min(until, net::after(there.found.size() > 1 ? 2 : 10));
-        line_ = {net::dial(each, patience)};
+        const auto timeout = std::min(until, net::after(there.found.size() > 1 ? 2 : 10));
+        line_ = {net::dial(each, timeout)};
         if (!line_.socket) unreached = std::strerror(errno);
-        if (line_.socket && greeted(there.start, patience)) return;
+        if (line_.socket && greeted(there.start, timeout)) return;
       }
       line_ = {};
       if (net::clock::now() >= until) fail_unreached(unreached);
@@ -109,8 +109,8 @@ class tcp_guest : start_up {
     std::this_thread::sleep_until(std::min(until, net::clock::now() + nap_));
     nap_ = std::min(2 * nap_, std::chrono::milliseconds(400));
   }
-  bool greeted(std::string const& expected, net::clock::time_point patience) {
-    const auto came = line_.await(most_of_strangers, patience);
+  bool greeted(std::string const& expected, net::clock::time_point timeout) {
+    const auto came = line_.await(most_of_strangers, timeout);
     const contributions said = came == line::state::whole && line_.kind == "greeting" ? unpack(line_.fields, 2) : contributions();
     if (said.empty() || (!expected.empty() && said[0] != expected)) {
       if (trouble_.empty()) trouble_ = "what listens there did not answer as rank 0 of this version of acco";

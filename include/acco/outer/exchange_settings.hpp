@@ -8,7 +8,7 @@
 #include "acco/encoding/encoding.hpp"
 #include "acco/encoding/feedback.hpp"
 #include "acco/error.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -13,7 +13,7 @@
 
 #include "acco/function_view.hpp"
 #include "acco/observe/round_report.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -28,8 +28,8 @@ class level_saves {
   level_saves& operator=(level_saves const&) = delete;
   virtual ~level_saves() = default;
 
-  [[nodiscard]] state_keeper* keeper() const noexcept { return keeper_.get(); }
-  void attach(std::unique_ptr<state_keeper> keeper) noexcept { keeper_ = std::move(keeper); }
+  [[nodiscard]] checkpointer* keeper() const noexcept { return keeper_.get(); }
+  void attach(std::unique_ptr<checkpointer> keeper) noexcept { keeper_ = std::move(keeper); }
   /// The state of the level at this rank's cut, of whose worker this is the copy; `problem`: it is not that of the cut,
   /// and why.
   [[nodiscard]] virtual state_view whole(state_view const& of_worker, char const* problem) noexcept = 0;
@@ -41,9 +41,9 @@ class level_saves {
   }
 
   /// In the place of the keeper, for the engine of the worker.
-  [[nodiscard]] std::unique_ptr<state_keeper> of_worker() { return std::make_unique<in_worker>(*this); }
+  [[nodiscard]] std::unique_ptr<checkpointer> of_worker() { return std::make_unique<in_worker>(*this); }
   /// The same for that of an exchange; only those of one fragment tell.
-  [[nodiscard]] std::unique_ptr<state_keeper> of_exchange(bool tells) { return std::make_unique<in_exchange>(*this, tells); }
+  [[nodiscard]] std::unique_ptr<checkpointer> of_exchange(bool tells) { return std::make_unique<in_exchange>(*this, tells); }
 
   /// Whether an exchange that has landed since this was asked brings a cut.
   [[nodiscard]] bool grants() noexcept {
@@ -83,7 +83,7 @@ class level_saves {
   }
 
  private:
-  class of_level : public state_keeper {
+  class of_level : public checkpointer {
    public:
     explicit of_level(level_saves& saves) noexcept : saves_(saves) {}
     void cut() noexcept override {}
@@ -133,7 +133,7 @@ class level_saves {
   bool granted_ = false;  // by an exchange that has landed
   bool pending_ = false;  // a cut is to be
   bool open_ = false;     // it has begun, and has no copy yet
-  std::unique_ptr<state_keeper> keeper_;
+  std::unique_ptr<checkpointer> keeper_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

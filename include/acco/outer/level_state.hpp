@@ -24,7 +24,7 @@
 #include "acco/outer/regroup.hpp"
 #include "acco/outer/world_ranks.hpp"
 #include "acco/round/agreement.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/stage/world_digest.hpp"

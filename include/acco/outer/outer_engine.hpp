@@ -29,10 +29,10 @@
 #include "acco/outer/worker_exchanges.hpp"
 #include "acco/outer/workers_world.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/round/engine.hpp"
 #include "acco/round/rule_in_use.hpp"
 #include "acco/round/schedule_in_use.hpp"
-#include "acco/round/state_keeper.hpp"
 #include "acco/round/training_engine.hpp"
 #include "acco/stage/level_copy.hpp"
 #include "acco/stage/world_digest.hpp"
@@ -220,8 +220,8 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   void copy_parameters(std::size_t tensor, std::byte* to) override { inner_.copy_parameters(tensor, to); }
   [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return inner_.frozen_values(); }
   void broadcast(std::span<char> bytes, int root) override { in_->broadcast(bytes, root); }
-  void attach(state_keeper* keeper) override {
-    std::unique_ptr<state_keeper> taken(keeper);
+  void attach(checkpointer* keeper) override {
+    std::unique_ptr<checkpointer> taken(keeper);
     inner_.attach(state_.of_worker().release());
     for (auto& each : exchanges_.all())
       each.exchange->level().attach(state_.of_exchange(&each == &exchanges_.all().front()).release());
@@ -229,7 +229,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   }
   [[nodiscard]] bool finished() const noexcept override { return at_rest() && in_->member.at_peace(); }
   [[nodiscard]] bool can_be_saved() const noexcept override { return inner_.can_be_saved(); }
-  [[nodiscard]] state_keeper* keeper() noexcept override { return state_.keeper(); }
+  [[nodiscard]] checkpointer* keeper() noexcept override { return state_.keeper(); }
   [[nodiscard]] save_outcome const* saved() const noexcept override {
     return state_.keeper() == nullptr ? nullptr : state_.keeper()->newest();
   }

@@ -7,8 +7,8 @@
 #include <array>
 #include <cstddef>
 
-#include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/update_rule.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -70,9 +70,9 @@ struct clipped_momentum {
   /// Throws `usage_error` unless learning_rate is finite and not negative, momentum lies in [0, 1), and limit is
   /// positive.
   void check(error_place where = {}) const {
-    demand_not_negative("clipped_momentum::learning_rate", learning_rate, where);
-    demand_share("clipped_momentum::momentum", momentum, where);
-    demand_positive("clipped_momentum::limit", limit, where);
+    require_not_negative("clipped_momentum::learning_rate", learning_rate, where);
+    require_share("clipped_momentum::momentum", momentum, where);
+    require_positive("clipped_momentum::limit", limit, where);
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {

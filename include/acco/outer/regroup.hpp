@@ -14,7 +14,7 @@
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/outer/workers_world.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/schedule/learning_rate_function.hpp"
 #include "acco/stage/state_copy.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Digests that works of a round compute: of the parameters in use, which every rank has, and of this rank's part of the
+// Digests that tasks of a round compute: of the parameters in use, which every rank has, and of this rank's part of the
 // state.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A storage whose works can digest arrays. With others, parameters are not compared between ranks, and
+/// A storage whose tasks can digest arrays. With others, parameters are not compared between ranks, and
 /// `options::digest_every` is refused.
 template <class Storage>
 concept digests = storage_traits_of<Storage>.digests;
@@ -59,7 +59,7 @@ class round_digests {
     of_tensors_.download(q);
   }
   /// Enqueues the digest of this rank's part of the state, as the sum of as many as there are types of elements; where
-  /// works find them.
+  /// tasks find them.
   std::span<unsigned long long const> digest_state(queue& q) {
     for_state([&](auto const& pieces) { Storage::digest(q, std::span(pieces), of_state_.there() + sums_, 1); });
     return {of_state_.there(), sums_};

@@ -22,6 +22,7 @@
 #include "acco/options.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/membership.hpp"
@@ -31,11 +32,10 @@
 #include "acco/round/run_record.hpp"
 #include "acco/round/saving.hpp"
 #include "acco/round/schedule_in_use.hpp"
-#include "acco/round/state_keeper.hpp"
 #include "acco/round/state_transfer.hpp"
 #include "acco/round/step_loop.hpp"
+#include "acco/round/tasks.hpp"
 #include "acco/round/training_engine.hpp"
-#include "acco/round/works.hpp"
 #include "acco/stage/world_digest.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
@@ -50,7 +50,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   using parameter_type = typename Storage::parameter_type;
   using gradient_type = typename Storage::gradient_type;
 
-  using works_type = round_works<Storage>;
+  using tasks_type = round_tasks<Storage>;
   using loop_type = step_loop<Storage>;
 
   /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no
@@ -67,10 +67,10 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                                    : placement_.shares(backend->size())),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, schedule_->keeps() && !options_.in_place),
         record_(options_),
-        works_(*rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
+        tasks_(*rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
                schedule_->keeps_reduced()) {
-    works_.declare(*schedule_);
-    demand_storage();
+    tasks_.declare(*schedule_);
+    require_storage();
   }
   round_engine(round_engine const&) = delete;
   round_engine& operator=(round_engine const&) = delete;
@@ -82,7 +82,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] memory_table memory() const noexcept override {
     memory_table table;
     accumulator_.count(table);
-    works_.count(table);
+    tasks_.count(table);
     table.gathering = Storage::allocation_size(gathered_bytes(), 0);
     table.staging = saves_.bytes();
     return table;
@@ -92,14 +92,14 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void initialize(std::span<parameter_type const> values) override {
     begin();
     take_from_rank_0(values);
-    works_.state().begin_averages(queue());
+    tasks_.state().begin_averages(queue());
     queue().wait();
   }
   void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) override {
     begin();
     transfer_.take_masters(read);
     ++frozen_values_;
-    works_.state().begin_averages(queue());
+    tasks_.state().begin_averages(queue());
     queue().wait();
     loop_.shows(visible::masters);
     queue().clock().begin();
@@ -108,11 +108,11 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void begin() override {
     queue().place.phase = "initialize";
     membership_.join();
-    works_.joined(schedule_->same_everywhere());
+    tasks_.joined(schedule_->same_everywhere());
     membership_.together([&] { agree(queue(), backend(), construction_lines().lines(), queue().place); });
     try {
-      works_.allocate();  // first: it makes room in the queue
-      accumulator_.allocate(works_.storage(), queue());
+      tasks_.allocate();  // first: it makes room in the queue
+      accumulator_.allocate(tasks_.storage(), queue());
     } catch (std::bad_alloc const&) {
       constexpr double mebibyte = 1 << 20;
       throw memory_error(
@@ -131,7 +131,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void adopt(std::span<tensor_memory<parameter_type, gradient_type> const> tensors, bool begins) override {
     accumulator_.adopt(layout_, tensors);
     if (!begins) return;
-    const scoped_buffer whole(queue(), works_.storage().allocate(layout_.size() * sizeof(parameter_type), 0));
+    const scoped_buffer whole(queue(), tasks_.storage().allocate(layout_.size() * sizeof(parameter_type), 0));
     const std::span<parameter_type> initial(whole.template as<parameter_type>(), layout_.size());
     accumulator_.copy_parameters(queue(), initial);
     initialize(initial);
@@ -140,7 +140,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     queue().place = loop_.place_in("set_parameters");
     loop_.take_back_memory();
     take_from_rank_0(values);
-    works_.arrays().forget_feedback(queue());
+    tasks_.arrays().forget_feedback(queue());
     loop_.shows(visible::masters);
   }
   [[nodiscard]] bool at_rest() const noexcept override { return loop_.at_rest(); }
@@ -192,25 +192,25 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
 
   /// Replaces the numbers by their sums over all ranks. Collective; blocks until the round in flight is done.
   void sum_over_ranks(std::span<double> numbers) override {
-    loop_.outside_rounds([&] { acco::sum_over_ranks(works_, numbers, sum_kind::by_trainer); });
+    loop_.outside_rounds([&] { acco::sum_over_ranks(tasks_, numbers, sum_kind::by_trainer); });
   }
 
   [[nodiscard]] std::uint64_t state_digest() override {
     std::uint64_t digest = 0;
-    loop_.outside_rounds([&] { digest = works_.arrays().digest(queue(), loop_.committed().steps); });
+    loop_.outside_rounds([&] { digest = tasks_.arrays().digest(queue(), loop_.committed().steps); });
     return digest;
   }
   [[nodiscard]] std::uint64_t world_digest() override {
     std::uint64_t digest = 0;
     loop_.outside_rounds([&] {
-      digest_words words = digest_words::of(works_.arrays().part_of_digest(queue()));
-      acco::sum_over_ranks(works_, words.word);
+      digest_words words = digest_words::of(tasks_.arrays().part_of_digest(queue()));
+      acco::sum_over_ranks(tasks_, words.word);
       digest = words.sum() + digest_of(loop_.committed().steps, loop_.committed().samples);
     });
     return digest;
   }
 
-  [[nodiscard]] state_shape const& shape() const noexcept override { return works_.arrays().shape(); }
+  [[nodiscard]] state_shape const& shape() const noexcept override { return tasks_.arrays().shape(); }
   [[nodiscard]] bool has_doubles() const noexcept override { return shape().master == element_type::float64; }
   [[nodiscard]] bool has_averages() const noexcept override { return shape().averages(); }
   [[nodiscard]] partition shares() const noexcept override { return shares_; }
@@ -228,11 +228,11 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   }
   [[nodiscard]] std::uint64_t frozen_values() const noexcept override { return accumulator_.adopted() ? 0 : frozen_values_; }
   void broadcast(std::span<char> bytes, int root) override { broadcast_and_wait(queue(), backend(), bytes, root); }
-  [[nodiscard]] state_keeper* keeper() noexcept override { return saves_.keeper(); }
+  [[nodiscard]] checkpointer* keeper() noexcept override { return saves_.keeper(); }
   [[nodiscard]] save_outcome const* saved() const noexcept override { return saves_.saved(); }
   void together(function_view<void()> action) override { membership_.together(action); }
   [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage>; }
-  void attach(state_keeper* keeper) override { saves_.attach(std::unique_ptr<state_keeper>(keeper), place()); }
+  void attach(checkpointer* keeper) override { saves_.attach(std::unique_ptr<checkpointer>(keeper), place()); }
   void load(state_source& source) override {
     loop_.take_back_memory();
     restores_.load(source);
@@ -257,7 +257,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     std::vector<std::vector<typename Storage::master_type>> arrays;
     loop_.outside_rounds([&] {
       for_shards([&](std::size_t, typename Storage::master_type const* slice) {
-        gather_shards(works_, slice, std::span(arrays.emplace_back(shares_.padded_size())));
+        gather_shards(tasks_, slice, std::span(arrays.emplace_back(shares_.padded_size())));
         arrays.back().resize(shares_.size());
       });
     });
@@ -296,7 +296,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     return found;
   }
   /// At rest: by position, what wires keep of this rank's gradients that they have not sent; empty where none does.
-  [[nodiscard]] std::span<gradient_type> feedback() noexcept { return works_.arrays().feedback(); }
+  [[nodiscard]] std::span<gradient_type> feedback() noexcept { return tasks_.arrays().feedback(); }
   /// At rest, on every rank: this one may leave in peace, as after `finish`.
   void be_at_peace() noexcept { membership_.finish(); }
 
@@ -312,7 +312,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   }
   template <class Visitor>
   void for_shards(Visitor&& visit) {
-    works_.arrays().for_kept([&](std::size_t array, auto* values) {
+    tasks_.arrays().for_kept([&](std::size_t array, auto* values) {
       if (shape().extent(array) == array_extent::shard) visit(array, values);
     });
   }
@@ -323,7 +323,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     queue().clock().begin();
   }
   /// What options ask for, and the storage lacks.
-  void demand_storage() const {
+  void require_storage() const {
     if constexpr (!digests<Storage>) {
       if (options_.digest_every != 0) {
         throw usage_error(place(), text("options::digest_every: this storage cannot be digested: it lacks `digest`"),
@@ -363,8 +363,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     if (options_.bucket_elements != 0) return options_.bucket_elements;
     return Storage::usual_share * static_cast<std::size_t>(ranks);
   }
-  [[nodiscard]] typename Storage::queue& queue() noexcept { return works_.queue(); }
-  [[nodiscard]] backend_in_use<Storage>& backend() noexcept { return works_.backend(); }
+  [[nodiscard]] typename Storage::queue& queue() noexcept { return tasks_.queue(); }
+  [[nodiscard]] backend_in_use<Storage>& backend() noexcept { return tasks_.backend(); }
 
   std::unique_ptr<schedule_in_use<Storage>> schedule_;
   std::unique_ptr<rule_in_use<Storage>> rule_;
@@ -378,12 +378,12 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   run_record record_;
   std::uint64_t frozen_values_ = 0;  // how often they were set
 
-  works_type works_;  // its queue's threads use what is above
-  saving<Storage> saves_{works_, *schedule_, accumulator_, layout_, options_, record_, shares_, waits_};
-  membership membership_{works_.backend()};
-  loop_type loop_{works_, *schedule_, accumulator_, membership_, adopted_, layout_, options_, record_, saves_, waits_};
-  state_transfer<Storage> transfer_{works_, accumulator_, adopted_, layout_, shares_};
-  restoring<Storage> restores_{works_, *schedule_, accumulator_, transfer_, loop_, layout_, record_, waits_};
+  tasks_type tasks_;  // its queue's threads use what is above
+  saving<Storage> saves_{tasks_, *schedule_, accumulator_, layout_, options_, record_, shares_, waits_};
+  membership membership_{tasks_.backend()};
+  loop_type loop_{tasks_, *schedule_, accumulator_, membership_, adopted_, layout_, options_, record_, saves_, waits_};
+  state_transfer<Storage> transfer_{tasks_, accumulator_, adopted_, layout_, shares_};
+  restoring<Storage> restores_{tasks_, *schedule_, accumulator_, transfer_, loop_, layout_, record_, waits_};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

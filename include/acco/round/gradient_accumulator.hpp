@@ -169,7 +169,7 @@ class gradient_accumulator {
     return tensor == nullptr || tensor->gradients == nullptr ? nullptr : tensor->gradients + (offset - tensor->offset);
   }
 
-  /// The parameters in use, by the number of the trainable element, for works of the queue.
+  /// The parameters in use, by the number of the trainable element, for tasks of the queue.
   [[nodiscard]] trainable_view<parameter_type> in_use() const noexcept {
     return {parameters_, table_.there(), runs_.size(), lies_apart() ? places_.there() : nullptr, gaps_};
   }
@@ -378,7 +378,7 @@ class gradient_accumulator {
   bool gaps_;  // among the positions
   bool keeps_aside_;
   std::vector<trainable_run> runs_;
-  typename Storage::template numbers<trainable_run> table_;  // the same, where works of the queue find them
+  typename Storage::template numbers<trainable_run> table_;  // the same, where tasks of the queue find them
   mode mode_;
   parameter_type* adopted_parameters_ = nullptr;  // the trainer's own arrays
   gradient_type* adopted_gradients_ = nullptr;

@@ -87,7 +87,7 @@ class round_norms {
     Storage::run(q,
                  decide_step{n, loss_scale, limits, table_.there(), regions_.size(), all, of_groups_.there(), decided_.there()});
   }
-  /// What was decided, by region, for works that come later.
+  /// What was decided, by region, for tasks that come later.
   [[nodiscard]] region_update const* decided() noexcept { return decided_.there(); }
 
   void download(queue& q) {
@@ -155,7 +155,7 @@ class round_norms {
   std::size_t groups_;
   // of each bucket; of each block, where regions are measured
   typename Storage::template numbers<double> squares_;
-  typename Storage::template numbers<update_region> table_;  // the regions, where works find them
+  typename Storage::template numbers<update_region> table_;  // the regions, where tasks find them
   typename Storage::template numbers<region_update> decided_;
   // by region, this rank's, then all ranks'; for the decision
   typename Storage::template numbers<double> sums_, of_groups_;

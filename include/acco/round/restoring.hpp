@@ -8,13 +8,13 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/schedule_in_use.hpp"
-#include "acco/round/state_keeper.hpp"
 #include "acco/round/state_transfer.hpp"
 #include "acco/round/step_loop.hpp"
-#include "acco/round/works.hpp"
+#include "acco/round/tasks.hpp"
 #include "acco/schedule/schedule.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -25,12 +25,12 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Storage>
 class restoring {
  public:
-  using works_type = round_works<Storage>;
+  using tasks_type = round_tasks<Storage>;
   using loop_type = step_loop<Storage>;
 
-  restoring(works_type& works, schedule_in_use<Storage>& schedule, gradient_accumulator<Storage>& accumulator,
+  restoring(tasks_type& tasks, schedule_in_use<Storage>& schedule, gradient_accumulator<Storage>& accumulator,
             state_transfer<Storage>& transfer, loop_type& loop, parameter_layout const& layout, run_record& record, bool waits)
-      : works_(works),
+      : tasks_(tasks),
         schedule_(schedule),
         accumulator_(accumulator),
         transfer_(transfer),
@@ -50,8 +50,8 @@ class restoring {
     if (!from->values.empty()) transfer_.take_from(from->values, false);
     record_.restore(numbers);
     loop_.rests();
-    if (how == resumption::exact) schedule_.remind(numbers.pace);
-    works_.norms().restore_updates(works_.state(), layout_, numbers.updates, numbers.steps());
+    if (how == resumption::exact) schedule_.load_state(numbers.pace);
+    tasks_.norms().restore_updates(tasks_.state(), layout_, numbers.updates, numbers.steps());
     if (how == resumption::exact && numbers.completed) {
       go_on(*from);
     } else {
@@ -72,7 +72,7 @@ class restoring {
   }
   /// After whatever the restore itself has sent: the uninterrupted round did not send that.
   void forget_sent() noexcept {
-    if (loop_.in_flight()) works_.has_sent(bytes_sent_);
+    if (loop_.in_flight()) tasks_.has_sent(bytes_sent_);
   }
 
  private:
@@ -86,11 +86,11 @@ class restoring {
     }
     if (from.shown != nullptr) transfer_.show_shares(from.shown);
     auto flight = accumulator_.arrive();
-    accumulator_.drop(works_.queue());
-    works_.queue().after_computation();
+    accumulator_.drop(tasks_.queue());
+    tasks_.queue().after_computation();
     transfer_.arrive(from, flight.parameters());
-    works_.go_on(std::move(flight), plan, numbers);
-    works_.queue().before_computation();
+    tasks_.go_on(std::move(flight), plan, numbers);
+    tasks_.queue().before_computation();
     loop_.goes_on({.plan = plan,
                    .rate = numbers.last.rate,
                    .micro_batches = static_cast<std::size_t>(numbers.micro_batches),
@@ -99,7 +99,7 @@ class restoring {
                    .counted = numbers.last.apply});
   }
 
-  works_type& works_;
+  tasks_type& tasks_;
   schedule_in_use<Storage>& schedule_;
   gradient_accumulator<Storage>& accumulator_;
   state_transfer<Storage>& transfer_;

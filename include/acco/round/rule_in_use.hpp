@@ -71,7 +71,7 @@ class rule_in_use : public rule_facts {
 
   virtual void allocate(Storage const& storage, std::size_t regions) = 0;
   /// Computes a region's constants of the coming update, and of the update after it, which commit_and_predict uses too;
-  /// works that are enqueued after the upload see them.
+  /// tasks that are enqueued after the upload see them.
   virtual void prepare(std::size_t region, update_step const& now, update_group const& group) = 0;
   virtual void prepare_next(std::size_t region, update_step const& next, update_group const& group) = 0;
   virtual void upload(queue& q) = 0;

@@ -11,14 +11,14 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/outside_rounds.hpp"
 #include "acco/round/run_record.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/round/state_copies.hpp"
-#include "acco/round/state_keeper.hpp"
 #include "acco/round/state_staging.hpp"
-#include "acco/round/works.hpp"
+#include "acco/round/tasks.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -28,13 +28,13 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Storage>
 class saving {
  public:
-  using works_type = round_works<Storage>;
+  using tasks_type = round_tasks<Storage>;
   using schedule_type = schedule_in_use<Storage>;
   using staging = state_staging<Storage>;
 
-  saving(works_type& works, schedule_type const& schedule, gradient_accumulator<Storage> const& accumulator,
+  saving(tasks_type& tasks, schedule_type const& schedule, gradient_accumulator<Storage> const& accumulator,
          parameter_layout const& layout, options const& chosen, run_record const& record, partition shares, bool waits)
-      : works_(works),
+      : tasks_(tasks),
         schedule_(schedule),
         accumulator_(accumulator),
         layout_(layout),
@@ -43,7 +43,7 @@ class saving {
         shares_(shares),
         waits_(waits) {}
 
-  [[nodiscard]] state_keeper* keeper() const noexcept { return copies_.keeper(); }
+  [[nodiscard]] checkpointer* keeper() const noexcept { return copies_.keeper(); }
   [[nodiscard]] save_outcome const* saved() const noexcept { return copies_.saved(); }
   /// Of the save that has ended since this was asked.
   [[nodiscard]] save_outcome const* news() noexcept { return copies_.news(); }
@@ -58,7 +58,7 @@ class saving {
     return frozen * sizeof(typename Storage::parameter_type) + copies_.kept() * empty_staging().bytes();
   }
   /// Takes the keeper over, and makes the room.
-  void attach(std::unique_ptr<state_keeper> keeper, error_place const& where) {
+  void attach(std::unique_ptr<checkpointer> keeper, error_place const& where) {
     if constexpr (stages<Storage>) {
       try {
         copies_.attach(std::move(keeper), [this] { return new_staging(); });
@@ -103,38 +103,38 @@ class saving {
     flight_facts const& flight = record_.flight;
     copies_.enqueue(wanted, [&](staging& to) {
       to.clear();
-      works_.add_to(to, !waits_, flight.differences || !shows_committed(flight.plan));
+      tasks_.add_to(to, !waits_, flight.differences || !shows_committed(flight.plan));
     });
   }
   /// All tasks of the round are done; its parameters are not yet in use. The copies that it was asked to make are
   /// complete.
   void end() {
-    round_numbers const& n = works_.numbers();
+    round_numbers const& n = tasks_.numbers();
     copies_.end(n.nothing || n.ends() || ends_run(record_.run, n, options_.skip_limit, options_.empty_limit),
                 [this](run_numbers& numbers) { keep_round(numbers); });
   }
-  void hear(save_signals const& all) noexcept { copies_.hear(all, works_.backend().size()); }
+  void hear(save_signals const& all) noexcept { copies_.hear(all, tasks_.backend().size()); }
   /// Every rank comes here, at rest, after rounds that all have told in.
   void rest() {
     copies_.rest(
-        works_.numbers().all.saving.keepers, works_.backend().size(),
-        [this](std::span<double> numbers) { sum_over_ranks(works_, numbers); },
+        tasks_.numbers().all.saving.keepers, tasks_.backend().size(),
+        [this](std::span<double> numbers) { sum_over_ranks(tasks_, numbers); },
         [this](staging& to) { fill_now(to, false, false); });
   }
   /// The numbers of the state, between rounds.
   void keep(run_numbers& numbers) const {
     record_.keep(numbers);
-    works_.norms().keep_updates(works_.state(), layout_, numbers.updates, record_.run.steps, false);
-    numbers.pace = schedule_.remember();
+    tasks_.norms().keep_updates(tasks_.state(), layout_, numbers.updates, record_.run.steps, false);
+    numbers.pace = schedule_.save_state();
   }
 
  private:
-  [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
+  [[nodiscard]] int rank() const noexcept { return tasks_.backend().rank(); }
   void fill_now(staging& to, bool shows, bool arrives) {
-    works_.add_to(to, shows, arrives);
-    works_.queue().after_computation();
-    to.enqueue(works_.queue());
-    works_.queue().wait();
+    tasks_.add_to(to, shows, arrives);
+    tasks_.queue().after_computation();
+    to.enqueue(tasks_.queue());
+    tasks_.queue().wait();
     keep(to.numbers);
   }
   /// The same with a round whose tasks are done, and which has not landed.
@@ -142,27 +142,27 @@ class saving {
     flight_facts const& flight = record_.flight;
     keep(numbers);
     numbers.completed = true;
-    works_.keep(numbers.last);
-    works_.norms().keep_updates(works_.state(), layout_, numbers.updates, record_.run.steps,
+    tasks_.keep(numbers.last);
+    tasks_.norms().keep_updates(tasks_.state(), layout_, numbers.updates, record_.run.steps,
                                 numbers.last.apply && !flight.counted);
     numbers.last.rate = flight.rate;
     numbers.last.differences = flight.differences;
     numbers.last.digested = flight.digests_state;
     numbers.micro_batches = flight.micro_batches;
-    numbers.bytes_sent = works_.bytes();
+    numbers.bytes_sent = tasks_.bytes();
   }
   [[nodiscard]] staging empty_staging() const {
     const bool otherwise = schedule_.commits_otherwise();
-    return {works_.arrays().shape(), shares_, rank(), !waits_ || (of_worker_ && otherwise), otherwise};
+    return {tasks_.arrays().shape(), shares_, rank(), !waits_ || (of_worker_ && otherwise), otherwise};
   }
   [[nodiscard]] std::unique_ptr<staging> new_staging() const {
     auto made = std::make_unique<staging>(empty_staging());
-    const std::size_t most_pieces = works_.arrays().shape().owned() + shares_.buckets() + accumulator_.stretches();
-    made->allocate(works_.storage(), most_pieces, std::max(works_.norms().regions().size(), layout_.tensor_count()));
+    const std::size_t most_pieces = tasks_.arrays().shape().owned() + shares_.buckets() + accumulator_.stretches();
+    made->allocate(tasks_.storage(), most_pieces, std::max(tasks_.norms().regions().size(), layout_.tensor_count()));
     return made;
   }
 
-  works_type& works_;
+  tasks_type& tasks_;
   schedule_type const& schedule_;
   gradient_accumulator<Storage> const& accumulator_;
   parameter_layout const& layout_;

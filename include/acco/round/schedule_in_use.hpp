@@ -60,8 +60,8 @@ class schedule_in_use {
   [[nodiscard]] virtual bool measures() const = 0;
   virtual void measured(pace_seconds const& seconds) = 0;
   /// What such a pace has found, where it tells, and what it is to go on with.
-  [[nodiscard]] virtual std::array<double, 5> remember() const noexcept = 0;
-  virtual void remind(std::array<double, 5> const& of) noexcept = 0;
+  [[nodiscard]] virtual std::array<double, 5> save_state() const noexcept = 0;
+  virtual void load_state(std::array<double, 5> const& of) noexcept = 0;
   /// Everything about the schedule, as it was constructed, on which the ranks must agree.
   virtual void describe(description& into) const = 0;
   /// What its table is judged by beside its rounds.
@@ -179,15 +179,15 @@ class schedule_of final : public schedule_in_use<Storage> {
   void measured([[maybe_unused]] pace_seconds const& seconds) override {
     if constexpr (measuring_pace<decltype(Schedule::pace)>) schedule_.pace.measured(seconds);
   }
-  [[nodiscard]] std::array<double, 5> remember() const noexcept override {
-    if constexpr (requires { schedule_.pace.remember(); }) {
-      return schedule_.pace.remember();
+  [[nodiscard]] std::array<double, 5> save_state() const noexcept override {
+    if constexpr (requires { schedule_.pace.save_state(); }) {
+      return schedule_.pace.save_state();
     } else {
       return {};
     }
   }
-  void remind([[maybe_unused]] std::array<double, 5> const& of) noexcept override {
-    if constexpr (requires { schedule_.pace.remind(of); }) schedule_.pace.remind(of);
+  void load_state([[maybe_unused]] std::array<double, 5> const& of) noexcept override {
+    if constexpr (requires { schedule_.pace.load_state(of); }) schedule_.pace.load_state(of);
   }
   void describe(description& into) const override { describe_schedule(into, constructed_); }
 

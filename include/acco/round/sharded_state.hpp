@@ -105,7 +105,7 @@ class sharded_state {
   [[nodiscard]] std::size_t block_count() const noexcept { return cut_.size(); }
 
   /// Computes the constants of the coming update, and those of the update after it, which commit_and_predict uses too;
-  /// works that are enqueued after the upload see them. A region that may be left out has updates(region) behind it,
+  /// tasks that are enqueued after the upload see them. A region that may be left out has updates(region) behind it,
   /// whatever step.count says; moves(region): whether the coming update changes it.
   void prepare(update_step const& now) {
     for (std::size_t r = 0; r < groups_.size(); ++r) rule_.prepare(r, step_of(r, now, 1), groups_[r]);

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "acco/function_view.hpp"
-#include "acco/round/state_keeper.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/round/state_staging.hpp"
-#include "acco/round/works.hpp"
+#include "acco/round/tasks.hpp"
 #include "acco/stage/state_copy.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -25,11 +25,11 @@ class state_copies {
 
   /// make() gives room for a copy.
   template <class Make>
-  void attach(std::unique_ptr<state_keeper> keeper, Make&& make) {
+  void attach(std::unique_ptr<checkpointer> keeper, Make&& make) {
     if (!staging_) staging_ = make();
     keeper_ = std::move(keeper);
   }
-  [[nodiscard]] state_keeper* keeper() const noexcept { return keeper_.get(); }
+  [[nodiscard]] checkpointer* keeper() const noexcept { return keeper_.get(); }
   /// How many rooms the keeper has.
   [[nodiscard]] std::size_t kept() const noexcept { return staging_ ? 1 : 0; }
 
@@ -104,7 +104,7 @@ class state_copies {
   }
 
   std::unique_ptr<staging> staging_;
-  std::unique_ptr<state_keeper> keeper_;  // after what its thread reads
+  std::unique_ptr<checkpointer> keeper_;  // after what its thread reads
   bool cut_due_ = false;                  // the next round that commits is to be the cut
   bool cuts_ = false;                     // the round in flight is
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room in host memory for a copy of this rank's part of the state, and the works of a round that fill it.
+// Room in host memory for a copy of this rank's part of the state, and the tasks of a round that fill it.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A storage whose works can copy to host memory; others cannot be saved.
+/// A storage whose tasks can copy to host memory; others cannot be saved.
 template <class Storage>
 concept stages = storage_traits_of<Storage>.stages;
 
-/// Owns the room, of which the arrays are slices. Filled by works of a round; the trainer's thread calls all members.
+/// Owns the room, of which the arrays are slices. Filled by tasks of a round; the trainer's thread calls all members.
 template <class Storage>
 class state_staging {
  public:

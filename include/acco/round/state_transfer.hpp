@@ -17,10 +17,10 @@
 #include "acco/layout/partition.hpp"
 #include "acco/number/convert.hpp"
 #include "acco/round/adopted_memory.hpp"
+#include "acco/round/checkpointer.hpp"
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/round/outside_rounds.hpp"
-#include "acco/round/state_keeper.hpp"
-#include "acco/round/works.hpp"
+#include "acco/round/tasks.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/storage/scoped_buffer.hpp"
 
@@ -46,12 +46,12 @@ class state_transfer {
  public:
   using parameter_type = typename Storage::parameter_type;
   using master_type = typename Storage::master_type;
-  using works_type = round_works<Storage>;
+  using tasks_type = round_tasks<Storage>;
   using accumulator_type = gradient_accumulator<Storage>;
 
-  state_transfer(works_type& works, accumulator_type& accumulator, adopted_memory const& adopted, parameter_layout const& layout,
+  state_transfer(tasks_type& tasks, accumulator_type& accumulator, adopted_memory const& adopted, parameter_layout const& layout,
                  partition shares) noexcept
-      : works_(works), accumulator_(accumulator), adopted_(adopted), layout_(layout), shares_(shares) {}
+      : tasks_(tasks), accumulator_(accumulator), adopted_(adopted), layout_(layout), shares_(shares) {}
 
   // Parameters.
 
@@ -60,7 +60,7 @@ class state_transfer {
   void take_from(std::span<parameter_type const> values, bool masters) {
     auto whole = accumulator_.parameters();
     const bool apart = accumulator_.lies_apart();
-    const scoped_buffer gathered(queue(), apart ? works_.storage().allocate(values.size_bytes(), 0) : typename Storage::buffer());
+    const scoped_buffer gathered(queue(), apart ? tasks_.storage().allocate(values.size_bytes(), 0) : typename Storage::buffer());
     if (apart) {
       whole = {gathered.template as<parameter_type>(), values.size()};
       Storage::copy(queue(), values.data(), whole.data(), values.size());
@@ -69,11 +69,11 @@ class state_transfer {
     }
     queue().after_computation();
     layout_.for_common([&](std::size_t begin, std::size_t count) {
-      works_.backend().broadcast(queue(), replicated<parameter_type>(whole.subspan(begin, count)), 0);
+      tasks_.backend().broadcast(queue(), replicated<parameter_type>(whole.subspan(begin, count)), 0);
     });
     if (masters) {
       accumulator_.for_slice(rank(), whole.data(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
-        works_.state().set_masters(queue(), offset, from, count);
+        tasks_.state().set_masters(queue(), offset, from, count);
       });
     }
     queue().wait();
@@ -89,10 +89,10 @@ class state_transfer {
   }
   /// All ranks' masters, converted, or their averages, in the order of the layout. Collective.
   void gather(std::span<parameter_type> out, bool averaged) {
-    const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
+    const scoped_buffer whole(queue(), tasks_.storage().allocate(gathered_bytes(), 0));
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
-    gather_masters(works_, replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
+    gather_masters(tasks_, replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
     queue().before_computation();
     accumulator_.copy_parameters(queue(), out);  // the frozen elements
     accumulator_.scatter(queue(), gathered, out);
@@ -101,16 +101,16 @@ class state_transfer {
   }
   /// The masters, converted, become the parameters in use. Collective.
   void show_masters() {
-    const scoped_buffer whole(queue(), works_.storage().allocate(gathered_bytes(), 0));
+    const scoped_buffer whole(queue(), tasks_.storage().allocate(gathered_bytes(), 0));
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
-    gather_masters(works_, replicated<parameter_type>({gathered, shares_.padded_size()}));
+    gather_masters(tasks_, replicated<parameter_type>({gathered, shares_.padded_size()}));
     show(gathered);
   }
   /// Every rank's parameters in use, of which `shares` has this rank's. Collective.
   void show_shares(parameter_type* shares) {
     queue().after_computation();
-    gather_shares(works_, replicated<parameter_type>({shares, shares_.padded_size()}));
+    gather_shares(tasks_, replicated<parameter_type>({shares, shares_.padded_size()}));
     if (shares == accumulator_.gathered()) return queue().before_computation();  // they are there already
     show(shares);
   }
@@ -125,12 +125,12 @@ class state_transfer {
     for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
       piece.resize(count);
       if (rank() == 0 || of.per_rank) read(offset, count, reinterpret_cast<std::byte*>(piece.data()));
-      if (!of.per_rank) broadcast_and_wait(queue(), works_.backend(), chars_of(piece), 0);
+      if (!of.per_rank) broadcast_and_wait(queue(), tasks_.backend(), chars_of(piece), 0);
       if (!of.frozen) {
         shares_.for_shares(rank(), [&](std::size_t in_slice, std::size_t begin, std::size_t n) {
           const std::size_t from = std::max(first, begin), until = std::min(first + count, begin + n);
           if (from < until)
-            works_.state().put_masters(queue(), in_slice + (from - begin), piece.data() + (from - first), until - from);
+            tasks_.state().put_masters(queue(), in_slice + (from - begin), piece.data() + (from - first), until - from);
         });
       } else {
         frozen.resize(count);
@@ -160,10 +160,10 @@ class state_transfer {
         piece.resize(n);
         if (from.rank == rank()) {
           Storage::visit_on_host(
-              queue(), works_.state().values(averaged) + from.offset, n,
+              queue(), tasks_.state().values(averaged) + from.offset, n,
               [&](master_type const* values, std::size_t index, std::size_t m) { std::copy_n(values, m, piece.data() + index); });
         }
-        broadcast_and_wait(queue(), works_.backend(), chars_of(piece), from.rank);
+        broadcast_and_wait(queue(), tasks_.backend(), chars_of(piece), from.rank);
         take(offset + done, n, reinterpret_cast<std::byte const*>(piece.data()));
         done += n;
       }
@@ -176,7 +176,7 @@ class state_transfer {
   /// parameters in use half-read: the next state that is loaded takes their place, or the training is at its end.
   /// `waits`: the parameters in use are the masters, converted, unless it is a worker's state, which tells.
   [[nodiscard]] std::unique_ptr<loaded_state<Storage>> load(state_source& source, bool waits, bool of_worker) {
-    state_arrays<Storage>& arrays = works_.arrays();
+    state_arrays<Storage>& arrays = tasks_.arrays();
     state_shape const& shape = arrays.shape();
     auto into = std::make_unique<loaded_state<Storage>>();
     into->numbers = source.numbers();
@@ -199,13 +199,13 @@ class state_transfer {
     if (shows) {
       into->shown = accumulator_.gathered();
       if (into->shown == nullptr) {
-        into->apart = works_.storage().allocate(gathered_bytes(), 0);
+        into->apart = tasks_.storage().allocate(gathered_bytes(), 0);
         into->shown = into->apart.template as<parameter_type>();
       }
       read_where_it_lies(source, shape.shown(), into->shown);
     }
     if (source.has(shape.arriving())) {
-      into->arriving = works_.storage().allocate(gathered_bytes(), 0);
+      into->arriving = tasks_.storage().allocate(gathered_bytes(), 0);
       read_where_it_lies(source, shape.arriving(), into->arriving.template as<parameter_type>());
     }
     return into;
@@ -218,17 +218,17 @@ class state_transfer {
         Storage::copy(queue(), kept + position, arriving.whole().data() + position, count);
       });
       queue().after_computation();
-      gather_shares(works_, arriving);
+      gather_shares(tasks_, arriving);
     } else {
-      gather_masters(works_, arriving);
+      gather_masters(tasks_, arriving);
     }
   }
 
  private:
   static constexpr std::size_t most = std::size_t{1} << 18U;  ///< elements of a piece
 
-  [[nodiscard]] typename Storage::queue& queue() const noexcept { return works_.queue(); }
-  [[nodiscard]] int rank() const noexcept { return works_.backend().rank(); }
+  [[nodiscard]] typename Storage::queue& queue() const noexcept { return tasks_.queue(); }
+  [[nodiscard]] int rank() const noexcept { return tasks_.backend().rank(); }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
   static std::span<char> chars_of(std::vector<master_type>& piece) {
     return {reinterpret_cast<char*>(piece.data()), piece.size() * sizeof(master_type)};
@@ -248,7 +248,7 @@ class state_transfer {
   void expect(state_source& source, std::size_t arrays) const {
     for (std::size_t array = 0; array < arrays; ++array) {
       if (!source.has(array)) continue;
-      for_elements_of(works_.arrays().shape().extent(array), shares_, rank(),
+      for_elements_of(tasks_.arrays().shape().extent(array), shares_, rank(),
                       [&](std::size_t, std::size_t first, std::size_t count) { source.expect(array, first, count); });
     }
   }
@@ -301,7 +301,7 @@ class state_transfer {
     }
   }
 
-  works_type& works_;
+  tasks_type& tasks_;
   accumulator_type& accumulator_;
   adopted_memory const& adopted_;
   parameter_layout const& layout_;

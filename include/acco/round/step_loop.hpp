@@ -20,8 +20,8 @@
 #include "acco/round/run_record.hpp"
 #include "acco/round/saving.hpp"
 #include "acco/round/schedule_in_use.hpp"
+#include "acco/round/tasks.hpp"
 #include "acco/round/verdicts.hpp"
-#include "acco/round/works.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/storage/storage_traits.hpp"
 
@@ -33,14 +33,14 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Storage>
 class step_loop {
  public:
-  using works_type = round_works<Storage>;
+  using tasks_type = round_tasks<Storage>;
   using schedule_type = schedule_in_use<Storage>;
   using master_type = typename Storage::master_type;
 
-  step_loop(works_type& works, schedule_type& schedule, gradient_accumulator<Storage>& accumulator, membership& ranks,
+  step_loop(tasks_type& tasks, schedule_type& schedule, gradient_accumulator<Storage>& accumulator, membership& ranks,
             adopted_memory& adopted, parameter_layout const& layout, options const& chosen, run_record& record,
             saving<Storage>& saves, bool waits)
-      : works_(works),
+      : tasks_(tasks),
         schedule_(schedule),
         accumulator_(accumulator),
         membership_(ranks),
@@ -50,7 +50,7 @@ class step_loop {
         record_(record),
         saves_(saves),
         waits_(waits),
-        verdicts_(works, accumulator, layout, chosen, ranks) {
+        verdicts_(tasks, accumulator, layout, chosen, ranks) {
     if (chosen.norms != norm_detail::total)
       norms_.resize(chosen.norms == norm_detail::groups ? layout.groups().size() : layout.tensor_count(), 0.0);
   }
@@ -101,7 +101,7 @@ class step_loop {
     auto landed = land();
     if (landed) between(*landed);
     if (!landed) return true;  // nobody had anything left
-    return commits(plan) && works_.numbers().all.finishing == static_cast<double>(works_.backend().size());
+    return commits(plan) && tasks_.numbers().all.finishing == static_cast<double>(tasks_.backend().size());
   }
   void end_finish() {
     mine_ = {};
@@ -118,7 +118,7 @@ class step_loop {
   // Between rounds, for a level around this one.
 
   /// This rank's shard of the masters, padding included.
-  [[nodiscard]] std::span<master_type> masters() noexcept { return works_.state().slice(); }
+  [[nodiscard]] std::span<master_type> masters() noexcept { return tasks_.state().slice(); }
   /// The masters have been replaced on every rank, and become the parameters in use. What the trainer has accumulated
   /// since the last boundary stays; it was computed at the parameters of before. Collective; blocks; allocates nothing.
   void masters_changed() {
@@ -137,7 +137,7 @@ class step_loop {
   /// The parameters in use have come so far since the gradients of the next round were measured (`norm_limits::moved`).
   void moved(double distance) noexcept { moved_ = distance; }
   /// Sum of `loss_sum` over the ranks, of the round that has landed last.
-  [[nodiscard]] double loss_sum() const noexcept { return works_.numbers().all.loss_sum; }
+  [[nodiscard]] double loss_sum() const noexcept { return tasks_.numbers().all.loss_sum; }
 
   /// For whoever communicates himself: the round in flight is done, and stays.
   template <class Action>
@@ -149,8 +149,8 @@ class step_loop {
   }
   /// Updates and weight committed, the round in flight included, whose tasks are done.
   [[nodiscard]] training_position committed() const noexcept {
-    round_numbers const& n = works_.numbers();
-    const bool more = in_flight() && n.apply && commits(works_.plan());
+    round_numbers const& n = tasks_.numbers();
+    const bool more = in_flight() && n.apply && commits(tasks_.plan());
     return {record_.run.samples + (more ? n.step_weight : 0), record_.run.steps + (more ? 1 : 0)};
   }
   /// What `finish` has given back to who may adopt it.
@@ -172,7 +172,7 @@ class step_loop {
   void goes_on(flight_facts const& flight) {
     record_.flight = flight;
     record_.flight.digests_in_use = compares(record_.run.round);
-    if (record_.flight.digests_in_use) works_.digest_shown();
+    if (record_.flight.digests_in_use) tasks_.digest_shown();
     phase_ = phase::in_flight;
   }
   /// Lands it, where the computation waits for rounds.
@@ -183,7 +183,7 @@ class step_loop {
 
   [[nodiscard]] error_place place() const noexcept { return place_in(""); }
   [[nodiscard]] error_place place_in(char const* what) const noexcept {
-    return {works_.backend().rank(), static_cast<std::int64_t>(record_.run.round), what};
+    return {tasks_.backend().rank(), static_cast<std::int64_t>(record_.run.round), what};
   }
   /// Between the rounds of a training: throws what was put off, takes arrays back, takes part.
   void begin_call() {
@@ -193,10 +193,10 @@ class step_loop {
   }
 
  private:
-  [[nodiscard]] typename Storage::queue& queue() noexcept { return works_.queue(); }
+  [[nodiscard]] typename Storage::queue& queue() noexcept { return tasks_.queue(); }
   /// Whether the parameters in use are digested at this round's end, to be compared by the next one.
   [[nodiscard]] bool compares(std::uint64_t round) const noexcept {
-    return digests<Storage> && works_.backend().size() > 1 && options_.compare_every != 0 &&
+    return digests<Storage> && tasks_.backend().size() > 1 && options_.compare_every != 0 &&
            (round + 1) % options_.compare_every == 0;
   }
   template <class Between>
@@ -256,7 +256,7 @@ class step_loop {
     queue().place = place_in(label_of(plan));
     const double rate = options_.rate_at({run.samples, run.steps}, queue().place);
     const bool rested = phase_ == phase::at_rest;
-    works_.carry(accumulator_.launch(queue(), rested, plan.keeps), plan);
+    tasks_.carry(accumulator_.launch(queue(), rested, plan.keeps), plan);
     const bool late = !std::exchange(replaced_, false) && !rested && !waits_;
     phase_ = phase::computing;
     record_.flight = {
@@ -267,13 +267,13 @@ class step_loop {
         .digests_in_use = compares(run.round)};
     round_counts carried = mine_;
     if (plan.keeps) {
-      if (options_.in_place) works_.encode_kept(schedule_.keeper(plan, queue().place));
+      if (options_.in_place) tasks_.encode_kept(schedule_.keeper(plan, queue().place));
     } else {
       mine_ = {.commits_rest = mine_.commits_rest};
     }
     carried.rate = rate;
     carried.saving = saves_.launch(commits(plan));
-    if (std::exchange(compared_, false)) carried.shown = digest_words::of(works_.shown());
+    if (std::exchange(compared_, false)) carried.shown = digest_words::of(tasks_.shown());
     if (schedule_.measures() && record_.flight.micro_batches != 0) {
       carried.micro_batch_seconds = queue().clock().micro_batch_seconds();
       carried.estimate_seconds = run.estimate_seconds;
@@ -281,33 +281,33 @@ class step_loop {
     }
     phase_ = phase::in_flight;
     queue().clock().start();
-    works_.begin(carried,
+    tasks_.begin(carried,
                  {run.steps, run.samples, rate, options_.loss_scale, commits(plan) ? record_.spikes.most() : 0, late, moved_});
     accumulator_.empty(queue());
     auto const& wire = schedule_.wire(plan);
     record_.flight.differences = wire.differs(commits(plan) ? run.steps + 1 : 0);
-    works_.enqueue(*wire.up, wire.differs() && !record_.flight.differences ? *wire.exact : *wire.down, schedule_.learner());
+    tasks_.enqueue(*wire.up, wire.differs() && !record_.flight.differences ? *wire.exact : *wire.down, schedule_.learner());
     round_end<Storage> wanted{.shown = record_.flight.digests_in_use, .state = record_.flight.digests_state};
     saves_.enqueue(wanted);
-    works_.end(wanted);
+    tasks_.end(wanted);
   }
   /// Waits for the round in flight and brings what it gathered into use. Nothing where the round was empty everywhere.
   std::optional<round_report> land() {
     queue().wait();
     queue().before_computation();
-    round_numbers const& n = works_.numbers();
+    round_numbers const& n = tasks_.numbers();
     saves_.end();
     saves_.hear(n.all.saving);
     if (n.nothing) {
       phase_ = phase::computing;
       record_.totals.dropped += n.step_weight;
-      (void)works_.take_flight();
+      (void)tasks_.take_flight();
       accumulator_.drop(queue());
       return std::nullopt;
     }
     raise();
     phase_ = phase::computing;
-    accumulator_.land(queue(), works_.take_flight());
+    accumulator_.land(queue(), tasks_.take_flight());
     flight_facts const& flight = record_.flight;
     visible_ = !shows_committed(flight.plan) ? visible::prediction
                : flight.differences          ? visible::decoded_commit
@@ -317,27 +317,27 @@ class step_loop {
   }
   /// The numbers of the round that has landed enter the record, the report and the pace; throws where the run is over.
   round_report record_landing() {
-    round_numbers const& n = works_.numbers();
+    round_numbers const& n = tasks_.numbers();
     flight_facts const& flight = record_.flight;
     run_counters& run = record_.run;
     const bool commit = commits(flight.plan);
     if (n.apply && commit) {
-      if (!flight.counted) works_.norms().count_updates(works_.state());
+      if (!flight.counted) tasks_.norms().count_updates(tasks_.state());
       record_.spikes.updated(n.norm);
     }
-    if (!norms_.empty()) works_.norms().tell(layout_, options_.norms, n.step_weight * n.loss_scale, norms_);
-    advance(run, n, flight.plan, works_.times().seconds());
+    if (!norms_.empty()) tasks_.norms().tell(layout_, options_.norms, n.step_weight * n.loss_scale, norms_);
+    advance(run, n, flight.plan, tasks_.times().seconds());
     if (schedule_.measures() && !commit && n.all.finishing == 0) {
-      const auto ranks = static_cast<double>(works_.backend().size());
+      const auto ranks = static_cast<double>(tasks_.backend().size());
       schedule_.measured({n.all.micro_batch_seconds / ranks, n.all.estimate_seconds / ranks, n.all.commit_seconds / ranks});
     }
     round_report report = describe(run, n, flight,
                                    {.computation = queue().clock().land(),
-                                    .communication = works_.times(),
-                                    .bytes_sent = works_.bytes(),
+                                    .communication = tasks_.times(),
+                                    .bytes_sent = tasks_.bytes(),
                                     .first = schedule_.minimum(step_part::first),
                                     .second = schedule_.minimum(step_part::second),
-                                    .progress = works_.backend().progress_policy()},
+                                    .progress = tasks_.backend().progress_policy()},
                                    visible_ != visible::prediction);
     record_.totals.add(report);
     end_round(run, n);
@@ -354,11 +354,11 @@ class step_loop {
       return;
     }
     queue().wait();
-    if (!works_.numbers().nothing) raise();
+    if (!tasks_.numbers().nothing) raise();
   }
   /// Throws what the round has found, on every rank alike. No parameter has changed; the round is over.
   void raise() {
-    if (!works_.numbers().ends()) return;
+    if (!tasks_.numbers().ends()) return;
     phase_ = phase::computing;
     saves_.end();
     verdicts_.raise(record_.flight.rate);
@@ -366,13 +366,13 @@ class step_loop {
   void show_masters() {
     auto arriving = accumulator_.arrive();
     queue().after_computation();
-    gather_masters(works_, arriving.parameters());
+    gather_masters(tasks_, arriving.parameters());
     queue().before_computation();
     accumulator_.land(queue(), std::move(arriving));
     visible_ = visible::masters;
   }
 
-  works_type& works_;
+  tasks_type& tasks_;
   schedule_type& schedule_;
   gradient_accumulator<Storage>& accumulator_;
   membership& membership_;

@@ -23,7 +23,7 @@
 namespace ACCO_NAMESPACE {
 
 struct options;
-class state_keeper;
+class checkpointer;
 class state_source;
 struct state_shape;
 
@@ -163,10 +163,10 @@ class training_engine {
   virtual void broadcast(std::span<char> bytes, int root) = 0;
   /// Who is told about cuts; the engine takes it over, also where it throws `usage_error` where the storage cannot be
   /// copied from, `memory_error`.
-  virtual void attach(state_keeper* keeper) = 0;
+  virtual void attach(checkpointer* keeper) = 0;
   /// Whether the storage can be copied from.
   [[nodiscard]] virtual bool can_be_saved() const noexcept = 0;
-  [[nodiscard]] virtual state_keeper* keeper() noexcept = 0;
+  [[nodiscard]] virtual checkpointer* keeper() noexcept = 0;
   [[nodiscard]] virtual save_outcome const* saved() const noexcept = 0;
   /// What `action` throws is thrown on every rank alike: nobody has to be told.
   virtual void together(function_view<void()> action) = 0;
@@ -181,7 +181,7 @@ class training_engine {
 
   /// Tells the other ranks, at once, that this one ends, and why. Once.
   virtual void leave(std::string_view reason) noexcept = 0;
-  /// Whether the error that ended the training was thrown by every rank alike: then `gather_committed` still works.
+  /// Whether the error that ended the training was thrown by every rank alike: then `gather_committed` still tasks.
   [[nodiscard]] virtual bool in_step() const noexcept = 0;
   /// Rank and round, for errors.
   [[nodiscard]] virtual error_place place() const noexcept = 0;

@@ -17,7 +17,7 @@
 #include "acco/round/membership.hpp"
 #include "acco/round/non_finite.hpp"
 #include "acco/round/outside_rounds.hpp"
-#include "acco/round/works.hpp"
+#include "acco/round/tasks.hpp"
 #include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -29,16 +29,16 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Storage>
 class round_verdicts {
  public:
-  using works_type = round_works<Storage>;
+  using tasks_type = round_tasks<Storage>;
 
-  round_verdicts(works_type& works, gradient_accumulator<Storage> const& accumulator, parameter_layout const& layout,
+  round_verdicts(tasks_type& tasks, gradient_accumulator<Storage> const& accumulator, parameter_layout const& layout,
                  options const& chosen, membership& together) noexcept
-      : works_(works), accumulator_(accumulator), layout_(layout), options_(chosen), membership_(together) {}
+      : tasks_(tasks), accumulator_(accumulator), layout_(layout), options_(chosen), membership_(together) {}
 
   /// Of a round that `ends()`. No parameter has changed. `rate` is this rank's.
   void raise(double rate) const {
-    round_numbers const& n = works_.numbers();
-    if (n.outside) raise_different_sums(n.counts_all[0], works_.backend().size(), place());
+    round_numbers const& n = tasks_.numbers();
+    if (n.outside) raise_different_sums(n.counts_all[0], tasks_.backend().size(), place());
     membership_.together([&] {
       if (n.rates_differ) raise_rates(rate);
       if (n.shown_differ) raise_in_use();
@@ -54,7 +54,7 @@ class round_verdicts {
   /// Too many updates in a row were skipped.
   void look_for_skips(run_counters const& run) const {
     if (run.skipped <= options_.skip_limit) return;
-    round_numbers const& n = works_.numbers();
+    round_numbers const& n = tasks_.numbers();
     membership_.together([&] {
       if (n.spike) {
         throw spike_error(
@@ -83,22 +83,22 @@ class round_verdicts {
   }
 
  private:
-  [[nodiscard]] error_place const& place() const noexcept { return works_.queue().place; }
+  [[nodiscard]] error_place const& place() const noexcept { return tasks_.queue().place; }
 
   /// Names ranks of different learning rates; `mine` is this rank's.
   [[noreturn]] void raise_rates(double mine) const {
     std::vector<double> all(static_cast<std::size_t>(ranks()), 0.0);
-    all[static_cast<std::size_t>(works_.backend().rank())] = mine;
-    sum_over_ranks(works_, all);
-    raise_different_rates(all, works_.samples_before(), place());
+    all[static_cast<std::size_t>(tasks_.backend().rank())] = mine;
+    sum_over_ranks(tasks_, all);
+    raise_different_rates(all, tasks_.samples_before(), place());
   }
   /// Names who has other parameters in use than the others.
   void raise_in_use() const {
     if constexpr (digests<Storage>) {
       std::vector<std::uint64_t> mine(layout_.tensor_count());
-      for (std::size_t k = 0; k < mine.size(); ++k) mine[k] = works_.shown(k);
+      for (std::size_t k = 0; k < mine.size(); ++k) mine[k] = tasks_.shown(k);
       raise_different_parameters(mine, layout_, ranks(), place(), [this](std::span<std::uint64_t> all, int root) {
-        broadcast_and_wait(works_.queue(), works_.backend(),
+        broadcast_and_wait(tasks_.queue(), tasks_.backend(),
                            std::span<char>(reinterpret_cast<char*>(all.data()), all.size_bytes()), root);
       });
     }
@@ -106,17 +106,17 @@ class round_verdicts {
   /// Names who brought infinite or NaN gradients, if the round ended for that, or whose update gave such parameters, if
   /// its encoding refused them.
   void raise_non_finite() const {
-    round_numbers const& n = works_.numbers();
+    round_numbers const& n = tasks_.numbers();
     const auto find = [this](unsigned long long count, unsigned long long first) {
-      return find_first(works_.backend().rank(), ranks(), count, count != 0 ? accumulator_.offset_of(first) : 0,
-                        [this](std::span<double> sums) { sum_over_ranks(works_, sums); });
+      return find_first(tasks_.backend().rank(), ranks(), count, count != 0 ? accumulator_.offset_of(first) : 0,
+                        [this](std::span<double> sums) { sum_over_ranks(tasks_, sums); });
     };
-    if (n.not_finite) raise_non_finite_gradients(find(n.found, works_.first_not_finite()), layout_, place());
+    if (n.not_finite) raise_non_finite_gradients(find(n.found, tasks_.first_not_finite()), layout_, place());
     if (n.diverged_all != 0) raise_non_finite_update(find(n.diverged, n.diverged_first), layout_, place());
   }
-  [[nodiscard]] int ranks() const noexcept { return works_.backend().size(); }
+  [[nodiscard]] int ranks() const noexcept { return tasks_.backend().size(); }
 
-  works_type& works_;
+  tasks_type& tasks_;
   gradient_accumulator<Storage> const& accumulator_;
   parameter_layout const& layout_;
   options const& options_;

@@ -2,8 +2,8 @@
 // AdamW: Adam with decoupled weight decay (Loshchilov & Hutter, arXiv 1711.05101, algorithm 2).
 #pragma once
 
-#include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
@@ -53,16 +53,16 @@ struct adamw {
   /// epsilon is positive (with 0, a parameter whose gradients are all 0 becomes NaN). The optimizer's constructor calls
   /// it.
   void check(error_place where = {}) const {
-    demand_not_negative("adamw::learning_rate", learning_rate, where);
-    demand_share("adamw::beta1", beta1, where);
-    demand_share("adamw::beta2", beta2, where);
-    demand_positive("adamw::epsilon", epsilon, where);
-    demand_not_negative("adamw::weight_decay", weight_decay, where);
+    require_not_negative("adamw::learning_rate", learning_rate, where);
+    require_share("adamw::beta1", beta1, where);
+    require_share("adamw::beta2", beta2, where);
+    require_positive("adamw::epsilon", epsilon, where);
+    require_not_negative("adamw::weight_decay", weight_decay, where);
   }
   void check_group(update_group const& group, error_place where = {}) const {
-    demand_share("update_group::beta1", group.beta1.value_or(beta1), where);
-    demand_share("update_group::beta2", group.beta2.value_or(beta2), where);
-    demand_positive("update_group::epsilon", group.epsilon.value_or(epsilon), where);
+    require_share("update_group::beta1", group.beta1.value_or(beta1), where);
+    require_share("update_group::beta2", group.beta2.value_or(beta2), where);
+    require_positive("update_group::epsilon", group.epsilon.value_or(epsilon), where);
     if (group.momentum) refuse_of_group("momentum", name, where);
   }
   template <class Visitor>

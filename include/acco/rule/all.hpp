@@ -21,7 +21,7 @@ using all_rules = type_list<adamw, sgd, lion>;
 /// `Rules`. Throws `usage_error`, which has all names, where there is none.
 template <class Rules = all_rules, class Visit>
 decltype(auto) with_rule(std::string_view name, Visit&& visit) {
-  return visit_at(Rules{}, demand_name("rule", Rules{}, name), visit);
+  return visit_at(Rules{}, require_name("rule", Rules{}, name), visit);
 }
 
 }  // namespace ACCO_NAMESPACE

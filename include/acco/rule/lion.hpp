@@ -2,8 +2,8 @@
 // Lion: the sign of an interpolated momentum (Chen et al., arXiv 2302.06675, algorithm 2), with decoupled weight decay.
 #pragma once
 
-#include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
@@ -40,14 +40,14 @@ struct lion {
   /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and betas lie in [0, 1).
   /// The optimizer's constructor calls it.
   void check(error_place where = {}) const {
-    demand_not_negative("lion::learning_rate", learning_rate, where);
-    demand_share("lion::beta1", beta1, where);
-    demand_share("lion::beta2", beta2, where);
-    demand_not_negative("lion::weight_decay", weight_decay, where);
+    require_not_negative("lion::learning_rate", learning_rate, where);
+    require_share("lion::beta1", beta1, where);
+    require_share("lion::beta2", beta2, where);
+    require_not_negative("lion::weight_decay", weight_decay, where);
   }
   void check_group(update_group const& group, error_place where = {}) const {
-    demand_share("update_group::beta1", group.beta1.value_or(beta1), where);
-    demand_share("update_group::beta2", group.beta2.value_or(beta2), where);
+    require_share("update_group::beta1", group.beta1.value_or(beta1), where);
+    require_share("update_group::beta2", group.beta2.value_or(beta2), where);
     if (group.epsilon) refuse_of_group("epsilon", name, where);
     if (group.momentum) refuse_of_group("momentum", name, where);
   }

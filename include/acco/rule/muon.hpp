@@ -5,8 +5,8 @@
 #include <array>
 #include <cstddef>
 
-#include "acco/number/demand.hpp"
 #include "acco/number/newton_schulz.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
@@ -85,15 +85,15 @@ struct muon {
   /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, momentum lies in [0, 1),
   /// and there are 1 to 100 iterations. The optimizer's constructor calls it.
   void check(error_place where = {}) const {
-    demand_not_negative("muon::learning_rate", learning_rate, where);
-    demand_share("muon::momentum", momentum, where);
-    demand_not_negative("muon::weight_decay", weight_decay, where);
+    require_not_negative("muon::learning_rate", learning_rate, where);
+    require_share("muon::momentum", momentum, where);
+    require_not_negative("muon::weight_decay", weight_decay, where);
     if (iterations == 0 || iterations > 100) {
       throw usage_error(where, text("muon::iterations is ", iterations), text("Choose 1 to 100; 5 is usual"));
     }
   }
   void check_group(update_group const& group, error_place where = {}) const {
-    demand_share("update_group::momentum", group.momentum.value_or(momentum), where);
+    require_share("update_group::momentum", group.momentum.value_or(momentum), where);
     if (group.beta1 || group.beta2 || group.epsilon) refuse_of_group("beta or epsilon", name, where);
   }
   template <class Visitor>

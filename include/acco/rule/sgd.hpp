@@ -2,8 +2,8 @@
 // Stochastic gradient descent with momentum, Nesterov's variant, and either kind of weight decay.
 #pragma once
 
-#include "acco/number/demand.hpp"
 #include "acco/number/real.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/refuse_of_group.hpp"
 #include "acco/rule/update_rule.hpp"
 
@@ -50,12 +50,12 @@ struct sgd {
   /// Throws `usage_error` unless learning_rate and weight_decay are finite and not negative, and momentum lies in [0,
   /// 1). The optimizer's constructor calls it.
   void check(error_place where = {}) const {
-    demand_not_negative("sgd::learning_rate", learning_rate, where);
-    demand_share("sgd::momentum", momentum, where);
-    demand_not_negative("sgd::weight_decay", weight_decay, where);
+    require_not_negative("sgd::learning_rate", learning_rate, where);
+    require_share("sgd::momentum", momentum, where);
+    require_not_negative("sgd::weight_decay", weight_decay, where);
   }
   void check_group(update_group const& group, error_place where = {}) const {
-    demand_share("update_group::momentum", group.momentum.value_or(momentum), where);
+    require_share("update_group::momentum", group.momentum.value_or(momentum), where);
     if (group.beta1 || group.beta2) refuse_of_group("beta", name, where);
     if (group.epsilon) refuse_of_group("epsilon", name, where);
   }

@@ -103,7 +103,7 @@ concept remembers_others = requires {
 ///    not branch on values. A rule that must branch declares `static constexpr bool scalar_only = true`.
 /// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found
 /// at `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error`
-/// on hyperparameters that mean nothing (number/demand.hpp); `check_group(update_group const&, error_place) const`, the
+/// on hyperparameters that mean nothing (number/require.hpp); `check_group(update_group const&, error_place) const`, the
 /// same for a group's own betas, epsilon or momentum: without it a group that has any is refused. A rule for matrices
 /// has the steps of `matrix_rule` instead of `apply`, or beside it.
 template <class Rule>

@@ -36,11 +36,11 @@ class any_pace {
   constexpr void measured(pace_seconds const& seconds) noexcept {
     if (measures()) found_.measured(seconds);
   }
-  [[nodiscard]] constexpr std::array<double, 5> remember() const noexcept {
-    return measures() ? found_.remember() : std::array<double, 5>{};
+  [[nodiscard]] constexpr std::array<double, 5> save_state() const noexcept {
+    return measures() ? found_.save_state() : std::array<double, 5>{};
   }
-  constexpr void remind(std::array<double, 5> const& of) noexcept {
-    if (measures()) found_.remind(of);
+  constexpr void load_state(std::array<double, 5> const& of) noexcept {
+    if (measures()) found_.load_state(of);
   }
   /// What it is, for a schedule that takes nothing else. Throws `usage_error` where it is another.
   [[nodiscard]] constexpr fixed_pace only_fixed() const {

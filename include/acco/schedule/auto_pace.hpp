@@ -46,12 +46,12 @@ struct auto_pace {
   }
 
   /// What it has found, as numbers that a checkpoint keeps: a run that goes on does not measure again.
-  [[nodiscard]] constexpr std::array<double, 5> remember() const noexcept {
+  [[nodiscard]] constexpr std::array<double, 5> save_state() const noexcept {
     return {static_cast<double>(found.steps), static_cast<double>(found.second), found.least.micro_batch, found.least.estimate,
             found.least.commit};
   }
   /// What cannot be its own is left alone.
-  constexpr void remind(std::array<double, 5> const& of) noexcept {
+  constexpr void load_state(std::array<double, 5> const& of) noexcept {
     const bool possible = of[0] >= 0 && of[0] <= warm_up + measurements && of[1] >= 0 && of[1] < micro_batches;
     if (!possible) return;
     found.steps = static_cast<unsigned>(of[0]);

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
@@ -38,7 +38,7 @@ struct delay_compensation {
     return gradient + Real(c.strength) * gradient * (gradient * moved);  // no square alone: it may overflow
   }
   /// `strength` is finite and not negative.
-  void check(error_place where = {}) const { demand_not_negative("delay_compensation::strength", strength, where); }
+  void check(error_place where = {}) const { require_not_negative("delay_compensation::strength", strength, where); }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("compensation.strength", strength);

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "acco/error.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -23,7 +23,7 @@ struct constant {
     return factor;
   }
   /// The factor is finite and not negative.
-  void check(error_place where = {}) const { demand_not_negative("constant::factor", factor, where); }
+  void check(error_place where = {}) const { require_not_negative("constant::factor", factor, where); }
 };
 
 namespace learning_rate {
@@ -37,16 +37,16 @@ inline double progress(double samples, double warmup, double total) {
   if (samples <= warmup || total <= warmup) return samples < total ? 0.0 : 1.0;
   return samples >= total ? 1.0 : (samples - warmup) / (total - warmup);
 }
-inline void demand_total(char const* name, double total, double warmup, error_place where) {
+inline void require_total(char const* name, double total, double warmup, error_place where) {
   if (!(is_finite(total) && total > 0 && total >= warmup)) {
     throw usage_error(where, text(name, " is ", total, ", with a warmup of ", warmup),
                       text("Give the samples of the whole training, the warm-up included"));
   }
 }
 /// The same of all that warm up.
-inline void demand_warmup(char const* warmup_name, double warmup, char const* step_name, double step, error_place where) {
-  demand_not_negative(warmup_name, warmup, where);
-  demand_positive(step_name, step, where);
+inline void require_warmup(char const* warmup_name, double warmup, char const* step_name, double step, error_place where) {
+  require_not_negative(warmup_name, warmup, where);
+  require_positive(step_name, step, where);
 }
 }  // namespace learning_rate
 
@@ -64,9 +64,9 @@ struct warmup_cosine {
            (final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * share)));
   }
   void check(error_place where = {}) const {
-    learning_rate::demand_warmup("warmup_cosine::warmup", warmup, "warmup_cosine::step", step, where);
-    learning_rate::demand_total("warmup_cosine::total", total, warmup, where);
-    demand_not_negative("warmup_cosine::final_factor", final_factor, where);
+    learning_rate::require_warmup("warmup_cosine::warmup", warmup, "warmup_cosine::step", step, where);
+    learning_rate::require_total("warmup_cosine::total", total, warmup, where);
+    require_not_negative("warmup_cosine::final_factor", final_factor, where);
   }
 };
 
@@ -83,9 +83,9 @@ struct warmup_linear {
            (1 - (1 - final_factor) * learning_rate::progress(samples, warmup, total));
   }
   void check(error_place where = {}) const {
-    learning_rate::demand_warmup("warmup_linear::warmup", warmup, "warmup_linear::step", step, where);
-    learning_rate::demand_total("warmup_linear::total", total, warmup, where);
-    demand_not_negative("warmup_linear::final_factor", final_factor, where);
+    learning_rate::require_warmup("warmup_linear::warmup", warmup, "warmup_linear::step", step, where);
+    learning_rate::require_total("warmup_linear::total", total, warmup, where);
+    require_not_negative("warmup_linear::final_factor", final_factor, where);
   }
 };
 
@@ -112,14 +112,14 @@ struct warmup_stable_decay {
     return 1 - (1 - final_factor) * (shape == cooldown::linear ? share : std::sqrt(share));
   }
   void check(error_place where = {}) const {
-    learning_rate::demand_warmup("warmup_stable_decay::warmup", warmup, "warmup_stable_decay::step", step, where);
-    demand_not_negative("warmup_stable_decay::decay", decay, where);
+    learning_rate::require_warmup("warmup_stable_decay::warmup", warmup, "warmup_stable_decay::step", step, where);
+    require_not_negative("warmup_stable_decay::decay", decay, where);
     if (!(is_finite(total) && total > 0 && total >= warmup + decay)) {
       throw usage_error(where,
                         text("warmup_stable_decay::total is ", total, ", with a warmup of ", warmup, " and a decay of ", decay),
                         text("Give the samples of the whole training, both included"));
     }
-    demand_not_negative("warmup_stable_decay::final_factor", final_factor, where);
+    require_not_negative("warmup_stable_decay::final_factor", final_factor, where);
   }
 };
 
@@ -153,12 +153,12 @@ struct warmup_cosine_restarts {
     return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * since / length));
   }
   void check(error_place where = {}) const {
-    learning_rate::demand_warmup("warmup_cosine_restarts::warmup", warmup, "warmup_cosine_restarts::step", step, where);
-    demand_positive("warmup_cosine_restarts::period", period, where);
+    learning_rate::require_warmup("warmup_cosine_restarts::warmup", warmup, "warmup_cosine_restarts::step", step, where);
+    require_positive("warmup_cosine_restarts::period", period, where);
     if (!(is_finite(stretch) && stretch >= 1)) {
       throw usage_error(where, text("warmup_cosine_restarts::stretch is ", stretch), text("Give 1 or more"));
     }
-    demand_not_negative("warmup_cosine_restarts::final_factor", final_factor, where);
+    require_not_negative("warmup_cosine_restarts::final_factor", final_factor, where);
   }
 };
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "acco/error.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -56,7 +56,7 @@ struct in_tokens {
   double tokens_per_sample = 1;
   double operator()(training_position const& at) const { return schedule(at.samples * tokens_per_sample); }
   void check(error_place where = {}) const {
-    demand_positive("in_tokens::tokens_per_sample", tokens_per_sample, where);
+    require_positive("in_tokens::tokens_per_sample", tokens_per_sample, where);
     if constexpr (requires { schedule.check(where); }) schedule.check(where);
   }
 };

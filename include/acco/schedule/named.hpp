@@ -62,7 +62,7 @@ template <class Schedule>
 /// `usage_error`, which has all names, where there is none.
 template <class Schedules = named_schedules, class Visit>
 decltype(auto) with_schedule(std::string_view name, Visit&& visit) {
-  return visit_at(Schedules{}, demand_name("schedule", Schedules{}, name), visit);
+  return visit_at(Schedules{}, require_name("schedule", Schedules{}, name), visit);
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE

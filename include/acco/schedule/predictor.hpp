@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/version.hpp"
 
@@ -43,7 +43,7 @@ struct extrapolation {
     return after + Real(c.ahead) * (after - before);
   }
   /// `ahead` is finite and not negative.
-  void check(error_place where = {}) const { demand_not_negative("extrapolation::ahead", ahead, where); }
+  void check(error_place where = {}) const { require_not_negative("extrapolation::ahead", ahead, where); }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("predictor.ahead", ahead);
@@ -70,8 +70,8 @@ struct velocity {
   }
   /// `ahead` is finite and not negative, `decay` lies in [0, 1).
   void check(error_place where = {}) const {
-    demand_not_negative("velocity::ahead", ahead, where);
-    demand_share("velocity::decay", decay, where);
+    require_not_negative("velocity::ahead", ahead, where);
+    require_share("velocity::decay", decay, where);
   }
   template <class Visitor>
   void describe(Visitor&& visit) const {

@@ -53,7 +53,7 @@ struct sum_kind {
     return static_cast<int>(static_cast<long long>(all) % static_cast<long long>(by_library));
   }
 };
-/// The small numbers of the round in flight; they live where the works of a round can read and write them.
+/// The small numbers of the round in flight; they live where the tasks of a round can read and write them.
 struct round_numbers {
   /// As they travel, behind a number that says what they are (`sum_kind`): no other sum is taken for them.
   double counts_mine[1 + count_numbers] = {}, counts_all[1 + count_numbers] = {};

@@ -38,7 +38,7 @@ struct level_numbers {
   std::vector<fragment_numbers> fragments;
 };
 /// Elements of an array that lie on this rank: `count` of them from the trainable element `first` on.
-struct state_stretch {
+struct state_range {
   std::size_t first, count;
   void const* from;
 };
@@ -46,7 +46,7 @@ struct state_stretch {
 struct level_array {
   std::string name;
   element_type type;
-  std::vector<state_stretch> mine;
+  std::vector<state_range> mine;
 };
 struct level_view {
   level_numbers const* numbers;

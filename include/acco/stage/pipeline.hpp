@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of a round's works: stages, bucket by bucket, in the two lanes of a queue. It is set here and nowhere else.
+// The order of a round's tasks: stages, bucket by bucket, in the two lanes of a queue. It is set here and nowhere else.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Enqueues the stages of a round, each behind the one before it. A lane keeps the order in which works were enqueued;
+/// Enqueues the stages of a round, each behind the one before it. A lane keeps the order in which tasks were enqueued;
 /// between the lanes a stage waits, for each bucket, for that bucket of the stage before. Called by the trainer's
 /// thread.
 template <class Queue>

@@ -16,7 +16,7 @@
 #include "acco/half.hpp"
 #include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
-#include "acco/storage/elementwise_works.hpp"
+#include "acco/storage/elementwise_tasks.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/matrix_update.hpp"
 #include "acco/storage/state_piece.hpp"
@@ -66,7 +66,7 @@ class host_buffer {
   std::size_t bytes_ = 0, lead_ = 0;
 };
 
-/// A few numbers that the trainer's thread and the works of a queue both use; on the host they are the same memory.
+/// A few numbers that the trainer's thread and the tasks of a queue both use; on the host they are the same memory.
 template <class T>
 class host_numbers {
  public:
@@ -76,7 +76,7 @@ class host_numbers {
 
   [[nodiscard]] T& operator[](std::size_t i) noexcept { return values_[i]; }
   [[nodiscard]] T const& operator[](std::size_t i) const noexcept { return values_[i]; }
-  /// Where works find them.
+  /// Where tasks find them.
   [[nodiscard]] T* there(std::size_t i = 0) noexcept { return values_.data() + i; }
   [[nodiscard]] T const* there(std::size_t i = 0) const noexcept { return values_.data() + i; }
   void upload(host_queue&) const noexcept {}

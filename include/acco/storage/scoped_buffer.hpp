@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of one scope that works of a queue use.
+// Memory of one scope that tasks of a queue use.
 #pragma once
 
 #include <exception>
@@ -10,8 +10,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A buffer of a scope that waits for the works which use it. Where an exception leaves the scope before, they may
-/// still be under way: then a queue whose works run elsewhere (on a device) keeps the buffer, and frees it when they
+/// A buffer of a scope that waits for the tasks which use it. Where an exception leaves the scope before, they may
+/// still be under way: then a queue whose tasks run elsewhere (on a device) keeps the buffer, and frees it when they
 /// have run out.
 template <class Queue, class Buffer>
 class scoped_buffer {

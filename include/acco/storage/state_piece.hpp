@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stretches of state that works of a queue copy to the host, or digest.
+// Stretches of state that tasks of a queue copy to the host, or digest.
 #pragma once
 
 #include <cstddef>

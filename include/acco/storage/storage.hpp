@@ -23,7 +23,7 @@ namespace ACCO_SIMD_NAMESPACE {
 // The queue of a storage.
 
 template <class Queue>
-concept queue_reserves = requires(Queue& q, std::size_t works, bool lanes_overlap) { q.reserve(works, lanes_overlap); };
+concept queue_reserves = requires(Queue& q, std::size_t tasks, bool lanes_overlap) { q.reserve(tasks, lanes_overlap); };
 template <class Queue>
 concept queue_has_lanes = requires(Queue& q, queue_mark mark) {
   q.on(lane::network);
@@ -213,7 +213,7 @@ concept storage_queue =
     queue_waits<Queue> && queue_has_place<Queue> && queue_has_clock<Queue> && queue_tells_whether_over<Queue>;
 
 /// A storage names four element types, a `queue`, a `buffer` and `numbers<T>` (a few numbers that the host and the
-/// works both use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static
+/// tasks both use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static
 /// members, queue first:
 ///  - between the trainer's own computations: `clear`, `copy`, `add_now`; `visit_on_host`, which waits;
 ///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
@@ -233,7 +233,7 @@ concept storage =
 /// The same of a queue, one sentence each.
 template <class Queue>
 consteval bool check_queue() {
-  static_assert(queue_reserves<Queue>, "acco: the storage's queue lacks `reserve(std::size_t works, bool lanes_overlap)`");
+  static_assert(queue_reserves<Queue>, "acco: the storage's queue lacks `reserve(std::size_t tasks, bool lanes_overlap)`");
   static_assert(queue_has_lanes<Queue>, "acco: the storage's queue lacks `on(lane)`, `queue_mark mark()` or `after(queue_mark)`");
   static_assert(queue_stamps<Queue>, "acco: the storage's queue lacks `stamp(tell)`, which calls tell(seconds)");
   static_assert(queue_orders_computation<Queue>,

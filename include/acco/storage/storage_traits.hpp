@@ -35,7 +35,7 @@ struct storage_traits {
 
 /// A queue declares `static constexpr acco::queue_traits traits{...}` likewise.
 struct queue_traits {
-  /// Its works run on a device, and may still do so when an error has ended the wait for them: `keep(buffer&&)` takes a
+  /// Its tasks run on a device, and may still do so when an error has ended the wait for them: `keep(buffer&&)` takes a
   /// buffer that they may use, `run_out()` waits until they use nobody's memory.
   bool works_elsewhere = false;
 };

@@ -28,7 +28,7 @@ struct call_numbers {
   }
 };
 /// Throws `mismatch_error` unless these are the sums of `ranks` calls that were all alike.
-inline void demand_alike(call_numbers const& sums, collective_call const& call, int ranks, error_place const& where) {
+inline void require_alike(call_numbers const& sums, collective_call const& call, int ranks, error_place const& where) {
   for (std::size_t k = 0; k < call_numbers::pieces; ++k) {
     const double sum = sums.values[k];
     if (static_cast<double>(ranks) * sums.values[call_numbers::pieces + k] == sum * sum)
@@ -54,7 +54,7 @@ struct call_check_memory<host_queue> {
     queue.enqueue([this, call, &queue, ranks = backend.size(), rank = backend.rank()] {
       error_place where = queue.place;
       where.rank = rank;
-      demand_alike(sums, call, ranks, where);
+      require_alike(sums, call, ranks, where);
     });
   }
 };
@@ -63,14 +63,14 @@ class call_check {
  public:
   static constexpr bool meets_on_host = true;
   /// A sum of its own, with a task before and one behind it.
-  static constexpr std::size_t works(std::size_t of_backend) { return 2 * of_backend + 2; }
+  static constexpr std::size_t tasks(std::size_t of_backend) { return 2 * of_backend + 2; }
 
   template <class Queue, class Backend>
   void before(Queue& queue, Backend& backend, collective_call call) {
     using memory = call_check_memory<Queue>;
     static_assert(
         requires { sizeof(memory); },
-        "acco: debug cannot check works of this queue: on a GPU include acco/cuda.hpp; of your own queue, specialise "
+        "acco: debug cannot check tasks of this queue: on a GPU include acco/cuda.hpp; of your own queue, specialise "
         "acco::call_check_memory");
     memory_.of<memory>(queue).check(queue, backend, call);
   }
@@ -82,7 +82,7 @@ class call_check {
 };
 
 /// `acco::debug(world)`: the same backend with every call checked, in host and device memory. A wrong call is never
-/// made: on a GPU a thread of the queue's own issues the works, and waits for each check.
+/// made: on a GPU a thread of the queue's own issues the tasks, and waits for each check.
 template <class Backend>
 [[nodiscard]] decorated_backend<Backend, call_check> debug(Backend backend) {
   return {std::move(backend), call_check()};

@@ -66,23 +66,24 @@ class memory_by_queue {
 };
 
 /// `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`, which enqueue their work. Traits and
-/// members of the backend are passed on; an `Around` that waits in the thread that issues works says so with a member
+/// members of the backend are passed on; an `Around` that waits in the thread that issues tasks says so with a member
 /// `static constexpr bool meets_on_host = true`; one that enqueues more than a work before and one after says how many
-/// all are, with `static constexpr std::size_t works(std::size_t of_backend)`.
+/// all are, with `static constexpr std::size_t tasks(std::size_t of_backend)`.
 template <class Backend, class Around>
 class decorated_backend {
   static constexpr bool waits_where_issued = requires { requires Around::meets_on_host; };
   static consteval backend_traits decorated(backend_traits of_backend) {
     if (waits_where_issued) of_backend.meets_on_host = true;
-    of_backend.works_of_a_call = works(of_backend.works_of_a_call);
+    of_backend.tasks_of_a_call = tasks(of_backend.tasks_of_a_call);
     return of_backend;
   }
-  static consteval std::size_t works(std::size_t of_backend) {
+  static consteval std::size_t tasks(std::size_t of_backend) {
     static_assert(
-        requires { Around::works(of_backend); } || !requires { &Around::works; },
-        "acco: the decorator's `works` is not a public `static constexpr std::size_t works(std::size_t of_backend)`");
-    if constexpr (requires { Around::works(of_backend); }) {
-      return Around::works(of_backend);
+        requires { Around::tasks(of_backend); } || !(
+                                                       requires { &Around::tasks; } || requires { &Around::works; }),
+        "acco: the decorator's `tasks` is not a public `static constexpr std::size_t tasks(std::size_t of_backend)`");
+    if constexpr (requires { Around::tasks(of_backend); }) {
+      return Around::tasks(of_backend);
     } else {
       return of_backend + 2;
     }

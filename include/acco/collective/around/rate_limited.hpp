@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "acco/collective/around/decorator.hpp"
-#include "acco/number/demand.hpp"
+#include "acco/number/require.hpp"
 #include "acco/storage/host_queue.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -23,8 +23,8 @@ struct link_model {
 
   /// Throws `usage_error` unless the rate is positive, the latency not negative, and both are finite.
   void check(error_place where = {}) const {
-    demand_positive("link_model::bytes_per_second", bytes_per_second, where);
-    demand_not_negative("link_model::latency", latency, where);
+    require_positive("link_model::bytes_per_second", bytes_per_second, where);
+    require_not_negative("link_model::latency", latency, where);
   }
   [[nodiscard]] constexpr double seconds(collective operation, int ranks, std::size_t whole_bytes) const noexcept {
     return latency + static_cast<double>(bytes_sent(operation, ranks, whole_bytes)) / bytes_per_second;
@@ -57,7 +57,7 @@ class rate_limit {
   void before(Queue& queue, Backend const&, collective_call) {
     static_assert(
         requires { sizeof(delay<Queue>); },
-        "acco: rate_limited cannot delay works of this queue: on a GPU compile with nvcc and include acco/cuda.hpp; of your own "
+        "acco: rate_limited cannot delay tasks of this queue: on a GPU compile with nvcc and include acco/cuda.hpp; of your own "
         "queue, specialise acco::delay");
     delays_.of<delay<Queue>>(queue).begin(queue);
   }

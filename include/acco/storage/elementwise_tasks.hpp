@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise works for whoever has a queue and no storage: the backends of one rank. Queues of other memory have their
+// Elementwise tasks for whoever has a queue and no storage: the backends of one rank. Queues of other memory have their
 // own overloads, beside the storage.
 #pragma once
 

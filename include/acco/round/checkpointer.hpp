@@ -15,12 +15,12 @@
 namespace ACCO_NAMESPACE {
 
 /// Who keeps copies of the state. Called on the trainer's thread; nothing of it throws.
-class state_keeper {
+class checkpointer {
  public:
-  state_keeper() = default;
-  state_keeper(state_keeper const&) = delete;
-  state_keeper& operator=(state_keeper const&) = delete;
-  virtual ~state_keeper() = default;
+  checkpointer() = default;
+  checkpointer(checkpointer const&) = delete;
+  checkpointer& operator=(checkpointer const&) = delete;
+  virtual ~checkpointer() = default;
 
   /// What this rank's part of the coming round tells the others.
   [[nodiscard]] virtual save_signals tell() noexcept = 0;

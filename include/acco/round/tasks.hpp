@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The works of a round, bucket by bucket, in the two lanes of a queue:
+// The tasks of a round, bucket by bucket, in the two lanes of a queue:
 //
 //   network   counts | RS 0 | RS 1 | ...               | norm |        AG 0 | AG 1 | ...
 //   update             encode 0, 1, ...  squares 0, 1, ...     | update 0, update 1, ...  | decode 0, 1, ...
@@ -48,7 +48,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// queue.
 /// The trainer's thread calls all members that are not tasks themselves.
 template <class Storage>
-class round_works {
+class round_tasks {
  public:
   using storage_type = Storage;
   using backend_type = backend_in_use<Storage>;
@@ -62,7 +62,7 @@ class round_works {
 
   /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round
   /// before.
-  round_works(rule_in_use<Storage>& rule, Storage storage, std::unique_ptr<backend_type> backend, parameter_layout const& layout,
+  round_tasks(rule_in_use<Storage>& rule, Storage storage, std::unique_ptr<backend_type> backend, parameter_layout const& layout,
               options const& chosen, accumulator_type const& accumulator, partition shares, bool keeps_reduced)
       : storage_(std::move(storage)),
         backend_(std::move(backend)),
@@ -79,8 +79,8 @@ class round_works {
     queue_.deadline = options_.deadline;
     queue_.place.rank = backend_->rank();
   }
-  round_works(round_works const&) = delete;
-  round_works& operator=(round_works const&) = delete;
+  round_tasks(round_tasks const&) = delete;
+  round_tasks& operator=(round_tasks const&) = delete;
 
   [[nodiscard]] queue_type& queue() noexcept { return queue_; }
   [[nodiscard]] Storage const& storage() const noexcept { return storage_; }
@@ -106,7 +106,7 @@ class round_works {
     if (backend_->traits.allocates_messages) table.messages = backend_->buffer_bytes();
   }
   void allocate() {
-    queue_.reserve(works_of_a_round(shares_.buckets()), shares_.buckets() > 1);
+    queue_.reserve(tasks_of_a_round(shares_.buckets()), shares_.buckets() > 1);
     stages_.resize(shares_.buckets());
     arrays_.allocate(storage_, queue_);
     state_.allocate(storage_, queue_);
@@ -254,8 +254,8 @@ class round_works {
 
  private:
   /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
-  [[nodiscard]] std::size_t works_of_a_round(std::size_t buckets) const noexcept {
-    const std::size_t of_a_call = backend_->traits.works_of_a_call;
+  [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
+    const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = rule_.has_matrices ? 1 : 0;
     return 33 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
   }
@@ -268,16 +268,16 @@ class round_works {
   /// the way.
   class measuring final : public squares_in_use<Storage> {
    public:
-    explicit measuring(round_works& works) noexcept : works_(works) {}
+    explicit measuring(round_tasks& tasks) noexcept : tasks_(tasks) {}
     void measure(std::size_t k) override {
-      works_.norms_.measure(works_.queue_, works_.state_, k, works_.view_.reduced, works_.shares_[k].offset);
+      tasks_.norms_.measure(tasks_.queue_, tasks_.state_, k, tasks_.view_.reduced, tasks_.shares_[k].offset);
     }
     void take(std::size_t k, gradient_type const* from, bool adds) override {
-      works_.norms_.take(works_.queue_, works_.state_, works_.shares_[k], from, works_.view_.reduced, adds);
+      tasks_.norms_.take(tasks_.queue_, tasks_.state_, tasks_.shares_[k], from, tasks_.view_.reduced, adds);
     }
 
    private:
-    round_works& works_;
+    round_tasks& tasks_;
   };
   void look_at_carried() noexcept {
     view_.carried = partial<gradient_type const>(flight_.gradients().local());

@@ -59,7 +59,7 @@ struct gate {
 /// No collective ends before it opens, or, so that nothing hangs, before a second has passed.
 struct closed {
   std::atomic<bool>*go, *late;
-  static constexpr std::size_t works(std::size_t of_backend) { return of_backend + 1; }
+  static constexpr std::size_t tasks(std::size_t of_backend) { return of_backend + 1; }
   template <class Backend>
   void before(acco::host_queue& queue, Backend const&, acco::collective_call) const {
     queue.enqueue([all = *this] {
