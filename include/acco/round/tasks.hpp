@@ -162,8 +162,11 @@ class round_tasks {
     });
     if (commits(plan_)) learns.learn(stages_, view_);
     state_.begin(sharded<sum_type const>({view_.reduced, shares_.slice_size()}), norms_.decided());
+    // Parameters arrive in the memory of gradients: larger ones in that of the next buckets' too.
+    constexpr bool covers_others = sizeof(parameter_type) > sizeof(gradient_type);
+    if (covers_others) stages_.each(lane::update, [&](std::size_t k) { up.settle(view_, k); });
     stages_.each(lane::update, [&](std::size_t k) {
-      up.settle(view_, k);
+      if (!covers_others) up.settle(view_, k);
       state_.apply(plan_.parameters, queue_, k, view_.arriving);
       down.encode(view_, k);
     });
@@ -257,7 +260,7 @@ class round_tasks {
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = rule_.has_matrices ? 1 : 0;
-    return 33 + 4 * of_a_call + (13 + of_matrices + 2 * of_a_call) * buckets;
+    return 33 + 4 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   template <class Visitor>
