@@ -19,7 +19,9 @@ acco::checkpoints::manifest small_manifest() {
   m.library = "0.1.0";
   m.run = m.session = "0123456789ab";
   m.sequence = 3;
-  m.shape = {acco::element_type::float32, acco::element_type::bfloat16, 2, true};
+  m.shape.parameter = acco::element_type::bfloat16;
+  for (char const* name : {"master", "adamw.0", "adamw.1", "average"}) m.shape.add({.name = name});
+  m.shape.add({.name = "residual", .extent = acco::array_extent::whole, .use = acco::array_use::feedback});
   m.construction = {"schedule = two_phase", "rule = adamw"};
   m.numbers.run.steps = 12;
   m.numbers.run.samples = 96;
