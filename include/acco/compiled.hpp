@@ -25,22 +25,24 @@
 #define ACCO_COMPILED_WIRE(Wire, Storage, ...)       \
   __VA_ARGS__ template class reducer<Wire, Storage>; \
   __VA_ARGS__ template class gatherer<Wire, Storage>;
-#define ACCO_COMPILED_OVER(Storage, ...)                                \
-  __VA_ARGS__ template struct engines_over<Storage>;                    \
-  __VA_ARGS__ template class backend_of<solo_backend, Storage>;         \
-  __VA_ARGS__ template class backend_of<threads_backend, Storage>;      \
-  __VA_ARGS__ template class rule_of<adamw, Storage>;                   \
-  __VA_ARGS__ template class rule_of<sgd, Storage>;                     \
-  __VA_ARGS__ template class rule_of<lion, Storage>;                    \
-  __VA_ARGS__ template class schedule_of<synchronous<>, Storage>;       \
-  __VA_ARGS__ template class schedule_of<delayed<>, Storage>;           \
-  __VA_ARGS__ template class schedule_of<weight_prediction<>, Storage>; \
-  __VA_ARGS__ template class schedule_of<two_phase<>, Storage>;         \
-  ACCO_COMPILED_WIRE(full, Storage, __VA_ARGS__)                        \
-  ACCO_COMPILED_WIRE(bfloat16_wire, Storage, __VA_ARGS__)               \
-  ACCO_COMPILED_WIRE(block_int8<>, Storage, __VA_ARGS__)                \
-  ACCO_COMPILED_WIRE(block_int4<>, Storage, __VA_ARGS__)                \
-  __VA_ARGS__ template class reducer<own_slice, Storage>;               \
+#define ACCO_COMPILED_OVER(Storage, ...)                                  \
+  __VA_ARGS__ template struct engines_over<Storage>;                      \
+  __VA_ARGS__ template class backend_of<solo_backend, Storage, false>;    \
+  __VA_ARGS__ template class backend_of<solo_backend, Storage, true>;     \
+  __VA_ARGS__ template class backend_of<threads_backend, Storage, false>; \
+  __VA_ARGS__ template class backend_of<threads_backend, Storage, true>;  \
+  __VA_ARGS__ template class rule_of<adamw, Storage>;                     \
+  __VA_ARGS__ template class rule_of<sgd, Storage>;                       \
+  __VA_ARGS__ template class rule_of<lion, Storage>;                      \
+  __VA_ARGS__ template class schedule_of<synchronous<>, Storage>;         \
+  __VA_ARGS__ template class schedule_of<delayed<>, Storage>;             \
+  __VA_ARGS__ template class schedule_of<weight_prediction<>, Storage>;   \
+  __VA_ARGS__ template class schedule_of<two_phase<>, Storage>;           \
+  ACCO_COMPILED_WIRE(full, Storage, __VA_ARGS__)                          \
+  ACCO_COMPILED_WIRE(bfloat16_wire, Storage, __VA_ARGS__)                 \
+  ACCO_COMPILED_WIRE(block_int8<>, Storage, __VA_ARGS__)                  \
+  ACCO_COMPILED_WIRE(block_int4<>, Storage, __VA_ARGS__)                  \
+  __VA_ARGS__ template class reducer<own_slice, Storage>;                 \
   __VA_ARGS__ template class reducer<own_corrected, Storage>;
 
 namespace ACCO_SIMD_NAMESPACE::of_compiled {

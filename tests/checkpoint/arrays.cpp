@@ -158,3 +158,14 @@ TEST_CASE("two arrays of one name have two names, and shards come before what ev
   CHECK(names == std::vector<std::string>{"kept.2", "kept", "kept.3"});
   CHECK(arrays.shape().shards() == 1);
 }
+
+TEST_CASE("shards that come back are of this training's types, also what wires keep; whole arrays of feedback are converted") {
+  acco::state_shape now, then;
+  for (acco::state_shape* each : {&now, &then}) each->add({.name = "master"});
+  now.add({.name = "kept", .use = acco::array_use::feedback});
+  CHECK(acco::checkpoints::difference(then, now).empty());  // it begins anew
+  then.add({.name = "kept", .type = acco::element_type::float64, .use = acco::array_use::feedback});
+  CHECK(acco::checkpoints::difference(then, now).find("'kept' is of another type") != std::string::npos);
+  for (acco::state_shape* each : {&now, &then}) each->kept[1].extent = acco::array_extent::whole;
+  CHECK(acco::checkpoints::difference(then, now).empty());
+}

@@ -216,7 +216,7 @@ TEST_CASE("what a wire keeps is dropped, or begins empty, where the schedule was
 TEST_CASE("the digest that a round computes has what a wire keeps, in its own type, and is that of the state that comes back") {
   const scratch folder(in_memory());
   const auto made = [](acco::threads_backend const& world) -> acco::any_optimizer<float, acco::half> {
-    return acco::optimizer{acco::synchronous{.commit = sending(acco::ef21{})},
+    return acco::optimizer{acco::synchronous{.commit = sending(acco::error_feedback{})},
                            acco::sgd{},
                            acco::host_storage<float, acco::half>{},
                            world,

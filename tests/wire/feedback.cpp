@@ -29,20 +29,23 @@ double weight(int rank, std::size_t round) {
   return round % 4 == 1 ? 1.5 : 1;
 }
 
+template <class Policy>
+constexpr bool always_sends = requires { requires Policy::sums_states; };
+
 /// One rank's state as the policy's functions say, element by element; the codec is the library's.
 template <class Policy, class Gradient = float>
 struct reference {
   Policy policy = {};
   std::vector<float> state = std::vector<float>(parameters);
 
-  void round(int rank, std::size_t number, std::vector<acco::bucket> const& buckets) {
+  void round(int rank, std::size_t number, std::vector<acco::bucket> const& buckets, bool brings = true) {
     for (acco::bucket const& b : buckets) {
       for (std::size_t slice = 0; slice < ranks; ++slice) {
         for (std::size_t i = 0; i < b.share; i += code::block_size) {
           const std::size_t begin = b.begin + slice * b.share + i, n = std::min(code::block_size, b.share - i);
           float x[code::block_size] = {}, decoded[code::block_size];
           for (std::size_t k = 0; k < n && begin + k < parameters; ++k)
-            x[k] = policy.sent(as_gradient(gradient(rank, number, begin + k)), state[begin + k], 1.0F);
+            x[k] = policy.sent(brings ? as_gradient(gradient(rank, number, begin + k)) : 0, state[begin + k], 1.0F);
           std::byte bytes[code::block_bytes];
           code{}.encode(x, bytes);
           code{}.decode(bytes, decoded);
@@ -81,7 +84,7 @@ std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& st
       auto const report = training.accumulated(weight(rank, round), 0);
       REQUIRE(report);
       CHECK(report->skipped == overflows(round));
-      if (brings && !report->skipped) expected.round(rank, round, buckets);
+      if ((brings || always_sends<Policy>) && !report->skipped && !is_empty(round)) expected.round(rank, round, buckets, brings);
       auto const state = training.feedback();
       REQUIRE(state.size() == parameters);
       std::size_t wrong = 0;
@@ -148,11 +151,29 @@ TEST_CASE("EF21: the owners use the sum of what they believe of all ranks") {
     if (overflows(round) || is_empty(round)) continue;
     for (int rank = 0; rank < ranks; ++rank) {
       auto& each = believed[static_cast<std::size_t>(rank)];
-      if (weight(rank, round) > 0) each.round(rank, round, buckets);
+      each.round(rank, round, buckets, weight(rank, round) > 0);  // who brings nothing is believed to bring nothing
       for (std::size_t i = 0; i < parameters; ++i) sum[i] += static_cast<double>(each.state[i]);
     }
   }
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < parameters; ++i) wrong += std::abs(applied[i] - sum[i]) > 1e-3 ? 1 : 0;
   CHECK(wrong == 0);
+}
+
+namespace {
+struct misnamed : acco::error_feedback {
+  static constexpr char const* name = "../outside";
+};
+template <class Policy>
+void make(Policy policy) {
+  acco::optimizer training{acco::synchronous{.commit = acco::coded{acco::with_feedback{code{}, policy}, acco::full{}}},
+                           acco::sgd{}, acco::host_storage<float>{}, acco::solo_backend{}, 8};
+}
+}  // namespace
+
+TEST_CASE("a policy whose name is no file's, or whose decay is out of range, is refused") {
+  CHECK_THROWS_WITH_AS(make(misnamed{}), doctest::Contains("no array of the state may be called '../outside'"),
+                       acco::usage_error);
+  CHECK_THROWS_WITH_AS(make(acco::decoupled_momentum{.decay = 100}), doctest::Contains("decoupled_momentum::decay"),
+                       acco::usage_error);
 }

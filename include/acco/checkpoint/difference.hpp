@@ -74,9 +74,11 @@ template <class Engine>
     return "the checkpoint has " + std::to_string(states(then)) + " arrays a parameter, this training has " +
            std::to_string(states(now));
   for (std::size_t array = 0; array < now.owned(); ++array) {
-    if (now.kept[array].use != array_use::state) continue;
-    kept_array const &mine = now.kept[array], &its = then.kept[counterpart(now, array, then)];
-    if (mine.type != its.type || mine.extent != its.extent)
+    const std::size_t found = counterpart(now, array, then);
+    if (found >= then.owned()) continue;  // what a wire keeps begins anew
+    kept_array const &mine = now.kept[array], &its = then.kept[found];
+    if (mine.extent != its.extent ||
+        (mine.type != its.type && (mine.extent == array_extent::shard || mine.use == array_use::state)))
       return "the checkpoint's array '" + its.name + "' is of another type or extent than this training's '" + mine.name + "'";
   }
   return "";

@@ -125,8 +125,8 @@ class ranks_of : public Base {
   Backend held_;
 };
 
-/// The one of type `Backend`.
-template <class Backend, class Storage>
+/// The one of type `Backend`. `Encoded`: parameters are to travel encoded; what a backend for others lacks is not asked for.
+template <class Backend, class Storage, bool Encoded = true>
 class backend_of final : public ranks_of<backend_in_use<Storage>, Backend> {
   using base = ranks_of<backend_in_use<Storage>, Backend>;
   using base::can;
@@ -165,9 +165,9 @@ class backend_of final : public ranks_of<backend_in_use<Storage>, Backend> {
   void all_gather(queue& q, sharded<parameter_type const> in, replicated<parameter_type> out) override {
     held_.all_gather(q, in, out);
   }
-  /// For parameters that travel encoded: whoever makes an optimizer of them has looked whether the backend can.
-  void all_gather(queue& q, sharded<std::byte const> in, replicated<std::byte> out) override {
-    if constexpr (has_all_gather<Backend, queue, std::byte>) held_.all_gather(q, in, out);
+  void all_gather([[maybe_unused]] queue& q, [[maybe_unused]] sharded<std::byte const> in,
+                  [[maybe_unused]] replicated<std::byte> out) override {
+    if constexpr (Encoded) held_.all_gather(q, in, out);
   }
   void all_to_all(queue& q, std::span<std::byte const> in, std::span<std::byte> out) override {
     if constexpr (can.passes) held_.all_to_all(q, in, out);

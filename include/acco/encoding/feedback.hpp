@@ -8,24 +8,29 @@
 #include <utility>
 
 #include "acco/encoding/encoding.hpp"
+#include "acco/number/pack.hpp"
+#include "acco/number/require.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A feedback policy has
+/// A feedback policy has, as templates over the number, which may be a pack of numbers,
 ///  - `sent(g, s, rate)`: what the encoding gets of a gradient g and its state s; `rate` is the learning rate's factor;
 ///  - `kept(x, decoded, s)`: the new state, of what was sent, what the receivers decode of it, and the old state;
 ///  - `static constexpr char const* name`, as a file may be called;
+///  - optionally `check() const`, which throws `usage_error` where a hyperparameter is out of its range;
 ///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
 ///    included.
 /// The state begins as 0. It is written only when the round has counted: a round that is skipped, or in which this rank
 /// contributes nothing, leaves it as it was.
 template <class Feedback>
-concept feedback = std::is_trivially_copyable_v<Feedback> && requires(Feedback const& f, float x) {
+concept feedback = std::is_trivially_copyable_v<Feedback> && requires(Feedback const& f, float x, pack<float> p) {
   { f.sent(x, x, x) } -> std::same_as<float>;
   { f.kept(x, x, x) } -> std::same_as<float>;
+  { f.sent(p, p, p) } -> std::same_as<pack<float>>;
+  { f.kept(p, p, p) } -> std::same_as<pack<float>>;
   { Feedback::name } -> std::convertible_to<char const*>;
 };
 
@@ -48,6 +53,7 @@ struct error_feedback {
 struct decoupled_momentum {
   static constexpr char const* name = "decoupled_momentum";
   double decay = 0.999;
+  void check() const { require_share("decoupled_momentum::decay", decay); }
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("decay", decay);

@@ -9,11 +9,13 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "acco/bfloat16.hpp"
+#include "acco/error.hpp"
 #include "acco/half.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/observe/memory_table.hpp"
@@ -58,6 +60,7 @@ class state_arrays {
   /// is filled in; a second array of a name gets ".2" behind it. Returns its number.
   template <class T>
   std::size_t declare(kept_array what, array_place const& place) {
+    require_name(what.name);
     what.type = element_type_of<T>();
     const std::string name = what.name;
     for (std::size_t n = 2; shape_.has(what.name); ++n) what.name = name + "." + std::to_string(n);
@@ -165,6 +168,14 @@ class state_arrays {
     typename Storage::buffer memory;
   };
 
+  /// It is the name of files, beside those that every checkpoint has.
+  static void require_name(std::string const& name) {
+    constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    const bool is_taken = name == "shown" || name == "arriving" || name == "frozen" || name == "trainer";
+    if (name.empty() || name.front() == '.' || name.find_first_not_of(plain) != std::string::npos || is_taken)
+      throw usage_error({}, text("no array of the state may be called '", std::string_view(name), "'"),
+                        text("Name a feedback, or an array of a wire, by letters, digits and _, as a file"));
+  }
   static void clear(queue& q, declared const& of) { Storage::clear(q, of.memory.template as<std::byte>(), of.bytes); }
   template <class Visitor>
   void typed(std::size_t kept, Visitor&& visit) const {

@@ -54,15 +54,21 @@ template <encoding Encoding, class Storage>
 class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;
   using master_type = typename Storage::master_type;
-  static_assert(!sums_states<Encoding> || std::is_same_v<typename Storage::sum_type, master_type>,
-                "acco: a feedback whose receivers sum states (ef21) needs a storage whose sums have the masters' type");
+  static_assert(!sums_states<Encoding> ||
+                    (std::is_same_v<typename Storage::sum_type, master_type> && std::is_same_v<gradient_type, master_type>),
+                "acco: a feedback whose receivers sum states (ef21) needs a storage whose gradients and sums have the "
+                "masters' type: else senders and receivers round apart");
 
  public:
   using typename reducer_in_use<Storage>::stages_type;
   using typename reducer_in_use<Storage>::view_type;
   using typename reducer_in_use<Storage>::world_type;
 
-  explicit reducer(Encoding const& code) : code_(code) {}
+  explicit reducer(Encoding const& code) : code_(code) {
+    if constexpr (feeds_back<Encoding>) {
+      if constexpr (requires { code.policy.check(); }) code.policy.check();
+    }
+  }
 
   [[nodiscard]] bool keeps() const noexcept override { return !feeds_back<Encoding>; }
   void declare(view_type& v, world_type const&, bool) override {
@@ -111,17 +117,19 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
       bucket const b = v.shares[k];
       if constexpr (sums_states<Encoding>)
         Storage::average(v.queue, &v.numbers->apply, static_cast<master_type const*>(v.sums(b).data()), total(v, b), b.share, 0);
-      if (!v.contributes) return;
+      if (!sends(v)) return;
       Storage::keep_feedback(v.queue, &v.numbers->apply, code_, v.gradients(b), state(v, b), static_cast<std::size_t>(v.ranks()),
                              b.share, leaving_(v, b).data(), v.rate);
     }
   }
 
  private:
+  /// Whether this rank sends what it keeps: with its samples; or always, because receivers use all states.
+  [[nodiscard]] static bool sends(round_view<Storage> const& v) noexcept { return v.contributes || sums_states<Encoding>; }
   void encode(round_view<Storage>& v, bucket const& b) {
     const auto ranks = static_cast<std::size_t>(v.ranks());
     if constexpr (feeds_back<Encoding>) {
-      if (v.contributes) {
+      if (sends(v)) {
         return Storage::encode_with_feedback(v.queue, code_, v.gradients(b), state(v, b), b.begin, ranks, b.share,
                                              leaving_(v, b).data(), v.refused_gradients(), v.rate);
       }
@@ -144,6 +152,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
 /// Parameters.
 template <encoding Encoding, class Storage>
 class gatherer<Encoding, Storage> final : public gatherer_in_use<Storage> {
+  static_assert(!feeds_back<Encoding>, "acco: parameters that travel encoded need no feedback: give it to the gradients");
+
  public:
   using typename gatherer_in_use<Storage>::stages_type;
   using typename gatherer_in_use<Storage>::view_type;

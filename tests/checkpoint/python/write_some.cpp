@@ -109,6 +109,9 @@ int main(int count, char** words) {
     write<host_storage<half, float>>(folder("half"), 2, acco::weight_prediction{}, plain_descent{}, true, 0.5);
     write<host_storage<float, half>>(
         folder("feedback"), 3,
+        acco::delayed{.commit = acco::coded{acco::with_error_feedback<acco::block_int8<>>{}, acco::full{}}}, acco::adamw{}, true);
+    write<host_storage<float>>(
+        folder("believed"), 3,
         acco::delayed{.commit = acco::coded{acco::with_feedback{acco::block_int8{}, acco::ef21{}}, acco::full{}}}, acco::adamw{},
         true);
     write<host_storage<float>>(folder("nothing_of_its_own"), 2, acco::synchronous{}, plain_descent{}, false, 0, false);
