@@ -38,7 +38,13 @@ training_setting differing(training_setting t, std::size_t difference) {
   switch (difference) {
     case 0: t.clip_norm += 1; break;
     case 1: t.first += 1; break;
-    case 2: t.rule = (t.rule + 1) % acco::all_rules::count; break;
+    case 2:  // corrections are made for one rule (make.cpp)
+      if (t.wires == wire_kind::estimate_corrected) {
+        t.wires = wire_kind::estimate_own;
+      } else {
+        t.rule = (t.rule + 1) % acco::all_rules::count;
+      }
+      break;
     case 3: t.layout.add("one more", {3}); break;
     case 4: t.bucket_elements += 1; break;
     default:
