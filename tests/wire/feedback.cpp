@@ -164,6 +164,9 @@ namespace {
 struct misnamed : acco::error_feedback {
   static constexpr char const* name = "../outside";
 };
+struct taken : acco::error_feedback {
+  static constexpr char const* name = "average";
+};
 template <class Policy>
 void make(Policy policy) {
   acco::optimizer training{acco::synchronous{.commit = acco::coded{acco::with_feedback{code{}, policy}, acco::full{}}},
@@ -174,6 +177,7 @@ void make(Policy policy) {
 TEST_CASE("a policy whose name is no file's, or whose decay is out of range, is refused") {
   CHECK_THROWS_WITH_AS(make(misnamed{}), doctest::Contains("no array of the state may be called '../outside'"),
                        acco::usage_error);
+  CHECK_THROWS_WITH_AS(make(taken{}), doctest::Contains("no array of the state may be called 'average'"), acco::usage_error);
   CHECK_THROWS_WITH_AS(make(acco::decoupled_momentum{.decay = 100}), doctest::Contains("decoupled_momentum::decay"),
                        acco::usage_error);
 }

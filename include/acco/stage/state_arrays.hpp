@@ -60,7 +60,10 @@ class state_arrays {
   /// is filled in; a second array of a name gets ".2" behind it. Returns its number.
   template <class T>
   std::size_t declare(kept_array what, array_place const& place) {
-    require_name(what.name);
+    static_assert(std::is_same_v<T, typename Storage::master_type> || std::is_same_v<T, typename Storage::gradient_type> ||
+                      std::is_same_v<T, typename Storage::parameter_type>,
+                  "acco: an array of the state has the storage's master, gradient or parameter type");
+    require_name(what);
     what.type = element_type_of<T>();
     const std::string name = what.name;
     for (std::size_t n = 2; shape_.has(what.name); ++n) what.name = name + "." + std::to_string(n);
@@ -114,7 +117,8 @@ class state_arrays {
   [[nodiscard]] std::span<typename Storage::gradient_type> feedback() const noexcept {
     for (std::size_t k = 0; k < kept_.size(); ++k) {
       kept_array const& each = shape_.kept[k];
-      if (each.use == array_use::feedback && each.extent == array_extent::whole)
+      if (each.use == array_use::feedback && each.extent == array_extent::whole &&
+          each.type == element_type_of<typename Storage::gradient_type>())
         return {as<typename Storage::gradient_type>(kept_[k]), shares_.size()};
     }
     return {};
@@ -169,9 +173,11 @@ class state_arrays {
   };
 
   /// It is the name of files, beside those that every checkpoint has.
-  static void require_name(std::string const& name) {
+  static void require_name(kept_array const& what) {
+    std::string const& name = what.name;
     constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-    const bool is_taken = name == "shown" || name == "arriving" || name == "frozen" || name == "trainer";
+    const bool is_taken = name == "shown" || name == "arriving" || name == "frozen" || name == "trainer" ||
+                          (name == state_shape::average && what.start != array_start::parameters);
     if (name.empty() || name.front() == '.' || name.find_first_not_of(plain) != std::string::npos || is_taken)
       throw usage_error({}, text("no array of the state may be called '", std::string_view(name), "'"),
                         text("Name a feedback, or an array of a wire, by letters, digits and _, as a file"));
