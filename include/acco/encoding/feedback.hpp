@@ -23,8 +23,8 @@ namespace ACCO_SIMD_NAMESPACE {
 ///  - optionally `check() const`, which throws `usage_error` where a hyperparameter is out of its range;
 ///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
 ///    included.
-/// The state begins as 0. It is written only when the round has counted: a round that is skipped, or in which this rank
-/// contributes nothing, leaves it as it was.
+/// The state begins as 0. It is written only when the round has counted: a round that is skipped leaves it as it was.
+/// So does one to which this rank contributes nothing, unless the policy sums states: then it sends a gradient of 0.
 template <class Feedback>
 concept feedback = std::is_trivially_copyable_v<Feedback> && requires(Feedback const& f, float x, pack<float> p) {
   { f.sent(x, x, x) } -> std::same_as<float>;
