@@ -6,7 +6,7 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "version.hpp hide_macros.hpp restore_macros.hpp error.hpp clock.hpp forks.hpp function_view.hpp bfloat16.hpp half.hpp opaque.hpp type_list.hpp"
     "number"
     "layout"
-    "rule encoding"
+    "rule code"
     "schedule"
     "options.hpp observe"
     "storage"

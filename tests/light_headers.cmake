@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The headers of rules, schedules, layouts and distributions must include no heavy standard header, however indirectly.
-set(light number/real number/finite number/require rule/update_rule rule/all layout/partition layout/update_group layout/parameter_layout schedule/pace schedule/any_pace encoding/encoding schedule/schedule
+set(light number/real number/finite number/require rule/update_rule rule/all layout/partition layout/update_group layout/parameter_layout schedule/pace schedule/any_pace code/encoding schedule/schedule
           schedule/all schedule/learning_rate layout/distribution
           collective/redistribution collective/backend bfloat16 error version any_optimizer round/training_engine observe/round_report observe/memory_table)
 set(heavy thread mutex condition_variable chrono iostream ostream istream sstream fstream string memory functional algorithm future regex filesystem format

@@ -29,7 +29,7 @@ foreach(room IN ITEMS rule schedule) # the headers of the lists of all rules and
   file(STRINGS ${root}/include/acco/${room}/all.hpp ${room}s REGEX "^#include \"acco/${room}/")
   list(TRANSFORM ${room}s REPLACE ".*\"acco/(.*)[.]hpp\".*" "\\1")
 endforeach()
-foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule ${rules} rule/all schedule/pace schedule/any_pace encoding/encoding schedule/schedule
+foreach(header IN ITEMS bfloat16 error layout/partition layout/parameter_layout rule/update_rule ${rules} rule/all schedule/pace schedule/any_pace code/encoding schedule/schedule
                         ${schedules} schedule/all schedule/named schedule/learning_rate layout/distribution
                         collective/redistribution collective/backend number/pack storage/elementwise storage/host_queue storage/host collective/threads
                         any_optimizer optimizer acco make)

@@ -4,6 +4,9 @@
 
 #include "acco/any_optimizer.hpp"                    // IWYU pragma: export
 #include "acco/bfloat16.hpp"                         // IWYU pragma: export
+#include "acco/code/bfloat16_wire.hpp"               // IWYU pragma: export
+#include "acco/code/block_integer.hpp"               // IWYU pragma: export
+#include "acco/code/encoding.hpp"                    // IWYU pragma: export
 #include "acco/collective/around/debug.hpp"          // IWYU pragma: export
 #include "acco/collective/around/rate_limited.hpp"   // IWYU pragma: export
 #include "acco/collective/around/traced.hpp"         // IWYU pragma: export
@@ -12,9 +15,6 @@
 #include "acco/collective/redistribution.hpp"        // IWYU pragma: export
 #include "acco/collective/solo.hpp"                  // IWYU pragma: export
 #include "acco/collective/threads.hpp"               // IWYU pragma: export
-#include "acco/encoding/bfloat16_wire.hpp"           // IWYU pragma: export
-#include "acco/encoding/block_integer.hpp"           // IWYU pragma: export
-#include "acco/encoding/encoding.hpp"                // IWYU pragma: export
 #include "acco/error.hpp"                            // IWYU pragma: export
 #include "acco/layout/distribution.hpp"              // IWYU pragma: export
 #include "acco/layout/parameter_layout.hpp"          // IWYU pragma: export

@@ -4,12 +4,12 @@
 #pragma once
 
 #include "acco/bfloat16.hpp"
+#include "acco/code/bfloat16_wire.hpp"
+#include "acco/code/block_integer.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/collective/backend_in_use.hpp"
 #include "acco/collective/solo.hpp"
 #include "acco/collective/threads.hpp"
-#include "acco/encoding/bfloat16_wire.hpp"
-#include "acco/encoding/block_integer.hpp"
-#include "acco/encoding/encoding.hpp"
 #include "acco/round/rule_in_use.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/rule/all.hpp"

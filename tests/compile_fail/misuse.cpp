@@ -256,7 +256,7 @@ void use() {
     training<acco::two_phase<acco::fixed_pace, acco::own_corrected>, final_rule> wrong{{}, {}, {}, {}, 1};
   }
 #endif
-#if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 1024
+#if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 4096
   {
     (void)acco::encoded_size<odd_block>(1);
     training<acco::synchronous<odd_block>> wrong{{}, {}, {}, {}, 1};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled, never run: tests/cuda/accesses.py looks at how kernels pass memory. Each is made for float, bfloat16 and
 // half.
+#include <acco/code/bfloat16_wire.hpp>
+#include <acco/code/block_integer.hpp>
 #include <acco/cuda/storage.hpp>
 #include <acco/cuda/threads.hpp>
-#include <acco/encoding/bfloat16_wire.hpp>
-#include <acco/encoding/block_integer.hpp>
 #include <acco/half.hpp>
 #include <acco/rule/adamw.hpp>
 

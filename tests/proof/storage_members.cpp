@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each member of a storage and of its queue is asked for by one requirement: hide it, and that one fails, no other.
-#include <acco/encoding/block_integer.hpp>
+#include <acco/code/block_integer.hpp>
 #include <acco/rule/adamw.hpp>
 #include <acco/storage/host.hpp>
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include <acco/encoding/encoding.hpp>
+#include <acco/code/encoding.hpp>
 
 /// Numbers travel as they are, in blocks of 64.
 struct float_wire {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what
-// the host makes of it (encoding/block_integer.hpp), so both give the same bits.
+// the host makes of it (code/block_integer.hpp), so both give the same bits.
 #pragma once
 
 #include <bit>
@@ -12,13 +12,13 @@
 #include <cuda_runtime.h>
 
 #include "acco/bfloat16.hpp"
+#include "acco/code/bfloat16_wire.hpp"
+#include "acco/code/block_integer.hpp"
 #include "acco/cuda/block_sources.cuh"
 #include "acco/cuda/kernels.cuh"
 #include "acco/cuda/launch.cuh"
 #include "acco/cuda/tile.cuh"
 #include "acco/cuda/warp.cuh"
-#include "acco/encoding/bfloat16_wire.hpp"
-#include "acco/encoding/block_integer.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/coding.hpp"
 
@@ -70,7 +70,7 @@ struct device_block_integer {
  private:
   /// Codes of numbers with one scale: as integer_code::code, whose quotient it computes without dividing. With the
   /// reciprocal, once corrected, that is exact where it matters: above a quarter of the scale, for a scale of eight
-  /// significant bits (tests/encoding/block_integer.cpp tries all); at random from 2^-20 of the scale on, for scales of
+  /// significant bits (tests/code/block_integer.cpp tries all); at random from 2^-20 of the scale on, for scales of
   /// 2^-105 and more.
   struct divider {
     float scale, inverse;

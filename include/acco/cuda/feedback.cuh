@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
+#include "acco/code/feedback.hpp"
 #include "acco/cuda/coding.cuh"
-#include "acco/encoding/feedback.hpp"
 
 #include "acco/hide_macros.hpp"
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "acco/encoding/encoding.hpp"
-#include "acco/encoding/feedback.hpp"
+#include "acco/code/encoding.hpp"
+#include "acco/code/feedback.hpp"
 #include "acco/error.hpp"
 #include "acco/number/require.hpp"
 #include "acco/version.hpp"

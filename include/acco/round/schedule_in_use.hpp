@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/error.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/schedule/schedule.hpp"

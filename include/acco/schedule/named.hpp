@@ -5,9 +5,9 @@
 #include <string_view>
 #include <type_traits>
 
-#include "acco/encoding/bfloat16_wire.hpp"
-#include "acco/encoding/block_integer.hpp"
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/bfloat16_wire.hpp"
+#include "acco/code/block_integer.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/schedule/all.hpp"
 #include "acco/schedule/any_pace.hpp"
 #include "acco/schedule/compensation.hpp"

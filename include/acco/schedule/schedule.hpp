@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/encoding/encoding.hpp"
-#include "acco/encoding/feedback.hpp"
+#include "acco/code/encoding.hpp"
+#include "acco/code/feedback.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/schedule/compensation.hpp"
 #include "acco/schedule/pace.hpp"
@@ -180,6 +180,10 @@ template <class Schedule>
                           "`carried::fresh`") \
   flaw(commits_own, "own_slice and own_corrected are for estimates: every owner takes its own gradients only, and a " \
                     "commit needs those of all ranks") \
+  flaw(commits_biased, "a commit's gradients travel in a code that is biased, and what it loses adds up: give it " \
+                       "with_feedback{code, error_feedback{}}, or say without_feedback<code>") \
+  flaw(loose_parameters, "parameters travel in a code that may fall behind a rule with momentum: let it bring gradients " \
+                         "only, or say loosely<code>") \
   flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
 // clang-format on
 enum class schedule_flaw {
@@ -211,6 +215,8 @@ struct schedule_means {
   std::size_t wires = 2;
   std::uint32_t own = 0;              ///< bit k: wire k takes own gradients
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
+  std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
+  bool loose_parameters = false;
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -226,13 +232,15 @@ template <class Schedule>
     static_assert(sizeof...(Wires) <= 32);
     schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires)};
     std::uint32_t bit = 1;
-    const auto note = [&means, &bit]<class Gradients>(Gradients const*) {
+    const auto note = [&means, &bit]<class Gradients, class Parameters>(coded<Gradients, Parameters> const*) {
       means.own |= own_gradients<Gradients> ? bit : 0U;
       means.feeds |= feeds_back<Gradients> ? bit : 0U;
       means.sums |= sums_states<Gradients> ? bit : 0U;
+      means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
+      means.loose_parameters = means.loose_parameters || loose<Parameters>;
       bit <<= 1U;
     };
-    (note(static_cast<typename Wires::gradient_encoding const*>(nullptr)), ...);
+    (note(static_cast<Wires const*>(nullptr)), ...);
     return means;
   });
 }
@@ -246,6 +254,7 @@ template <class Plan>
 [[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds, schedule_means const& means = {}) {
   if (rounds.period == 0) return schedule_flaw::no_period;
   if (means.predicts && means.compensates) return schedule_flaw::two_decorations;
+  if (means.loose_parameters) return schedule_flaw::loose_parameters;
   bool ever_shows = false;
   if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
   bool ever_commits = false;
@@ -253,6 +262,7 @@ template <class Plan>
     const round_plan now = plan(round), next = plan(rounds.stands_for(round + 1));
     if (means.wire(now) >= means.wires) return schedule_flaw::no_such_wire;
     if (commits(now) && means.is_in(means.own, now)) return schedule_flaw::commits_own;
+    if (commits(now) && means.is_in(means.biased, now)) return schedule_flaw::commits_biased;
     if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
     if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
@@ -275,7 +285,7 @@ template <class Plan>
 /// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a
 /// commit; either all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional:
 /// `static constexpr char const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and
-/// that do commit travel (encoding/encoding.hpp), or `wires()`, a tuple of which `round_plan::wire` is the number;
+/// that do commit travel (code/encoding.hpp), or `wires()`, a tuple of which `round_plan::wire` is the number;
 /// `predictor`, which says what rounds of `update::commit_and_show` show, or `compensation`, which changes late
 /// gradients (predictor.hpp, compensation.hpp).
 template <class Schedule>

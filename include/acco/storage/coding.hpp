@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "acco/encoding/encoding.hpp"
-#include "acco/encoding/feedback.hpp"
+#include "acco/code/encoding.hpp"
+#include "acco/code/feedback.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/refused.hpp"

@@ -8,7 +8,7 @@
 #include <span>
 #include <type_traits>
 
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/error.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/trainable_runs.hpp"

@@ -9,8 +9,8 @@
 #include <string>
 #include <type_traits>
 
-#include "acco/encoding/encoding.hpp"
-#include "acco/encoding/feedback.hpp"
+#include "acco/code/encoding.hpp"
+#include "acco/code/feedback.hpp"
 #include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 

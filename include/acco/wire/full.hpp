@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 

@@ -39,12 +39,14 @@ struct own_corrected {
 };
 
 /// An encoding has
-///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 1024; blocks are encoded one by one;
+///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 4096; blocks are encoded one by one;
 ///  - `static constexpr std::size_t block_bytes`: what a block takes on the wire, always;
 ///  - `encode(float const* values, std::byte* bytes) const`: one block, with no alignment of `bytes`. Where a value is infinite
 ///    or not a number, the block must decode to something that is not finite: the round then refuses it;
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
-///  - `static constexpr char const* name`.
+///  - `static constexpr char const* name`;
+///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
+///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges.
 /// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
 /// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
@@ -90,6 +92,26 @@ struct nearest : Encoding {
          static_cast<std::uint32_t>(seed);
 }
 
+/// What it loses adds up, unless a feedback keeps it (feedback.hpp): commits of gradients ask for one, or for the word
+/// `without_feedback`. Estimates are free, and so are parameters, of which the next round sends what this one has lost.
+template <class Wire>
+concept biased = requires { requires Wire::biased; };
+/// The same encoding, meant as it is: what it loses of committed gradients is lost.
+template <encoding Encoding>
+struct without_feedback : Encoding {
+  static constexpr bool biased = false;
+};
+
+/// In a closed loop, as parameters travel and gradients with feedback, what arrives may fall so far behind that a rule
+/// with momentum diverges: an encoding that sends few of a block's numbers. Parameters ask for the word `loosely`.
+template <class Wire>
+concept loose = requires { requires Wire::loose; };
+/// The same encoding, meant for parameters whatever the rule.
+template <encoding Encoding>
+struct loosely : Encoding {
+  static constexpr bool loose = false;
+};
+
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
 /// Gradients do not travel.
@@ -101,7 +123,7 @@ concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire>;
 /// Bytes of `count` numbers.
 template <encoding Encoding>
 [[nodiscard]] constexpr std::size_t encoded_size(std::size_t count) noexcept {
-  static_assert(1024 % Encoding::block_size == 0, "acco: the size of an encoding's block divides 1024");
+  static_assert(4096 % Encoding::block_size == 0, "acco: the size of an encoding's block divides 4096");
   return (count + Encoding::block_size - 1) / Encoding::block_size * Encoding::block_bytes;
 }
 

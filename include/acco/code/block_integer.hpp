@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/number/pack.hpp"
 
 #include "acco/hide_macros.hpp"

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/number/pack.hpp"
 #include "acco/number/require.hpp"
 #include "acco/version.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <acco/encoding/block_integer.hpp>
+#include <acco/code/block_integer.hpp>
 
 #include "conformance/encoding.hpp"
 

@@ -6,8 +6,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include <acco/encoding/bfloat16_wire.hpp>
-#include <acco/encoding/block_integer.hpp>
+#include <acco/code/bfloat16_wire.hpp>
+#include <acco/code/block_integer.hpp>
 #include <acco/storage/coding.hpp>
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <acco/encoding/bfloat16_wire.hpp>
+#include <acco/code/bfloat16_wire.hpp>
 
 #include "conformance/encoding.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "acco/bfloat16.hpp"
-#include "acco/encoding/encoding.hpp"
+#include "acco/code/encoding.hpp"
 #include "acco/number/convert.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
