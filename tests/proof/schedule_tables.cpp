@@ -88,8 +88,6 @@ static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up
               schedule_flaw::commits_own);
 static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.biased = 2}) ==
               schedule_flaw::commits_biased);
-static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.loose_parameters = true}) ==
-              schedule_flaw::loose_parameters);
 constexpr acco::schedule_flaw flaw_with(round_plan first, round_plan second, acco::schedule_means const& means) {
   return acco::flaw_of([=](std::size_t round) { return round % 2 == 0 ? first : second; }, {.warm_up = 0, .period = 2}, means);
 }
@@ -102,20 +100,14 @@ struct crude : acco::block_int4<> {
 };
 template <class Commit>
 constexpr acco::schedule_means means_with = acco::means_of<acco::synchronous<Commit>>();
-static_assert(means_with<acco::coded<crude>>.biased == 2 && !means_with<acco::coded<crude>>.loose_parameters);
-static_assert(means_with<acco::coded<acco::full, crude>>.biased == 0 &&
-              means_with<acco::coded<acco::full, crude>>.loose_parameters);
+static_assert(means_with<acco::coded<crude>>.biased == 2 && means_with<acco::coded<acco::full, crude>>.biased == 0);
 static_assert(means_with<acco::coded<acco::with_error_feedback<crude>>>.biased == 0);
-static_assert(means_with<acco::coded<acco::without_feedback<crude>, acco::loosely<crude>>>.biased == 0);
-static_assert(!means_with<acco::coded<acco::without_feedback<crude>, acco::loosely<crude>>>.loose_parameters);
-static_assert(flaw_with(coarse_estimate, whole_commit, {.own = 1}) == schedule_flaw::none);
-static_assert(flaw_with(estimate, commit, {.compensates = true}) == schedule_flaw::compensates_estimates);
-static_assert(flaw_with(delayed_round, delayed_round, {.compensates = true}) == schedule_flaw::none);
-static_assert(flaw_with(delayed_round, delayed_round, {.predicts = true}) == schedule_flaw::never_shows);
-static_assert(flaw_with(shown_round, delayed_round, {.predicts = true, .compensates = true}) == schedule_flaw::two_decorations);
-static_assert(acco::commits(shown_round) && !acco::shows_committed(shown_round));
-static_assert(!acco::commits(estimate) && acco::commits(commit) && acco::commits(prediction_round));
-static_assert(!acco::shows_committed(estimate) && acco::shows_committed(commit) && !acco::shows_committed(prediction_round));
+static_assert(means_with<acco::coded<acco::without_feedback<crude>>>.biased == 0);
+template <class Commit>
+constexpr bool loosely_with = acco::sends_loosely<acco::synchronous<Commit>>;
+static_assert(!loosely_with<acco::coded<crude>> && loosely_with<acco::coded<acco::full, crude>>);
+static_assert(loosely_with<acco::coded<acco::with_error_feedback<crude>>>);
+static_assert(!loosely_with<acco::coded<acco::full, acco::loosely<crude>>>);
 
 // The spelling that users write, with deduced parameters.
 constexpr auto uneven = acco::two_phase{.pace = acco::fixed_pace{.first = 7, .second = 1}};

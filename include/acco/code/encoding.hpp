@@ -103,10 +103,11 @@ struct without_feedback : Encoding {
 };
 
 /// In a closed loop, as parameters travel and gradients with feedback, what arrives may fall so far behind that a rule
-/// with momentum diverges: an encoding that sends few of a block's numbers. Parameters ask for the word `loosely`.
+/// with momentum diverges: an encoding that sends few of a block's numbers, or one size for all of them. It asks for a
+/// rule of bounded steps (rule/update_rule.hpp), or for the word `loosely`.
 template <class Wire>
 concept loose = requires { requires Wire::loose; };
-/// The same encoding, meant for parameters whatever the rule.
+/// The same encoding, meant whatever the rule: of `sgd` without momentum, say.
 template <encoding Encoding>
 struct loosely : Encoding {
   static constexpr bool loose = false;

@@ -21,6 +21,7 @@ struct adamw {
 
   static constexpr char const* name = "adamw";
   static constexpr std::size_t slot_count = 2;  ///< first and second moment
+  static constexpr bool bounded_step = true;
 
   struct constants {
     double beta1, beta2, keep, step_size, second_moment_scale, epsilon;

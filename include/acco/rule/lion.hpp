@@ -20,6 +20,7 @@ struct lion {
 
   static constexpr char const* name = "lion";
   static constexpr std::size_t slot_count = 1;  ///< the momentum
+  static constexpr bool bounded_step = true;
 
   struct constants {
     double beta1, beta2, keep, rate;

@@ -42,6 +42,7 @@ struct muon {
 
   static constexpr char const* name = "muon";
   static constexpr std::size_t slot_count = 1;  ///< momentum
+  static constexpr bool bounded_step = true;
 
   struct constants {
     double momentum, keep, step_size;

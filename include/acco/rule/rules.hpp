@@ -53,6 +53,7 @@ struct rules {
 
   static constexpr std::size_t rule_count = sizeof...(Rules);
   static constexpr std::size_t slot_count = std::max({std::size_t{0}, std::size_t{Rules::slot_count}...});
+  static constexpr bool bounded_step = (acco::bounded_step<Rules> && ...);
   static constexpr bool scalar_only = (of_rules::branches<Rules> || ...);
   using constants = of_rules::all_constants<std::index_sequence_for<Rules...>, Rules...>;
 

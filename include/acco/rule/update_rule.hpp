@@ -109,6 +109,11 @@ concept remembers_others = requires {
 template <class Rule>
 concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && (has_apply<Rule> || matrix_rule<Rule>);
 
+/// A rule that declares `static constexpr bool bounded_step = true`: however large gradients are, and however long they
+/// point one way, an update moves a parameter by its learning rate, or a few of them, at most.
+template <class Rule>
+concept bounded_step = requires { requires Rule::bounded_step; };
+
 }  // namespace ACCO_NAMESPACE
 
 #include "acco/restore_macros.hpp"

@@ -94,6 +94,13 @@ inline constexpr bool sends_encoded_gradients =
 template <class Schedule>
 inline constexpr bool sends_encoded_parameters =
     by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::parameter_encoding> || ...); });
+/// Whether parameters, or gradients with a feedback, travel in a code that is `loose`.
+template <class Schedule>
+inline constexpr bool sends_loosely = by_wires<Schedule>([]<class... Wires>() {
+  return ((loose<typename Wires::parameter_encoding> ||
+           (loose<typename Wires::gradient_encoding> && feeds_back<typename Wires::gradient_encoding>)) ||
+          ...);
+});
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make(checked, level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
@@ -182,8 +189,6 @@ template <class Schedule>
                     "commit needs those of all ranks") \
   flaw(commits_biased, "a commit's gradients travel in a code that is biased, and what it loses adds up: give it " \
                        "with_feedback{code, error_feedback{}}, or say without_feedback<code>") \
-  flaw(loose_parameters, "parameters travel in a code that may fall behind a rule with momentum: let it bring gradients " \
-                         "only, or say loosely<code>") \
   flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
 // clang-format on
 enum class schedule_flaw {
@@ -216,7 +221,6 @@ struct schedule_means {
   std::uint32_t own = 0;              ///< bit k: wire k takes own gradients
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
   std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
-  bool loose_parameters = false;
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -232,15 +236,14 @@ template <class Schedule>
     static_assert(sizeof...(Wires) <= 32);
     schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires)};
     std::uint32_t bit = 1;
-    const auto note = [&means, &bit]<class Gradients, class Parameters>(coded<Gradients, Parameters> const*) {
+    const auto note = [&means, &bit]<class Gradients>(Gradients const*) {
       means.own |= own_gradients<Gradients> ? bit : 0U;
       means.feeds |= feeds_back<Gradients> ? bit : 0U;
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
-      means.loose_parameters = means.loose_parameters || loose<Parameters>;
       bit <<= 1U;
     };
-    (note(static_cast<Wires const*>(nullptr)), ...);
+    (note(static_cast<typename Wires::gradient_encoding const*>(nullptr)), ...);
     return means;
   });
 }
@@ -254,7 +257,6 @@ template <class Plan>
 [[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds, schedule_means const& means = {}) {
   if (rounds.period == 0) return schedule_flaw::no_period;
   if (means.predicts && means.compensates) return schedule_flaw::two_decorations;
-  if (means.loose_parameters) return schedule_flaw::loose_parameters;
   bool ever_shows = false;
   if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
   bool ever_commits = false;
