@@ -77,6 +77,22 @@ template <std::size_t Block>
   return static_cast<std::uint32_t>(largest);
 }
 
+/// How many numbers of a block have magnitudes above the one with these bits.
+template <std::size_t Block>
+[[nodiscard]] std::size_t count_above(float const* values, std::uint32_t limit) noexcept {
+  using numbers = pack<float>;
+  using integers = numbers::vector_of<std::int32_t>::type;
+  integers count = {};
+  for (std::size_t i = 0; i < Block; i += numbers::lanes) {
+    integers bits;
+    std::memcpy(&bits, values + i, sizeof bits);
+    count -= (bits & 0x7fffffff) > static_cast<std::int32_t>(limit);
+  }
+  std::int32_t total = 0;
+  for (std::size_t k = 0; k < numbers::lanes; ++k) total += count[k];
+  return static_cast<std::size_t>(total);
+}
+
 /// The sum of term(x) over a block of 128 numbers or a multiple, in double: first those that are 128 apart, then half
 /// upon half, as the lanes of a GPU's warp do. term(pack of numbers) gives a pack; nothing in it is rounded.
 template <std::size_t Block, class Term>
