@@ -88,7 +88,7 @@ static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up
               schedule_flaw::commits_own);
 static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.biased = 2}) ==
               schedule_flaw::commits_biased);
-static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.loose_parameters = true}) ==
+static_assert(acco::flaw_of([](std::size_t) { return delayed_round; }, {.warm_up = 0, .period = 1}, {.loose = 2}) ==
               schedule_flaw::loose_parameters);
 constexpr acco::schedule_flaw flaw_with(round_plan first, round_plan second, acco::schedule_means const& means) {
   return acco::flaw_of([=](std::size_t round) { return round % 2 == 0 ? first : second; }, {.warm_up = 0, .period = 2}, means);
@@ -96,18 +96,19 @@ constexpr acco::schedule_flaw flaw_with(round_plan first, round_plan second, acc
 static_assert(flaw_with(estimate, commit, {.own = 1}) == schedule_flaw::estimate_not_kept);
 static_assert(flaw_with(estimate, commit, {.biased = 1}) == schedule_flaw::none);
 static_assert(flaw_with(estimate, commit, {.biased = 2}) == schedule_flaw::commits_biased);
+static_assert(flaw_with(estimate, commit, {.loose = 1}) == schedule_flaw::none);
+static_assert(flaw_with(estimate, commit, {.loose = 2}) == schedule_flaw::loose_parameters);
 
 struct crude : acco::block_int4<> {
   static constexpr bool biased = true, loose = true;
 };
 template <class Commit>
 constexpr acco::schedule_means means_with = acco::means_of<acco::synchronous<Commit>>();
-static_assert(means_with<acco::coded<crude>>.biased == 2 && !means_with<acco::coded<crude>>.loose_parameters);
-static_assert(means_with<acco::coded<acco::full, crude>>.biased == 0 &&
-              means_with<acco::coded<acco::full, crude>>.loose_parameters);
+static_assert(means_with<acco::coded<crude>>.biased == 2 && means_with<acco::coded<crude>>.loose == 0);
+static_assert(means_with<acco::coded<acco::full, crude>>.biased == 0 && means_with<acco::coded<acco::full, crude>>.loose == 2);
 static_assert(means_with<acco::coded<acco::with_error_feedback<crude>>>.biased == 0);
 static_assert(means_with<acco::coded<acco::without_feedback<crude>, acco::loosely<crude>>>.biased == 0);
-static_assert(!means_with<acco::coded<acco::without_feedback<crude>, acco::loosely<crude>>>.loose_parameters);
+static_assert(means_with<acco::coded<acco::without_feedback<crude>, acco::loosely<crude>>>.loose == 0);
 static_assert(flaw_with(coarse_estimate, whole_commit, {.own = 1}) == schedule_flaw::none);
 static_assert(flaw_with(estimate, commit, {.compensates = true}) == schedule_flaw::compensates_estimates);
 static_assert(flaw_with(delayed_round, delayed_round, {.compensates = true}) == schedule_flaw::none);

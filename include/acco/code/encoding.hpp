@@ -104,7 +104,8 @@ struct without_feedback : Encoding {
 };
 
 /// In a closed loop, as parameters travel and gradients with feedback, what arrives may fall so far behind that a rule
-/// with momentum diverges: an encoding that sends few of a block's numbers. Parameters ask for the word `loosely`.
+/// with momentum diverges: an encoding that sends few of a block's numbers. Parameters of commits ask for the word
+/// `loosely`; of an estimate nothing lasts.
 template <class Wire>
 concept loose = requires { requires Wire::loose; };
 /// The same encoding, meant for parameters whatever the rule.

@@ -182,8 +182,8 @@ template <class Schedule>
                     "commit needs those of all ranks") \
   flaw(commits_biased, "a commit's gradients travel in a code that is biased, and what it loses adds up: give it " \
                        "with_feedback{code, error_feedback{}}, or say without_feedback<code>") \
-  flaw(loose_parameters, "parameters travel in a code that may fall behind a rule with momentum: let it bring gradients " \
-                         "only, or say loosely<code>") \
+  flaw(loose_parameters, "a commit's parameters travel in a code that may fall behind a rule with momentum: let it bring " \
+                         "gradients only, or say loosely<code>") \
   flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
 // clang-format on
 enum class schedule_flaw {
@@ -216,7 +216,7 @@ struct schedule_means {
   std::uint32_t own = 0;              ///< bit k: wire k takes own gradients
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
   std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
-  bool loose_parameters = false;
+  std::uint32_t loose = 0;            ///< likewise: parameters travel in a code that is
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -237,7 +237,7 @@ template <class Schedule>
       means.feeds |= feeds_back<Gradients> ? bit : 0U;
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
-      means.loose_parameters = means.loose_parameters || loose<Parameters>;
+      means.loose |= loose<Parameters> ? bit : 0U;
       bit <<= 1U;
     };
     (note(static_cast<Wires const*>(nullptr)), ...);
@@ -254,7 +254,6 @@ template <class Plan>
 [[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds, schedule_means const& means = {}) {
   if (rounds.period == 0) return schedule_flaw::no_period;
   if (means.predicts && means.compensates) return schedule_flaw::two_decorations;
-  if (means.loose_parameters) return schedule_flaw::loose_parameters;
   bool ever_shows = false;
   if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
   bool ever_commits = false;
@@ -263,6 +262,7 @@ template <class Plan>
     if (means.wire(now) >= means.wires) return schedule_flaw::no_such_wire;
     if (commits(now) && means.is_in(means.own, now)) return schedule_flaw::commits_own;
     if (commits(now) && means.is_in(means.biased, now)) return schedule_flaw::commits_biased;
+    if (commits(now) && means.is_in(means.loose, now)) return schedule_flaw::loose_parameters;
     if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
     if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
