@@ -148,14 +148,17 @@ TEST_CASE_TEMPLATE("conversion, sums and squares are those of the host, wherever
 }
 
 TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so are decoded ones", Encoding, acco::block_int4<>,
-                   acco::block_int4<1024>, acco::block_int8<>, acco::block_int8<128>, acco::bfloat16_wire) {
+                   acco::block_int4<1024>, acco::block_int8<>, acco::block_int8<128>, acco::bfloat16_wire, acco::block_gauss4,
+                   acco::block_gauss3, acco::block_gauss2, acco::block_stat2, acco::loosely<acco::block_ternary>,
+                   acco::without_feedback<acco::block_sign>, acco::rotated<acco::block_gauss3>,
+                   acco::rotated<acco::block_int4<>>) {
   const auto with = [](auto type) {
     using T = decltype(type);
     using storage = acco::cuda_storage<T, T, std::conditional_t<sizeof(T) == 8, double, float>>;
     using sum = typename storage::sum_type;
     acco::cuda_queue queue(nullptr);
     const Encoding e;
-    for (const std::size_t count : {1U, 255U, 1024U, 5003U}) {
+    for (const std::size_t count : {1U, 255U, 256U, 1024U, 5003U}) {
       constexpr std::size_t slices = 3;
       const std::size_t bytes = acco::encoded_size<Encoding>(count);
       managed<T> from(slices * count, 1), out(slices * count), host_out(slices * count);
@@ -163,6 +166,14 @@ TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so ar
       managed<sum> added(count), host_added(count);
       managed<unsigned long long> numbers(6);
       for (std::size_t i = 0; i < slices * count; ++i) from.data[i] = T(std::sin(static_cast<float>(i)) * 3e-3F);
+      for (std::size_t i = 0; i < slices * count && count == 255; ++i) {  // nearly all of a block is 0
+        if (i % 100 != 7) from.data[i] = T(i % 2 == 0 ? 0.0F : -0.0F);
+      }
+      if (count > 1000) {
+        for (std::size_t i = 0; i < 256; ++i) from.data[2 * count + 512 + i] = T(i % 3 == 0 ? 0.25F : -0.25F);  // equal ones
+        from.data[700] = T(-0.0F);
+        from.data[count + 600] = T(2.0F);  // far out
+      }
       if (count > 300) from.data[count + 290] = T(std::numeric_limits<float>::infinity());
       for (unsigned k = 0; k < 4; ++k) numbers.data[k] = k % 2 == 0 ? 0 : ~0ULL;
       std::fill_n(here.data, slices * bytes, std::byte{});
