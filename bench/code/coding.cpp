@@ -7,7 +7,12 @@
 #include <benchmark/benchmark.h>
 
 #include <acco/code/bfloat16_wire.hpp>
+#include <acco/code/block_gauss.hpp>
 #include <acco/code/block_integer.hpp>
+#include <acco/code/block_sign.hpp>
+#include <acco/code/block_stat2.hpp>
+#include <acco/code/block_ternary.hpp>
+#include <acco/code/rotated.hpp>
 #include <acco/storage/coding.hpp>
 
 namespace {
@@ -52,6 +57,14 @@ void coding(benchmark::State& state) {
 BENCHMARK(coding<acco::block_int4<>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int8<>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::bfloat16_wire, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_gauss4, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_gauss3, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_gauss2, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_stat2, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_ternary, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_sign, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::rotated<acco::block_gauss3>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::rotated<acco::block_int4<>>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int4<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int8<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 

@@ -84,7 +84,7 @@ class optimizer : public plain_types<Storage>::optimizer {
   using inner_schedule = typename level::inner;  // the schedule itself, where there is no level around it
   static_assert(check_schedule<inner_schedule>());
   static_assert(check_update_rule<Rule>());
-  static_assert(bounded_step<Rule> || !sends_loosely<inner_schedule>,
+  static_assert(bounded_step<Rule> || !commits_loosely<inner_schedule>,
                 "acco: numbers travel in a code that may fall behind, and with momentum that diverges: take a finer code, a "
                 "rule of bounded steps (adamw, lion, muon), or say acco::loosely<Encoding>");
   static constexpr bool storage_is_one = check_wires<inner_schedule, Rule, Storage, Backend>();

@@ -3,7 +3,7 @@
 
 #include "conformance/encoding.hpp"
 
-TEST_CASE("bfloat16_wire conforms") { conformance::encoding_suite(acco::bfloat16_wire{}, 0x1p-8); }
+TEST_CASE("bfloat16_wire conforms") { conformance::encoding_suite(acco::bfloat16_wire{}, 0x1p-8, 0x1p-16); }
 
 TEST_CASE("every number travels as the bfloat16 next to it") {
   float values[256], decoded[256];

@@ -104,10 +104,19 @@ static_assert(means_with<acco::coded<crude>>.biased == 2 && means_with<acco::cod
 static_assert(means_with<acco::coded<acco::with_error_feedback<crude>>>.biased == 0);
 static_assert(means_with<acco::coded<acco::without_feedback<crude>>>.biased == 0);
 template <class Commit>
-constexpr bool loosely_with = acco::sends_loosely<acco::synchronous<Commit>>;
+constexpr bool loosely_with = acco::commits_loosely<acco::synchronous<Commit>>;
 static_assert(!loosely_with<acco::coded<crude>> && loosely_with<acco::coded<acco::full, crude>>);
 static_assert(loosely_with<acco::coded<acco::with_error_feedback<crude>>>);
 static_assert(!loosely_with<acco::coded<acco::full, acco::loosely<crude>>>);
+static_assert(!acco::commits_loosely<acco::two_phase<acco::fixed_pace, acco::coded<acco::own_slice, crude>>>);
+static_assert(flaw_with(coarse_estimate, whole_commit, {.own = 1}) == schedule_flaw::none);
+static_assert(flaw_with(estimate, commit, {.compensates = true}) == schedule_flaw::compensates_estimates);
+static_assert(flaw_with(delayed_round, delayed_round, {.compensates = true}) == schedule_flaw::none);
+static_assert(flaw_with(delayed_round, delayed_round, {.predicts = true}) == schedule_flaw::never_shows);
+static_assert(flaw_with(shown_round, delayed_round, {.predicts = true, .compensates = true}) == schedule_flaw::two_decorations);
+static_assert(acco::commits(shown_round) && !acco::shows_committed(shown_round));
+static_assert(!acco::commits(estimate) && acco::commits(commit) && acco::commits(prediction_round));
+static_assert(!acco::shows_committed(estimate) && acco::shows_committed(commit) && !acco::shows_committed(prediction_round));
 
 // The spelling that users write, with deduced parameters.
 constexpr auto uneven = acco::two_phase{.pace = acco::fixed_pace{.first = 7, .second = 1}};

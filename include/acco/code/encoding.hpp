@@ -46,7 +46,8 @@ struct own_corrected {
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
-///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges.
+///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges;
+///  - optionally `static constexpr bool no_zero = true`: a number that is exactly 0 may arrive as another.
 /// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
 /// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
@@ -103,8 +104,8 @@ struct without_feedback : Encoding {
 };
 
 /// In a closed loop, as parameters travel and gradients with feedback, what arrives may fall so far behind that a rule
-/// with momentum diverges: an encoding that sends few of a block's numbers, or one size for all of them. It asks for a
-/// rule of bounded steps (rule/update_rule.hpp), or for the word `loosely`.
+/// with momentum diverges: an encoding that sends few of a block's numbers, or one size for all of them. Commits ask for
+/// a rule of bounded steps (rule/update_rule.hpp), or for the word `loosely`; of an estimate nothing lasts.
 template <class Wire>
 concept loose = requires { requires Wire::loose; };
 /// The same encoding, meant whatever the rule: of `sgd` without momentum, say.
@@ -112,6 +113,11 @@ template <encoding Encoding>
 struct loosely : Encoding {
   static constexpr bool loose = false;
 };
+
+/// A number that is exactly 0 may arrive as another, in a block that holds something. Layouts with
+/// `update_group::leave_without_gradient` refuse it: a tensor without a gradient would get one, or be moved.
+template <class Wire>
+concept without_zero = requires { requires Wire::no_zero; };
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what
-// the host makes of it (code/block_integer.hpp), so both give the same bits.
+// the host makes of it (code/), so both give the same bits. Those of levels: levels.cuh; of turned blocks: rotated.cuh.
 #pragma once
 
 #include <bit>
@@ -138,6 +138,10 @@ template <std::size_t Block>
 struct device_encoding<block_int4<Block>> : device_block_integer<4, Block> {};
 template <class Encoding>
 struct device_encoding<nearest<Encoding>> : device_encoding<Encoding> {};
+template <class Encoding>
+struct device_encoding<without_feedback<Encoding>> : device_encoding<Encoding> {};
+template <class Encoding>
+struct device_encoding<loosely<Encoding>> : device_encoding<Encoding> {};
 
 template <>
 struct device_encoding<bfloat16_wire> {
@@ -158,9 +162,14 @@ struct device_encoding<bfloat16_wire> {
 };
 
 /// Thread blocks that a multiprocessor has room for: four where a lane holds eight numbers, so 64 registers; one where
-/// it holds more.
+/// it holds more, or what its `device_encoding` says.
 template <class Encoding>
-inline constexpr int resident_blocks = block_values<Encoding>::stretches <= 2 ? 4 : 1;
+consteval int resident_of() noexcept {
+  if constexpr (requires { device_encoding<Encoding>::resident; }) return device_encoding<Encoding>::resident;
+  return block_values<Encoding>::stretches <= 2 ? 4 : 1;
+}
+template <class Encoding>
+inline constexpr int resident_blocks = resident_of<Encoding>();
 
 /// Calls work(block, lane) for the lanes of a warp a block.
 template <class Work>

@@ -35,6 +35,7 @@
 #include "acco/cuda/coding.cuh"
 #include "acco/cuda/feedback.cuh"
 #include "acco/cuda/kernels.cuh"
+#include "acco/cuda/rotated.cuh"
 #endif
 
 #include "acco/hide_macros.hpp"

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
 #include "acco/round/agreement.hpp"
+#include "acco/round/construction.hpp"
 #include "acco/stage/state_copy.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -31,9 +33,12 @@ inline exchange_settings cut(exchange_settings settings, int rank, int ranks) {
   settings.check(where);
   return settings;
 }
-/// What an engine of local updates can do.
-inline options checked_for_level(options chosen, int rank) {
+/// What an engine of local updates can do. The engines of exchanges know no groups: so here.
+template <class Wire>
+options checked_for_level(options chosen, Wire const& /*exchange*/, parameter_layout const& layout, int rank) {
   chosen.check({.rank = rank});
+  check_zeros<typename Wire::gradient_encoding>("changes of workers", layout, {.rank = rank});
+  check_zeros<typename Wire::parameter_encoding>("anchors", layout, {.rank = rank});
   const auto refuse = [&](char const* what, char const* advice) {
     throw usage_error({.rank = rank}, text("options::", std::string_view(what), " is not there for local updates"), text(advice));
   };

@@ -63,7 +63,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   outer_engine(exchange_settings const& settings, Exchange const& exchange, OuterRule outer_rule, Inner inner, Rule rule,
                Storage storage, Backend backend, parameter_layout layout, options chosen)
       : settings_(cut(settings, backend.rank(), backend.size())),
-        chosen_(checked_for_level(std::move(chosen), backend.rank())),
+        chosen_(checked_for_level(std::move(chosen), exchange_wire(exchange), layout, backend.rank())),
         make_exchange_([exchange, rule = told(std::move(outer_rule), settings_), memory = storage.memory, of = of_outer(chosen_)](
                            exchange_settings const& now, group_backend<Backend> group, std::size_t count) {
           return std::make_unique<exchange_type>(now, exchange, rule, typename exchange_type::storage{.memory = memory},

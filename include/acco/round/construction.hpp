@@ -134,6 +134,21 @@ void check_groups(Rule const& rule, parameter_layout const& layout, int rank) {
   }
 }
 
+/// Throws `usage_error` where `what` travels by a code that has no 0, and a group has `leave_without_gradient`.
+template <class Wire>
+void check_zeros(char const* what, parameter_layout const& layout, error_place const& where) {
+  if constexpr (without_zero<Wire>) {
+    for (update_group const& group : layout.groups()) {
+      if (group.frozen || !group.leave_without_gradient) continue;
+      throw usage_error(
+          where,
+          text(what, " travel by ", Wire::name,
+               ", which has no 0, and a group of tensors has leave_without_gradient: these would not be left alone"),
+          text("Let the ", what, " travel by a code that keeps zeros (docs/coarse.md), or take leave_without_gradient out"));
+    }
+  }
+}
+
 /// Everything but the schedule; `Rule` is a rule_in_use.
 template <class Storage, class Rule>
 void describe_construction(description& d, Rule const& rule, options const& chosen, parameter_layout const& layout) {

@@ -344,6 +344,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                         text("Give a positive parameter count, or a layout with a group that is not frozen"));
     }
     schedule.check({.rank = rank});
+    schedule.check(layout, {.rank = rank});
     if (chosen.in_place && schedule.keeps() && !Storage::host_memory) {
       throw usage_error({.rank = rank},
                         text("options::in_place: nobody could see that kept gradients of this storage were cleared"),

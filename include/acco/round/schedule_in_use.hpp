@@ -14,6 +14,7 @@
 
 #include "acco/code/encoding.hpp"
 #include "acco/error.hpp"
+#include "acco/layout/parameter_layout.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/schedule/schedule.hpp"
 #include "acco/wire/coded.hpp"
@@ -64,6 +65,8 @@ class schedule_in_use {
   virtual void load_state(std::array<double, 5> const& of) noexcept = 0;
   /// Everything about the schedule, as it was constructed, on which the ranks must agree.
   virtual void describe(description& into) const = 0;
+  /// Throws `usage_error` where a group of the layout cannot travel so.
+  virtual void check(parameter_layout const& layout, error_place const& where) const = 0;
   /// What its table is judged by beside its rounds.
   [[nodiscard]] virtual schedule_means means() const = 0;
 
@@ -190,6 +193,13 @@ class schedule_of final : public schedule_in_use<Storage> {
     if constexpr (requires { schedule_.pace.load_state(of); }) schedule_.pace.load_state(of);
   }
   void describe(description& into) const override { describe_schedule(into, constructed_); }
+
+  void check(parameter_layout const& layout, error_place const& where) const override {
+    by_wires<Schedule>([&]<class... Wires>() {
+      (check_zeros<typename Wires::gradient_encoding>("gradients", layout, where), ...);
+      (check_zeros<typename Wires::parameter_encoding>("parameters", layout, where), ...);
+    });
+  }
 
   [[nodiscard]] schedule_means means() const override { return means_of<Schedule>(); }
 

@@ -94,13 +94,6 @@ inline constexpr bool sends_encoded_gradients =
 template <class Schedule>
 inline constexpr bool sends_encoded_parameters =
     by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::parameter_encoding> || ...); });
-/// Whether parameters, or gradients with a feedback, travel in a code that is `loose`.
-template <class Schedule>
-inline constexpr bool sends_loosely = by_wires<Schedule>([]<class... Wires>() {
-  return ((loose<typename Wires::parameter_encoding> ||
-           (loose<typename Wires::gradient_encoding> && feeds_back<typename Wires::gradient_encoding>)) ||
-          ...);
-});
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make(checked, level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
@@ -221,6 +214,7 @@ struct schedule_means {
   std::uint32_t own = 0;              ///< bit k: wire k takes own gradients
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
   std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
+  std::uint32_t loose = 0;            ///< likewise: parameters, or what is fed back, travel in a code that is
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -236,17 +230,21 @@ template <class Schedule>
     static_assert(sizeof...(Wires) <= 32);
     schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires)};
     std::uint32_t bit = 1;
-    const auto note = [&means, &bit]<class Gradients>(Gradients const*) {
+    const auto note = [&means, &bit]<class Gradients, class Parameters>(coded<Gradients, Parameters> const*) {
       means.own |= own_gradients<Gradients> ? bit : 0U;
       means.feeds |= feeds_back<Gradients> ? bit : 0U;
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
+      means.loose |= loose<Parameters> || (loose<Gradients> && feeds_back<Gradients>) ? bit : 0U;
       bit <<= 1U;
     };
-    (note(static_cast<typename Wires::gradient_encoding const*>(nullptr)), ...);
+    (note(static_cast<Wires const*>(nullptr)), ...);
     return means;
   });
 }
+/// Whether parameters of a commit, or gradients with a feedback, travel in a code that is `loose`.
+template <class Schedule>
+inline constexpr bool commits_loosely = (means_of<Schedule>().loose & (chooses_wires<Schedule> ? ~0U : 2U)) != 0;
 /// Whether its estimates need the mean of the other ranks' last gradients (`own_corrected`).
 template <class Schedule>
 inline constexpr bool estimates_with_others = by_wires<Schedule>(

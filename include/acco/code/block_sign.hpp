@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// One bit a number: its sign, times the block's mean magnitude.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "acco/code/bit_planes.hpp"
+#include "acco/code/block_scale.hpp"
+#include "acco/code/encoding.hpp"
+#include "acco/number/pack.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// The arithmetic of one number, the same on host and device. It looks at bits: numbers that a processor takes for 0
+/// where it flushes them have a sign here everywhere.
+struct sign_code {
+  /// 1 for what is below 0. A 0 counts as positive, whatever its own sign.
+  [[nodiscard]] static constexpr std::uint32_t code(std::uint32_t bits) noexcept { return bits > 0x80000000U ? 1U : 0U; }
+  /// The bits of the number with this sign; scale > 0.
+  [[nodiscard]] static constexpr std::uint32_t value_bits(std::uint32_t code, std::uint16_t scale) noexcept {
+    return static_cast<std::uint32_t>(scale) << 16U | code << 31U;
+  }
+};
+
+/// A number is its sign times the mean magnitude of its block, which loses least once only signs are kept: 34 bytes a
+/// block of 256, 0.133 bytes a number. The scaled sign of EF-signSGD (Karimireddy et al., arXiv 1901.09847, section 4).
+/// Of a block 1 - mean|x|^2 / mean x^2 of the squares is lost, of Gaussian numbers 1 - 2/pi = 0.363: for gradients with
+/// error feedback. Behind the scale (2 bytes) byte k holds the signs of the numbers k, k + 32, ... k + 224, the first
+/// lowest; set where a number is below 0.
+///
+/// Zeros at the block's end do not count for the mean: they are what fills up a short block, and with them parameters
+/// of a small layout, or of the last block of a share, would hardly move.
+///
+/// One bit cannot say 0: in a block that holds something a 0, +0 or -0, arrives as the positive scale, and feedback
+/// takes it back later. A block of zeros arrives as zeros.
+struct block_sign {
+  static constexpr char const* name = "block_sign";
+  static constexpr bool biased = true, loose = true, no_zero = true;
+  static constexpr std::size_t block_size = 256;
+  static constexpr std::size_t block_bytes = block_scale::bytes + block_size / 8;
+  using arithmetic = sign_code;
+
+  static void encode(float const* values, std::byte* bytes) noexcept {
+    const double magnitudes = sum_of_block<block_size>(values, [](auto x) { return absolute(x); });
+    const std::uint16_t scale = block_scale::of_mean(magnitudes, filled(values));
+    block_scale::put(scale, bytes);
+    bytes += block_scale::bytes;
+    if (!block_scale::has_codes(scale)) {
+      std::memset(bytes, 0, block_size / 8);
+      return;
+    }
+    alignas(64) std::uint8_t codes[block_size];
+    for (std::size_t i = 0; i < block_size; i += lanes) {
+      integers bits;
+      std::memcpy(&bits, values + i, sizeof bits);
+      const integers negative = (bits < 0) & ((bits & 0x7fffffff) != 0) & 1;
+      const auto narrow = __builtin_convertvector(negative, small);
+      std::memcpy(codes + i, &narrow, sizeof narrow);
+    }
+    bit_planes<block_size>::put<1, 0>(codes, reinterpret_cast<std::uint8_t*>(bytes));
+  }
+
+  static void decode(std::byte const* bytes, float* values) noexcept {
+    const std::uint16_t scale = block_scale::take(bytes);
+    if (!block_scale::has_codes(scale)) {
+      for (std::size_t i = 0; i < block_size; i += lanes) numbers(block_scale::value(scale)).store(values + i);
+      return;
+    }
+    alignas(64) std::uint8_t codes[block_size];
+    bit_planes<block_size>::take<1, 0>(reinterpret_cast<std::uint8_t const*>(bytes + block_scale::bytes), codes);
+    const auto positive = static_cast<std::int32_t>(arithmetic::value_bits(0, scale));
+    for (std::size_t i = 0; i < block_size; i += lanes) {
+      small narrow;
+      std::memcpy(&narrow, codes + i, sizeof narrow);
+      const integers bits = __builtin_convertvector(narrow, integers) << 31 | positive;
+      std::memcpy(values + i, &bits, sizeof bits);
+    }
+  }
+
+ private:
+  using numbers = pack<float>;
+  using integers = numbers::vector_of<std::int32_t>::type;
+  using small = numbers::vector_of<std::uint8_t>::type;
+  static constexpr std::size_t lanes = numbers::lanes;
+
+  /// How many numbers come before the zeros at the block's end.
+  static std::size_t filled(float const* values) noexcept {
+    std::size_t n = block_size;
+    while (n > 0 && std::bit_cast<std::uint32_t>(values[n - 1]) << 1U == 0) --n;
+    return n;
+  }
+};
+static_assert(encoding<block_sign>);
+
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
