@@ -259,14 +259,13 @@ struct device_encoding<block_stat2> : device_levels {
   using arithmetic = statistical_code;
 
   static __device__ void encode(std::byte* to, unsigned lane, values const& x) {
-    const unsigned some = count_above(x, 0);
-    const std::uint16_t scale = block_scale::of_root_mean_square(sum(x, [](double each) { return each * each; }), some);
-    arithmetic levels{scale, 0};
-    if (block_scale::has_codes(scale)) levels = levels_of(x, arithmetic::cut(scale, some < block_size), some < block_size);
+    const double magnitudes = sum(x, [](double each) { return each < 0 ? -each : each; });
+    arithmetic levels{block_scale::of_mean(magnitudes, block_size), 0};
+    if (block_scale::has_codes(levels.upper)) levels = levels_of(x, magnitudes);  // alike in all lanes
     put_scale(to, lane, levels.upper);
     put_scale(to + block_scale::bytes, lane, levels.lower);
     std::uint32_t codes[2] = {};
-    if (block_scale::has_codes(levels.upper)) {  // alike in all lanes
+    if (block_scale::has_codes(levels.upper)) {
       const std::uint32_t between = levels.between();
 #pragma unroll
       for (unsigned k = 0; k < 8; ++k)
@@ -286,7 +285,9 @@ struct device_encoding<block_stat2> : device_levels {
   }
 
  private:
-  static __device__ arithmetic levels_of(values const& x, std::uint32_t cut, bool zeros) {
+  static __device__ arithmetic levels_of(values const& x, double magnitudes) {
+    const bool zeros = count_above(x, 0) < block_size;
+    const std::uint32_t cut = arithmetic::cut(sum(x, [](double each) { return each * each; }), magnitudes, zeros);
     const auto limit = static_cast<double>(std::bit_cast<float>(cut));
     const double above = sum(x, [limit](double each) {
       const double magnitude = each < 0 ? -each : each;
@@ -297,8 +298,7 @@ struct device_encoding<block_stat2> : device_levels {
       return magnitude > limit ? 0 : magnitude;
     });
     const unsigned over = count_above(x, cut);
-    const std::uint16_t lower = zeros ? std::uint16_t{0} : block_scale::of_mean(below, block_size - over);
-    return {over == 0 ? lower : block_scale::of_mean(above, over), lower};
+    return {block_scale::of_mean(above, over), zeros ? std::uint16_t{0} : block_scale::of_mean(below, block_size - over)};
   }
 };
 
