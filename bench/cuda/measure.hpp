@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <cub/device/device_for.cuh>
+
 #include <acco/acco.hpp>
 #include <acco/cuda.hpp>
 
@@ -94,20 +96,10 @@ inline int gpus() {
   return 0;
 }
 
-// A thread for each of `count` numbers; one thread.
-
-template <class Body>
-__global__ void for_each_number(std::size_t count, Body body) {
-  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) body(i);
-}
+/// body(i) for all i < count.
 template <class Body>
 void launch(cudaStream_t stream, std::size_t count, Body const& body) {
-  cudaLaunchConfig_t shape{};
-  shape.blockDim = dim3(256);
-  shape.gridDim = dim3(static_cast<unsigned>((count + 255) / 256));
-  shape.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&shape, for_each_number<Body>, count, body), "cudaLaunchKernelEx");
+  check_cuda(cub::DeviceFor::Bulk(count, body, stream), "cub::DeviceFor::Bulk");
 }
 template <class Body>
 __global__ void by_one_thread(Body body) {

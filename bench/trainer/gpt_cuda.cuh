@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <cub/device/device_for.cuh>
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -24,19 +25,10 @@ namespace toy_gpt {
 // --- kernels
 // -----------------------------------------------------------------------------------------------------------------------------
 
-template <class Body>
-__global__ void for_all(std::size_t count, Body body) {
-  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) body(i);
-}
-/// body(i) for all i < count, each by a thread of its own.
+/// body(i) for all i < count.
 template <class Body>
 void launch(cudaStream_t stream, std::size_t count, Body const& body) {
-  cudaLaunchConfig_t shape{};
-  shape.blockDim = dim3(128);
-  shape.gridDim = dim3(static_cast<unsigned>((count + 127) / 128));
-  shape.stream = stream;
-  acco::check_cuda(cudaLaunchKernelEx(&shape, for_all<Body>, count, body), "cudaLaunchKernelEx");
+  acco::check_cuda(cub::DeviceFor::Bulk(count, body, stream), "cub::DeviceFor::Bulk");
 }
 
 struct embed {

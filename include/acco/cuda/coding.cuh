@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <cuda/functional>
 #include <cuda_runtime.h>
 
 #include "acco/bfloat16.hpp"
@@ -18,7 +19,6 @@
 #include "acco/cuda/kernels.cuh"
 #include "acco/cuda/launch.cuh"
 #include "acco/cuda/tile.cuh"
-#include "acco/cuda/warp.cuh"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/storage/coding.hpp"
 
@@ -102,7 +102,8 @@ struct device_block_integer {
       const std::int32_t bits = std::bit_cast<std::int32_t>(each) & arithmetic::magnitude_mask;
       most = most < bits ? bits : most;
     }
-    const std::int32_t scale_bits = arithmetic::scale_bits(warp_maximum(most));
+    most = __shfl_sync(whole_warp, over_warp<std::int32_t>().Reduce(most, cuda::maximum<>{}), 0);
+    const std::int32_t scale_bits = arithmetic::scale_bits(most);
     if (lane == 0) put(to, 0, static_cast<std::uint32_t>(scale_bits));
     const divider by(arithmetic::has_codes(scale_bits) ? scale_bits : 0);
     if constexpr (Bits == 8) {

@@ -10,11 +10,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <cub/block/block_reduce.cuh>
+#include <cuda/functional>
 #include <cuda_runtime.h>
 
 #include "acco/cuda/launch.cuh"
 #include "acco/cuda/tile.cuh"
-#include "acco/cuda/warp.cuh"
 #include "acco/number/digest.hpp"
 #include "acco/number/finite.hpp"
 #include "acco/rule/update_rule.hpp"
@@ -93,7 +94,8 @@ struct not_finite {
   /// All lanes of a warp: one of them notes it.
   __device__ void note(unsigned long long* all, unsigned long long* first_of_all) const {
     if (__ballot_sync(whole_warp, found != 0) == 0) return;
-    const unsigned long long together = warp_sum(found), earliest = warp_minimum(first);
+    const unsigned long long together = over_warp<unsigned long long>().Sum(found);
+    const unsigned long long earliest = over_warp<unsigned long long>().Reduce(first, cuda::minimum<>{});
     if (threadIdx.x % warp_lanes != 0) return;
     atomicAdd(all, together);
     atomicMin(first_of_all, earliest);
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(block_threads)
     const auto x = at.load(from);
     for (unsigned k = 0; k < at.count; ++k) mine += digest_part(x.value[k], key(at.index(k)));
   });
-  const unsigned long long together = warp_sum(mine);
+  const unsigned long long together = over_warp<unsigned long long>().Sum(mine);
   if (threadIdx.x % warp_lanes == 0) atomicAdd(sum, together);
 }
 
@@ -145,7 +147,7 @@ __device__ inline update_block block_of(update_block const* blocks, std::size_t 
 }
 
 /// A warp a block: the sum of the squares that step.finish(at, step.load(at)) gives. Several loads are on their way at
-/// a time.
+/// a time. (Not cub::DeviceReduce: it adds in another order on another GPU.)
 template <class Step>
 __global__ void __launch_bounds__(block_threads) squares_by_block(update_block const* table, std::size_t blocks,
                                                                   std::size_t count, unsigned head, Step step, double* results) {
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(block_threads) squares_by_block(update_block c
     }
     for (; k < cut.tiles; ++k) squares += step.finish(tile(k), step.load(tile(k)));
     for (k = lane; k < cut.left(); k += warp_lanes) squares += step.finish(cut.left(k), step.load(cut.left(k)));
-    squares = warp_sum(squares);
+    squares = over_warp<double>().Sum(squares);
     if (lane == 0) results[b] = squares;
   }
 }
@@ -213,31 +215,25 @@ void launch_squares(on where, update_block const* table, std::size_t blocks, std
 }
 
 /// A thread block a region: sums[r] = the sum of the squares of its blocks; without a table, of all.
-template <unsigned Warps>
-__global__ void __launch_bounds__(Warps* warp_lanes)
-    add_squares_by_region(double* sums, std::size_t regions, double const* of_blocks, update_block const* table,
-                          std::size_t blocks) {
-  __shared__ double of_warps[Warps];
+template <unsigned Threads>
+__global__ void __launch_bounds__(Threads) add_squares_by_region(double* sums, std::size_t regions, double const* of_blocks,
+                                                                 update_block const* table, std::size_t blocks) {
+  using all_threads = cub::BlockReduce<double, Threads>;
+  __shared__ typename all_threads::TempStorage room;
   for (std::size_t region = blockIdx.x; region < regions; region += gridDim.x) {
     double sum = 0;
-    for (std::size_t k = threadIdx.x; k < blocks; k += Warps * warp_lanes) {
+    for (std::size_t k = threadIdx.x; k < blocks; k += Threads) {
       if (table == nullptr || table[k].region == region) sum += of_blocks[k];
     }
-    sum = warp_sum(sum);
-    if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      double all = 0;
-      for (double const each : of_warps) all += each;
-      sums[region] = all;
-    }
+    sum = all_threads(room).Sum(sum);
+    if (threadIdx.x == 0) sums[region] = sum;
     __syncthreads();  // the next region's sums come to the same place
   }
 }
 inline void launch_add_squares(on where, double* sums, std::size_t regions, double const* of_blocks, update_block const* table,
                                std::size_t blocks) {
-  launch<&add_squares_by_region<block_warps>>(where, where.blocks(regions), block_threads, sums, regions, of_blocks, table,
-                                              blocks);
+  launch<&add_squares_by_region<block_threads>>(where, where.blocks(regions), block_threads, sums, regions, of_blocks, table,
+                                                blocks);
 }
 
 template <class Master>

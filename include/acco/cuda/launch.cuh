@@ -12,11 +12,11 @@
 #include <span>
 #include <vector>
 
+#include <cub/warp/warp_reduce.cuh>
 #include <cuda_runtime.h>
 
 #include "acco/cuda/runtime.hpp"
 #include "acco/cuda/tile.cuh"
-#include "acco/cuda/warp.cuh"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -128,6 +128,14 @@ void launch_elements(on where, std::size_t count, Body const& body, unsigned hea
   const std::size_t work =
       std::max((cut.tiles + block_warps - 1) / block_warps, (cut.left() + block_threads - 1) / block_threads);
   launch<&for_elements<Body>>(where, where.blocks(work), block_threads, count, head, body);
+}
+
+/// For all lanes of a warp, of which lane 0 gets the result; in the one order that CUB has for it. Of a whole warp CUB
+/// keeps nothing in its room.
+template <class T>
+__device__ cub::WarpReduce<T> over_warp() {
+  __shared__ typename cub::WarpReduce<T>::TempStorage rooms[block_warps];
+  return cub::WarpReduce<T>(rooms[threadIdx.x / warp_lanes]);
 }
 
 /// One thread: a step of a round.

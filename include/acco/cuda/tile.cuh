@@ -11,13 +11,13 @@
 #include <cuda_runtime.h>
 
 #include "acco/cuda/access.cuh"
-#include "acco/cuda/warp.cuh"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
+inline constexpr unsigned warp_lanes = 32, whole_warp = 0xffffffffU;
 inline constexpr std::size_t stretch_size = 128, tile_size = 256;  // elements
 
 /// What a lane holds of two stretches: four numbers of the first, then four of the second.
@@ -29,7 +29,8 @@ namespace tile {
 using words = lanes<std::uint32_t, 4>;
 
 /// Two halves of what a lane has go to lanes `near` and `far`: four shuffles. A lane gives them in their order or the
-/// other way round, takes what comes likewise, and asks near first or far first.
+/// other way round, takes what comes likewise, and asks near first or far first. (Own shuffles: cub::WarpExchange passes
+/// through shared memory, or takes as many numbers a lane as there are lanes.)
 inline __device__ words trade(words const& mine, bool gives_in_order, bool takes_in_order, int near, int far) {
   words x{};
 #pragma unroll

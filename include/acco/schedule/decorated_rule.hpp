@@ -25,12 +25,12 @@ namespace decorated {
 template <class Real, std::size_t Count, std::size_t All>
 constexpr std::array<Real, Count> part(std::array<Real, All> const& slots, std::size_t from) {
   std::array<Real, Count> some{};
-  for (std::size_t k = 0; k < Count; ++k) some[k] = slots[from + k];
+  for (Real& each : some) each = slots[from++];
   return some;
 }
 template <class Real, std::size_t Count, std::size_t All>
 constexpr void put(std::array<Real, Count> const& some, std::array<Real, All>& slots, std::size_t from) {
-  for (std::size_t k = 0; k < Count; ++k) slots[from + k] = some[k];
+  for (Real const& each : some) slots[from++] = each;
 }
 /// action(the rule's slots, the first of all), which are put back.
 template <class Rule, class Real, std::size_t All, class Action>
