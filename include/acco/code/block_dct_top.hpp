@@ -63,6 +63,8 @@ struct block_transform {
 /// What `block_dct_top` and `block_dct2_top` have in common.
 template <std::size_t Count, std::size_t Block, int Bits, mean_over Over, bool Tile>
 struct block_transform_top {
+  static constexpr bool of_senders = Over == mean_over::senders;
+  static constexpr bool no_zero = true;
   static constexpr bool loose = true;
   static constexpr bool biased = true;
   using chosen = block_top<Count, Block, Bits>;
@@ -82,7 +84,7 @@ struct block_transform_top {
   template <class Source>
   static void decode_sum(int sources, Source&& source, float* sums) noexcept {
     alignas(64) float x[Block] = {}, room[Block];
-    int senders[Over == mean_over::senders ? Block : 1] = {}, some = 0;
+    int senders[of_senders ? Block : 1] = {}, some = 0;
     for (int k = 0; k < sources; ++k) {
       std::byte const* const bytes = source(k);
       const std::uint16_t word = block_scale::take(bytes);
@@ -93,10 +95,10 @@ struct block_transform_top {
       ++some;
       chosen::each_kept(bytes, [&](std::size_t place, float value) {
         x[place] += value;  // the product within is exact
-        if constexpr (Over == mean_over::senders) ++senders[place];
+        if constexpr (of_senders) senders[place] += value != 0 ? 1 : 0;
       });
     }
-    if constexpr (Over == mean_over::senders) {
+    if constexpr (of_senders) {
       for (std::size_t i = 0; i < Block; ++i) x[i] = transform::of_all(x[i], senders[i], sources);
     }
     float const* const back = some == 0 ? x : transform::turn_back(x, room);
@@ -124,7 +126,7 @@ struct block_transform_top {
 ///
 /// Codes of several ranks are added as coefficients, in the order of the ranks, and transformed back once. `Over` says
 /// what becomes of a coefficient that not all have sent: nothing (`all`), or it is multiplied by all ranks over its
-/// senders (`senders`), so that the mean is theirs.
+/// senders (`senders`), so that the mean is theirs. What has become 0 is not sent.
 template <std::size_t Count, std::size_t Block = 256, int Bits = 8, mean_over Over = mean_over::all>
 struct block_dct_top : block_transform_top<Count, Block, Bits, Over, false> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct_top" : "block_dct_top_of_senders";

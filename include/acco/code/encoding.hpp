@@ -69,6 +69,11 @@ template <class Encoding>
 concept sums_codes = encoding<Encoding> &&
                      requires(Encoding const& e, std::byte const* (*source)(int), float* sums) { e.decode_sum(1, source, sums); };
 
+/// The sum of its codes is not that of what they decode to: a mean is over those who sent a number. No feedback whose
+/// receivers add states (ef21) can follow it.
+template <class Wire>
+concept means_senders = requires { requires Wire::of_senders; };
+
 /// An encoding that can round each number up or down at random, so that what a block decodes to is right in the mean:
 /// without that a number that is small beside the largest of its block is 0 in every round, and its parameter never
 /// moves. It has a third form, `encode(float const* values, std::byte* bytes, std::uint32_t random) const`, where
