@@ -7,11 +7,14 @@
 #include <benchmark/benchmark.h>
 
 #include <acco/code/bfloat16_wire.hpp>
+#include <acco/code/block_dct_top.hpp>
 #include <acco/code/block_gauss.hpp>
 #include <acco/code/block_integer.hpp>
+#include <acco/code/block_random.hpp>
 #include <acco/code/block_sign.hpp>
 #include <acco/code/block_stat2.hpp>
 #include <acco/code/block_ternary.hpp>
+#include <acco/code/block_top.hpp>
 #include <acco/code/rotated.hpp>
 #include <acco/storage/coding.hpp>
 
@@ -67,6 +70,15 @@ BENCHMARK(coding<acco::rotated<acco::block_gauss3>, float>)->Arg(16 << 20)->MinT
 BENCHMARK(coding<acco::rotated<acco::block_int4<>>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int4<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int8<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+// those that choose among a block's numbers
+BENCHMARK(coding<acco::block_top<16>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_top<16, 256, 2>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_top<64, 4096, 2>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_random<32>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_random<64, 4096>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_dct_top<16>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_dct_top<64, 4096, 2>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::block_dct2_top<64, 2>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -36,7 +36,7 @@ class Program:
 
 TEST_MAIN = "tests/cuda/device_main.cpp"
 PROGRAMS = {
-    "conformance_storage": Program(["tests/cuda/storage.cu", "tests/cuda/levels.cu", TEST_MAIN], ("doctest",)),
+    "conformance_storage": Program(["tests/cuda/storage.cu", "tests/cuda/levels.cu", "tests/cuda/choices.cu", TEST_MAIN], ("doctest",)),
     "conformance_schedules": Program(["tests/cuda/schedules.cu", "tests/cuda/types.cu", TEST_MAIN], ("doctest",)),
     "update": Program(["bench/cuda/update.cu"]),
     "coding": Program(["bench/cuda/coding.cu"]),
@@ -79,7 +79,7 @@ def sanitizer(tool):
 COUNTERS = ",".join(f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum" for what in ("sectors", "requests") for op in ("ld", "st"))
 PARTS = [
     Part("conformance_storage", "storage, rules and encodings: the host's bits", 90, "conformance_storage",
-         stand_in=("--test-case=encoded numbers*,levels*,conversion*",)),
+         stand_in=("--test-case=encoded numbers*,levels*,choices*,conversion*",)),
     Part("conformance_schedules", "schedules: the host's results, the same bits in every run", 120, "conformance_schedules",
          stand_in=("--test-case=every combination*",)),
     Part("conformance_model", "the small GPT: the host's losses and gradients", 40, "conformance_model", stand_in=("--test-case=losses and gradients*",)),

@@ -5,11 +5,14 @@
 #include "acco/any_optimizer.hpp"                    // IWYU pragma: export
 #include "acco/bfloat16.hpp"                         // IWYU pragma: export
 #include "acco/code/bfloat16_wire.hpp"               // IWYU pragma: export
+#include "acco/code/block_dct_top.hpp"               // IWYU pragma: export
 #include "acco/code/block_gauss.hpp"                 // IWYU pragma: export
 #include "acco/code/block_integer.hpp"               // IWYU pragma: export
+#include "acco/code/block_random.hpp"                // IWYU pragma: export
 #include "acco/code/block_sign.hpp"                  // IWYU pragma: export
 #include "acco/code/block_stat2.hpp"                 // IWYU pragma: export
 #include "acco/code/block_ternary.hpp"               // IWYU pragma: export
+#include "acco/code/block_top.hpp"                   // IWYU pragma: export
 #include "acco/code/encoding.hpp"                    // IWYU pragma: export
 #include "acco/code/rotated.hpp"                     // IWYU pragma: export
 #include "acco/collective/around/debug.hpp"          // IWYU pragma: export

@@ -45,6 +45,8 @@ struct own_corrected {
 ///    or not a number, the block must decode to something that is not finite: the round then refuses it;
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`;
+///  - optionally `describe(visit) const`: visit("name", number) of what decides how it decodes and is seen neither in its
+///    name nor in the size of its blocks: ranks in which that differs are found when the training begins;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
 ///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges;
 ///  - optionally `static constexpr bool no_zero = true`: a number that is exactly 0 may arrive as another.
@@ -59,6 +61,18 @@ concept encoding = std::is_trivially_copyable_v<Encoding> &&
                      e.encode(values, encoded);
                      e.decode(bytes, decoded);
                    };
+
+/// An encoding whose codes can be added before they are decoded: decode_sum(sources, source, sums) makes the sum of one
+/// block's codes, source(k) for k from 0 on, in that order; of one alone what `decode` makes of it. Where one is not
+/// finite, neither is the sum.
+template <class Encoding>
+concept sums_codes = encoding<Encoding> &&
+                     requires(Encoding const& e, std::byte const* (*source)(int), float* sums) { e.decode_sum(1, source, sums); };
+
+/// The sum of its codes is not that of what they decode to: a mean is over those who sent a number. No feedback whose
+/// receivers add states (ef21) can follow it.
+template <class Wire>
+concept means_senders = requires { requires Wire::of_senders; };
 
 /// An encoding that can round each number up or down at random, so that what a block decodes to is right in the mean:
 /// without that a number that is small beside the largest of its block is 0 in every round, and its parameter never

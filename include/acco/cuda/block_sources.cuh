@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the numbers of an encoding's block lie, and how the lanes of a warp take them.
+// Where the numbers of an encoding's block lie, and how threads take them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "acco/cuda/kernels.cuh"
+#include "acco/cuda/launch.cuh"
 #include "acco/cuda/tile.cuh"
 #include "acco/layout/trainable_runs.hpp"
 
@@ -13,14 +14,21 @@
 
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
-/// What a lane holds of a block: of the s-th stretch of 128 numbers those from 4 * lane on, at 4 s.
+/// What a thread holds of a block: a lane of the warp that has it, or a thread of the thread block that has one of more
+/// than 1024 numbers, whose warps take tiles in turn. Of the s-th stretch of 128 numbers of a warp those from 4 * lane
+/// on, at 4 s.
 template <std::size_t Size>
 struct values_of_block {
-  static constexpr std::size_t stretches = (Size + stretch_size - 1) / stretch_size;
+  static constexpr std::size_t warps = Size > 1024 ? block_warps : 1, threads = warps * warp_lanes;
+  static constexpr std::size_t stretches = (Size + warps * stretch_size - 1) / (warps * stretch_size);
   float value[4 * stretches];
+  /// Where in the block the p-th tile of the thread's warp begins.
+  [[nodiscard]] static __device__ std::size_t tile(std::size_t p, unsigned thread) {
+    return (p * warps + thread / warp_lanes) * tile_size;
+  }
   /// Where in the block the k-th lies.
-  [[nodiscard]] static __device__ std::size_t index(std::size_t k, unsigned lane) {
-    return k / 4 * stretch_size + 4 * lane + k % 4;
+  [[nodiscard]] static __device__ std::size_t index(std::size_t k, unsigned thread) {
+    return tile(k / 8, thread) + k % 8 / 4 * stretch_size + 4 * (thread % warp_lanes) + k % 4;
   }
 };
 
@@ -31,7 +39,7 @@ using block_values = values_of_block<Encoding::block_size>;
 template <class Encoding, class T>
 inline constexpr bool one_stretch = Encoding::block_size == stretch_size && sizeof(T) <= 4;
 
-/// An array, of which a warp takes a block from `first` on, zeros behind `left` numbers.
+/// An array, of which threads take a block from `first` on, zeros behind `left` numbers.
 template <class T>
 struct array_source {
   T const *begin, *end;
@@ -46,8 +54,8 @@ struct array_source {
       if (full) {
 #pragma unroll
         for (std::size_t p = 0; p < values::stretches / 2; ++p) {
-          T const* const pair = from + p * tile_size;
-          const auto x = load_pair_anywhere(pair, pair + stretch_size, begin, end, lane);
+          T const* const pair = from + values::tile(p, lane);
+          const auto x = load_pair_anywhere(pair, pair + stretch_size, begin, end, lane % warp_lanes);
 #pragma unroll
           for (std::size_t k = 0; k < 8; ++k) into(8 * p + k, x.value[k]);
         }

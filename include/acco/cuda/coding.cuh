@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what
-// the host makes of it (code/), so both give the same bits. Those of levels: levels.cuh; of turned blocks: rotated.cuh.
+// the host makes of it (code/), so both give the same bits. Those of levels: levels.cuh; of turned blocks: rotated.cuh; those
+// that choose: choices.cuh.
 #pragma once
 
 #include <bit>
@@ -27,7 +28,9 @@
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 /// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a
-/// warp call together, with what each of them holds; zeros behind the block's end. Blocks lie one after the other from
+/// warp call together, of blocks of more than 1024 numbers the threads of a thread block, with what each of them holds;
+/// zeros behind the block's end. Of an encoding that adds codes (`sums_codes`) `decode_sum(from, stride, sources, lane,
+/// values)`, too, where source k begins k strides behind `from`. Blocks lie one after the other from
 /// a multiple of 256 bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to bring an
 /// encoding of your own.
 template <class Encoding>
@@ -172,18 +175,23 @@ consteval int resident_of() noexcept {
 template <class Encoding>
 inline constexpr int resident_blocks = resident_of<Encoding>();
 
-/// Calls work(block, lane) for the lanes of a warp a block.
+/// Calls work(block, lane) for the lanes of a warp a block, or for the threads of a thread block.
 template <class Work>
 __global__ void __launch_bounds__(block_threads, Work::resident) for_blocks(std::size_t blocks, Work work) {
-  const std::size_t warps = static_cast<std::size_t>(gridDim.x) * block_warps;
-  const unsigned lane = threadIdx.x % warp_lanes;
-  for (std::size_t k = static_cast<std::size_t>(blockIdx.x) * block_warps + threadIdx.x / warp_lanes; k < blocks; k += warps)
-    work(k, lane);
+  if constexpr (Work::threads > warp_lanes) {
+    for (std::size_t k = blockIdx.x; k < blocks; k += gridDim.x) work(k, threadIdx.x);
+  } else {
+    const std::size_t warps = static_cast<std::size_t>(gridDim.x) * block_warps;
+    const unsigned lane = threadIdx.x % warp_lanes;
+    for (std::size_t k = static_cast<std::size_t>(blockIdx.x) * block_warps + threadIdx.x / warp_lanes; k < blocks; k += warps)
+      work(k, lane);
+  }
 }
 template <class Work>
 void launch_blocks(on where, std::size_t blocks, Work const& work) {
   if (blocks == 0) return;
-  launch<&for_blocks<Work>>(where, where.blocks((blocks + block_warps - 1) / block_warps), block_threads, blocks, work);
+  const std::size_t in_one = block_threads / Work::threads;
+  launch<&for_blocks<Work>>(where, where.blocks((blocks + in_one - 1) / in_one), block_threads, blocks, work);
 }
 
 /// Encodes slices of `count` numbers, one after the other, that source(first, left, lane) gives; the first has the
@@ -192,6 +200,7 @@ void launch_blocks(on where, std::size_t blocks, Work const& work) {
 template <class Encoding, class Source, bool random = false>
 struct encode_body {
   static constexpr int resident = resident_blocks<Encoding>;
+  static constexpr std::size_t threads = block_values<Encoding>::threads;
   Source source;
   std::size_t index, count, blocks;  // of a slice
   std::byte* to;
@@ -252,12 +261,13 @@ __device__ void write_block(T* to, std::size_t left, unsigned lane, Combine&& co
     if (full && tile::straight(to)) {
 #pragma unroll
       for (std::size_t p = 0; p < values::stretches / 2; ++p) {
-        T* const pair = to + p * tile_size;
+        T* const pair = to + values::tile(p, lane);
         of_pair<T> x{};
-        if constexpr (reads) x = load_pair(static_cast<T const*>(pair), static_cast<T const*>(pair) + stretch_size, lane);
+        if constexpr (reads)
+          x = load_pair(static_cast<T const*>(pair), static_cast<T const*>(pair) + stretch_size, lane % warp_lanes);
 #pragma unroll
         for (std::size_t k = 0; k < 8; ++k) x.value[k] = combine(8 * p + k, x.value[k]);
-        store_pair(pair, pair + stretch_size, lane, x);
+        store_pair(pair, pair + stretch_size, lane % warp_lanes, x);
       }
       return;
     }
@@ -285,6 +295,7 @@ __device__ void write_block(T* to, std::size_t left, unsigned lane, Combine&& co
 template <class Encoding, bool add, class To>
 struct decode_sum_body {
   static constexpr int resident = resident_blocks<Encoding>;
+  static constexpr std::size_t threads = block_values<Encoding>::threads;
   std::byte const* from;
   std::size_t stride;
   int sources;
@@ -293,12 +304,16 @@ struct decode_sum_body {
   __device__ void operator()(std::size_t block, unsigned lane) const {
     std::byte const* at = from + block * Encoding::block_bytes;
     block_values<Encoding> sums{};
-    device_encoding<Encoding>::decode(at, lane, sums);
-    for (int source = 1; source < sources; ++source) {
-      block_values<Encoding> x{};
-      device_encoding<Encoding>::decode(at += stride, lane, x);
+    if constexpr (sums_codes<Encoding>) {
+      device_encoding<Encoding>::decode_sum(at, stride, sources, lane, sums);
+    } else {
+      device_encoding<Encoding>::decode(at, lane, sums);
+      for (int source = 1; source < sources; ++source) {
+        block_values<Encoding> x{};
+        device_encoding<Encoding>::decode(at += stride, lane, x);
 #pragma unroll
-      for (std::size_t k = 0; k < 4 * x.stretches; ++k) sums.value[k] += x.value[k];
+        for (std::size_t k = 0; k < 4 * x.stretches; ++k) sums.value[k] += x.value[k];
+      }
     }
     const std::size_t begin = block * Encoding::block_size;
     write_block<Encoding, add>(out + begin, count - begin, lane, [&](std::size_t k, To before) {
@@ -311,6 +326,7 @@ struct decode_sum_body {
 template <class Encoding, class T>
 struct decode_onto_body {
   static constexpr int resident = resident_blocks<Encoding>;
+  static constexpr std::size_t threads = block_values<Encoding>::threads;
   std::byte const* from;
   view_source<T> reference;
   std::size_t index, slice, blocks, total;

@@ -44,6 +44,7 @@ struct feedback_to_encode {
 template <class Encoding, class T>
 struct keep_feedback_body {
   static constexpr int resident = 1;
+  static constexpr std::size_t threads = block_values<Encoding>::threads;
   bool const* wanted;
   feedback_to_encode<Encoding, T> source;
   std::size_t count, blocks;  // of a slice

@@ -32,6 +32,7 @@
 #include "acco/storage/storage_traits.hpp"
 #include "acco/storage/update_table.hpp"
 #if defined(__CUDACC__)
+#include "acco/cuda/choices.cuh"
 #include "acco/cuda/coding.cuh"
 #include "acco/cuda/feedback.cuh"
 #include "acco/cuda/kernels.cuh"

@@ -32,12 +32,14 @@ void describe_wire(description& d, std::string const& of, coded<Gradients, Param
     }
   };
   d.add(of + " gradients", name(wire.gradients).view());
+  d.add_all(of + " gradients.", wire.gradients);
   if constexpr (feeds_back<Gradients>) {
     using policy = std::remove_cvref_t<decltype(wire.gradients.policy)>;
     d.add(of + " feedback", std::string_view(policy::name));
     d.add_all(of + " feedback.", wire.gradients.policy);
   }
   d.add(of + " parameters", name(wire.parameters).view());
+  d.add_all(of + " parameters.", wire.parameters);
   d.add(of + " exact_every", wire.exact_every);
 }
 

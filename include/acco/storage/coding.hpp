@@ -114,18 +114,23 @@ void encode_difference(Encoding const& e, T const* values, trainable_view<T> ref
 }
 
 /// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th
-/// begins.
+/// begins. Codes that can be are added before they are decoded.
 template <encoding Encoding, class Source, class To>
 void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add) {
   constexpr std::size_t block = Encoding::block_size;
-  alignas(64) float sums[block], addend[block];
+  alignas(64) float sums[block];
+  [[maybe_unused]] alignas(64) float addend[sums_codes<Encoding> ? 1 : block];
   std::size_t at = 0;
   for (std::size_t i = 0; i < count; i += block, at += Encoding::block_bytes) {
     const std::size_t n = std::min(block, count - i);
-    e.decode(source(0) + at, sums);
-    for (int k = 1; k < sources; ++k) {
-      e.decode(source(k) + at, addend);
-      elementwise::add(static_cast<float const*>(addend), sums, block);
+    if constexpr (sums_codes<Encoding>) {
+      e.decode_sum(sources, [&](int k) { return static_cast<std::byte const*>(source(k)) + at; }, sums);
+    } else {
+      e.decode(source(0) + at, sums);
+      for (int k = 1; k < sources; ++k) {
+        e.decode(source(k) + at, addend);
+        elementwise::add(static_cast<float const*>(addend), sums, block);
+      }
     }
     add ? elementwise::add(static_cast<float const*>(sums), out + i, n)
         : elementwise::convert(static_cast<float const*>(sums), out + i, n);

@@ -58,6 +58,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
                     (std::is_same_v<typename Storage::sum_type, master_type> && std::is_same_v<gradient_type, master_type>),
                 "acco: a feedback whose receivers sum states (ef21) needs a storage whose gradients and sums have the "
                 "masters' type: else senders and receivers round apart");
+  static_assert(!(sums_states<Encoding> && means_senders<Encoding>),
+                "acco: a feedback whose receivers sum states (ef21) needs a code whose sum is that of what is decoded");
 
  public:
   using typename reducer_in_use<Storage>::stages_type;

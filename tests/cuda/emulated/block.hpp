@@ -402,5 +402,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     return votes;
   });
 }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline void __syncwarp(unsigned mask = ~0U) { (void)emulated::shuffle(mask, 0, threadIdx.x % 32, "__syncwarp"); }
 inline void __syncthreads() { emulated::block_runner::mine().barrier(); }
 #define __shared__ static thread_local  // blocks of a launch run one after the other on their stream's thread
