@@ -46,7 +46,8 @@ struct own_corrected {
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
-///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges.
+///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges;
+///  - optionally `static constexpr bool unscaled = true`: what it decodes to says nothing of sizes.
 /// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
 /// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
@@ -111,6 +112,10 @@ template <encoding Encoding>
 struct loosely : Encoding {
   static constexpr bool loose = false;
 };
+
+/// What arrives says nothing of sizes.
+template <class Wire>
+concept unscaled = requires { requires Wire::unscaled; };
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;

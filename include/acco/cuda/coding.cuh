@@ -138,6 +138,10 @@ template <std::size_t Block>
 struct device_encoding<block_int4<Block>> : device_block_integer<4, Block> {};
 template <class Encoding>
 struct device_encoding<nearest<Encoding>> : device_encoding<Encoding> {};
+template <class Encoding>
+struct device_encoding<without_feedback<Encoding>> : device_encoding<Encoding> {};
+template <class Encoding>
+struct device_encoding<loosely<Encoding>> : device_encoding<Encoding> {};
 
 template <>
 struct device_encoding<bfloat16_wire> {
