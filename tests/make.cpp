@@ -79,8 +79,9 @@ TEST_CASE("a name makes its schedule, with fixed paces in every bit and byte") {
   const fixed_pace pace{.first = 2, .second = 1};
   const auto by_name = [&](char const* name) {
     return trained([&](auto const& world) {
-      return acco::make<only<named_schedules, "synchronous", "delayed+coded", "two_phase+int4">>(name, pace, rule, storage, world,
-                                                                                                 acco::parameter_layout(count));
+      using asked = acco::together<only<named_schedules, "synchronous", "delayed+coded", "two_phase+int4">,
+                                   only<acco::feedback_schedules, "two_phase+feedback">>;
+      return acco::make<asked>(name, pace, rule, storage, world, acco::parameter_layout(count));
     });
   };
   const auto by_type = [&](auto schedule) {
@@ -89,6 +90,8 @@ TEST_CASE("a name makes its schedule, with fixed paces in every bit and byte") {
   CHECK(by_name("synchronous") == by_type(acco::synchronous{.pace = pace}));
   CHECK(by_name("delayed+coded") == by_type(acco::delayed{.commit = acco::coded_commit{}, .pace = pace}));
   CHECK(by_name("two_phase+int4") == by_type(acco::two_phase{.estimate = acco::block_int4{}, .pace = pace}));
+  CHECK(by_name("two_phase+feedback") ==
+        by_type(acco::two_phase{.estimate = acco::block_int4{}, .commit = acco::feedback_commit{}, .pace = pace}));
 }
 
 TEST_CASE("an unknown name, and a pace that a schedule cannot have, are refused") {

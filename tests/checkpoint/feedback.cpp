@@ -40,6 +40,11 @@ auto sending(Policy policy) {
   return acco::coded{acco::with_feedback{acco::block_int4{}, policy}, acco::full{}};
 }
 
+/// Kept in another type than gradients are, and fading.
+auto narrow() {
+  return acco::coded{acco::with_error_feedback<acco::block_int4<>, acco::bfloat16>{{}, {.decay = 0.9}}, acco::full{}};
+}
+
 // A run with disasters: a rank that brings nothing, rounds that nobody brings anything to, a gradient that is infinite.
 constexpr std::size_t micro_batches = 26;
 double weight(int rank, std::size_t m) { return m % 8 >= 6 || (rank == 1 && m % 5 == 1) ? 0 : 1 + 0.5 * rank; }
@@ -162,6 +167,7 @@ TEST_CASE("a run with feedback, killed at a cut, goes on as if it had not been, 
             ranks);
     compare(acco::delayed{.commit = sending(acco::decoupled_momentum{.decay = 0.9})}, ranks);
     compare(acco::delayed{.commit = sending(acco::ef21{})}, ranks);
+    compare(acco::delayed{.commit = narrow()}, ranks);
   }
 }
 
@@ -206,6 +212,12 @@ TEST_CASE("what a wire keeps is dropped, or begins empty, where the schedule was
     auto back = make(acco::synchronous{.commit = sending(acco::error_feedback{})}, world, 0);
     CHECK(back.restore(folder.run("without"), acco::changes::allowed).dropped.empty());
     save(back, folder.run("back"));
+    auto narrower = make(acco::synchronous{.commit = narrow()}, world, 0);
+    CHECK(with.memory().encoded - narrower.memory().encoded == acco::partition(elements, 2, 300).padded_size() * 2);
+    CHECK_THROWS_WITH_AS((void)narrower.restore(folder.run("with")), doctest::Contains("commit feedback.decay = 1'"),
+                         acco::checkpoint_error);
+    auto converted = make(acco::synchronous{.commit = narrow()}, world, 0);
+    CHECK(converted.restore(folder.run("with"), acco::changes::allowed).dropped.empty());
     auto scaled = make(acco::synchronous{.commit = sending(acco::error_feedback{})}, world, 0, 2);
     CHECK_THROWS_WITH_AS((void)scaled.restore(folder.run("with"), acco::changes::allowed),
                          doctest::Contains("the checkpoint's 'residual' is of gradients under another options::loss_scale"),
@@ -213,10 +225,13 @@ TEST_CASE("what a wire keeps is dropped, or begins empty, where the schedule was
   });
 }
 
-TEST_CASE("the digest that a round computes has what a wire keeps, in its own type, and is that of the state that comes back") {
+namespace {
+/// In gradients of 16 bits.
+template <class Wire>
+void digests_agree(Wire const& wire) {
   const scratch folder(in_memory());
-  const auto made = [](acco::threads_backend const& world) -> acco::any_optimizer<float, acco::half> {
-    return acco::optimizer{acco::synchronous{.commit = sending(acco::error_feedback{})},
+  const auto made = [&](acco::threads_backend const& world) -> acco::any_optimizer<float, acco::half> {
+    return acco::optimizer{acco::synchronous{.commit = wire},
                            acco::sgd{},
                            acco::host_storage<float, acco::half>{},
                            world,
@@ -243,4 +258,10 @@ TEST_CASE("the digest that a round computes has what a wire keeps, in its own ty
     auto t = made(world);
     CHECK(t.restore(folder.run()).digest == saved);
   });
+}
+}  // namespace
+
+TEST_CASE("the digest that a round computes has what a wire keeps, in its own type, and is that of the state that comes back") {
+  digests_agree(sending(acco::error_feedback{}));
+  digests_agree(narrow());
 }

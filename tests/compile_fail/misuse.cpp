@@ -241,6 +241,27 @@ void use() {
         {}, {}, {}, {}, 1};
   }
 #endif
+#if defined(STATES_IN_ANOTHER_STORE)  // expect: keeps them in the masters' type: give it no other store
+  {
+    using states = acco::with_feedback<acco::block_int4<>, acco::ef21, acco::bfloat16>;
+    states wrong;
+  }
+#endif
+#if defined(BIASED_COMMIT)  // expect: a commit's gradients travel in a code that is biased, and what it loses adds up: give it
+  {
+    training<acco::synchronous<acco::coded<acco::majority_vote>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(LOOSE_PARAMETERS)  // expect: travel in a code that may fall behind
+  {
+    training<acco::synchronous<acco::coded<acco::full, acco::majority_vote>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(SIGNS_WITH_ERROR_FEEDBACK)  // expect: so what it loses is not the difference to what arrives: give it
+  {
+    acco::with_error_feedback<acco::majority_vote> wrong;
+  }
+#endif
 #if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates
   {
     training<acco::synchronous<acco::own_slice>> wrong{{}, {}, {}, {}, 1};

@@ -341,41 +341,46 @@ TEST_CASE_TEMPLATE("feedback sends and keeps what the host's does", Feedback, ac
   using code = acco::with_feedback<acco::block_int4<>, Feedback>;
   constexpr std::size_t n = 3 * code::block_size + 19, slices = 2, bytes = acco::encoded_size<code>(n);
   const code e;
-  const auto with = [&]<class T>(T) {
-    placed<T> gradients(slices * n), state(slices * n);
+  const auto with = [&]<class T, class State>(T, State) {
+    placed<T> gradients(slices * n);
+    placed<State> state(slices * n);
     placed<std::byte> codes(slices * bytes + 16);
     placed<unsigned long long> found(2);
     placed<bool> wanted(1);
-    std::vector<T> expected(slices * n);
+    std::vector<State> expected(slices * n);
     std::vector<std::byte> sent(slices * bytes);
     for (std::size_t i = 0; i < slices * n; ++i) {
       gradients.data[i] = T(static_cast<float>(i * 37 % 101) - 50);
-      state.data[i] = expected[i] = T(static_cast<float>(i * 13 % 29) / 16);
+      state.data[i] = expected[i] = State(static_cast<float>(i * 13 % 29) / 16);
     }
     const acco::coding::refused bad{found.data, found.data + 1};
     acco::cuda_queue queue(nullptr);
     using storage = acco::cuda_storage<T>;
     for (const bool counts : {false, true, true}) {
       *wanted.data = counts;
-      storage::encode_with_feedback(queue, e, static_cast<T const*>(gradients.data), static_cast<T const*>(state.data), 0, slices,
-                                    n, codes.data, bad, 0.5);
+      storage::encode_with_feedback(queue, e, static_cast<T const*>(gradients.data), static_cast<State const*>(state.data), 0,
+                                    slices, n, codes.data, bad, 0.5);
       storage::keep_feedback(queue, wanted.data, e, static_cast<T const*>(gradients.data), state.data, slices, n,
                              static_cast<std::byte const*>(codes.data), 0.5);
       queue.wait();
       settle();
       for (std::size_t k = 0; k < slices; ++k) {
-        acco::coding::encode_with_feedback(e, gradients.data + k * n, static_cast<T const*>(expected.data() + k * n), 0.5, 0, n,
-                                           sent.data() + k * bytes, bad);
+        acco::coding::encode_with_feedback(e, gradients.data + k * n, static_cast<State const*>(expected.data() + k * n), 0.5, 0,
+                                           n, sent.data() + k * bytes, bad);
         if (counts)
           acco::coding::keep_feedback(e, gradients.data + k * n, expected.data() + k * n, 0.5, n, sent.data() + k * bytes);
       }
       CHECK(std::memcmp(codes.data, sent.data(), sent.size()) == 0);
-      CHECK(std::memcmp(state.data, expected.data(), expected.size() * sizeof(T)) == 0);
+      CHECK(std::memcmp(state.data, expected.data(), expected.size() * sizeof(State)) == 0);
     }
     CHECK(found.data[0] == 0);
   };
-  with(float{});
-  with(acco::bfloat16{});
+  with(float{}, float{});
+  with(acco::bfloat16{}, acco::bfloat16{});
+  if constexpr (std::is_same_v<Feedback, acco::error_feedback>) {  // another store is read and written alike for all
+    with(float{}, acco::bfloat16{});
+    with(acco::bfloat16{}, float{});
+  }
 }
 
 TEST_CASE("a training loads every kernel before its first round, and keeps to its thread blocks") {

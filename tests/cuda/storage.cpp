@@ -134,7 +134,8 @@ TEST_CASE_TEMPLATE("conversion, sums and squares are those of the host, wherever
 }
 
 TEST_CASE_TEMPLATE("encoded numbers are those of the host, bit by bit, and so are decoded ones", Encoding, acco::block_int4<>,
-                   acco::block_int4<1024>, acco::block_int8<>, acco::block_int8<128>, acco::bfloat16_wire) {
+                   acco::block_int4<1024>, acco::block_int8<>, acco::block_int8<128>, acco::bfloat16_wire,
+                   acco::without_feedback<acco::majority_vote>) {
   encoded_as_on_the_host<Encoding>();
 }
 

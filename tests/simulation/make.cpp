@@ -18,6 +18,7 @@ using acco::any_pace, acco::coded_commit, acco::delayed, acco::named, acco::only
 using drawn_schedules =
     together<acco::without<acco::named_schedules, "two_phase+bfloat16">,
              only<acco::decorated_schedules, "extrapolation", "delay_compensation">,
+             only<acco::feedback_schedules, "synchronous+feedback", "two_phase+feedback">,
              acco::type_list<named<"extrapolation+coded", delayed<any_pace, coded_commit, acco::extrapolation>>,
                              named<"delay_compensation+coded",
                                    delayed<any_pace, coded_commit, acco::no_prediction, acco::delay_compensation>>>>;
@@ -29,7 +30,7 @@ std::string schedule_name(training_setting const& t) {
                            : t.late == lateness::extrapolated   ? "extrapolation"
                            : t.late == lateness::compensated    ? "delay_compensation"
                                                                 : "delayed";
-  return std::string(base) + suffixes[static_cast<std::size_t>(t.wires)];
+  return std::string(base) + (t.feeds_back ? "+feedback" : suffixes[static_cast<std::size_t>(t.wires)]);
 }
 any_pace pace_of(training_setting const& t) {
   if (t.found) return acco::auto_pace{.micro_batches = t.step()};

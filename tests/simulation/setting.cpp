@@ -202,6 +202,9 @@ setting draw(std::uint64_t seed) {
         !s.poisons() && corrections.chance(0.4))
       t.wires = wire_kind::estimate_corrected;
   }
+  stream losses(seed ^ 0xfeedU);
+  for (training_setting& t : s.trainings)
+    t.feeds_back = t.wires == wire_kind::coded && (t.waits() || t.two_rounds()) && losses.chance(0.5);
   return s;
 }
 
@@ -218,7 +221,11 @@ std::string describe(setting const& s) {
   out << (s.polls ? ", trainers poll" : "") << "\n";
   for (training_setting const& t : s.trainings) {
     out << "  " << name_of(t.schedule) << name_of(t.late) << " (" << name_of(t.wires);
-    if (t.wires == wire_kind::coded) out << ", exact every " << t.exact_every;
+    if (t.feeds_back) {
+      out << ", with feedback";
+    } else if (t.wires == wire_kind::coded) {
+      out << ", exact every " << t.exact_every;
+    }
     out << "), " << t.rule_name() << ", pace ";
     if (t.found) {
       out << "found, of " << t.step();

@@ -69,6 +69,7 @@ struct training_setting {
   std::size_t rule = 0;  // which of acco::all_rules
   lateness late = lateness::plain;
   unsigned exact_every = 0;
+  bool feeds_back = false;  // a coded commit, in four bits: what is lost of it is sent later
   bool elastic = false;
   // auto_pace: by the clock, so that a seed does not tell the split; all ranks must find the same one
   bool found = false;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What senders keep of coded gradients, against the policies' own functions, through rounds that count and rounds that
 // do not.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -33,10 +35,11 @@ template <class Policy>
 constexpr bool always_sends = requires { requires Policy::sums_states; };
 
 /// One rank's state as the policy's functions say, element by element; the codec is the library's.
-template <class Policy, class Gradient = float>
+template <class Policy, class Gradient = float, class State = Gradient>
 struct reference {
   Policy policy = {};
   std::vector<float> state = std::vector<float>(parameters);
+  std::vector<double> forgotten = std::vector<double>(parameters);  // by error feedback: faded, or rounded away
 
   void round(int rank, std::size_t number, std::vector<acco::bucket> const& buckets, bool brings = true) {
     for (acco::bucket const& b : buckets) {
@@ -44,25 +47,44 @@ struct reference {
         for (std::size_t i = 0; i < b.share; i += code::block_size) {
           const std::size_t begin = b.begin + slice * b.share + i, n = std::min(code::block_size, b.share - i);
           float x[code::block_size] = {}, decoded[code::block_size];
-          for (std::size_t k = 0; k < n && begin + k < parameters; ++k)
-            x[k] = policy.sent(brings ? as_gradient(gradient(rank, number, begin + k)) : 0, state[begin + k], 1.0F);
+          for (std::size_t k = 0; k < n && begin + k < parameters; ++k) {
+            const float g = brings ? as<Gradient>(gradient(rank, number, begin + k)) : 0;
+            x[k] = policy.sent(g, state[begin + k], 1.0F);
+            forgotten[begin + k] += static_cast<double>(g) + static_cast<double>(state[begin + k]) - static_cast<double>(x[k]);
+          }
           std::byte bytes[code::block_bytes];
           code{}.encode(x, bytes);
           code{}.decode(bytes, decoded);
-          for (std::size_t k = 0; k < n && begin + k < parameters; ++k)
-            state[begin + k] = as_gradient(policy.kept(x[k], decoded[k], state[begin + k]));
+          for (std::size_t k = 0; k < n && begin + k < parameters; ++k) {
+            const float kept = policy.kept(x[k], decoded[k], state[begin + k]);
+            state[begin + k] = as<State>(kept);
+            forgotten[begin + k] += static_cast<double>(kept) - static_cast<double>(state[begin + k]);
+          }
         }
       }
     }
   }
-  static float as_gradient(float value) { return static_cast<float>(static_cast<Gradient>(value)); }
+  template <class Number>
+  static float as(float value) {
+    return static_cast<float>(static_cast<Number>(value));
+  }
 };
 
-/// Trains, checks every rank's state after each round, and returns the sum of all that was applied, of all ranks.
-template <class Policy, class Gradient = float, class Schedule>
-std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& states) {
+struct outcome {
+  std::vector<double> applied = std::vector<double>(parameters);  // all, of all ranks
+  std::vector<std::vector<float>> states;                         // every rank's
+  std::vector<double> forgotten = std::vector<double>(parameters);
+};
+
+/// Trains, and checks every rank's state after each round.
+template <class Gradient = float, class Wire>
+outcome train(Wire const& wire) {
+  using Policy = decltype(wire.policy);
+  using State = acco::state_number<Wire, Gradient>;
+  using Schedule = acco::synchronous<acco::coded<Wire>>;
+  const Schedule schedule{{wire}};
   using storage = acco::host_storage<float, Gradient>;
-  std::vector<double> applied(parameters);
+  outcome found;
   std::mutex one_at_a_time;
   acco::threads_backend::run(ranks, [&](acco::threads_backend world) {
     acco::round_engine<storage> training(
@@ -72,7 +94,7 @@ std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& st
         {.on_non_finite = acco::non_finite::skip, .check_habits = acco::habit_checks::off, .bucket_elements = 300});
     training.initialize(std::vector<float>(parameters, 0.0F));
     const int rank = world.rank();
-    reference<Policy, Gradient> expected;
+    reference<std::remove_const_t<Policy>, Gradient, State> expected{wire.policy};
     std::vector<acco::bucket> buckets;
     for (std::size_t k = 0; k < training.shares().buckets(); ++k) buckets.push_back(training.shares()[k]);
     std::vector<float> before(parameters, 0.0F);
@@ -85,33 +107,27 @@ std::vector<double> train(Schedule schedule, std::vector<std::vector<float>>& st
       REQUIRE(report);
       CHECK(report->skipped == overflows(round));
       if ((brings || always_sends<Policy>) && !report->skipped && !is_empty(round)) expected.round(rank, round, buckets, brings);
-      auto const state = training.feedback();
+      auto const state = training.template feedback<State>();
       REQUIRE(state.size() == parameters);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < parameters; ++i)
         wrong += std::abs(static_cast<float>(state[i]) - expected.state[i]) > 1e-5 ? 1 : 0;
       CHECK_MESSAGE(wrong == 0, "round ", round, ", rank ", rank);
       for (std::size_t i = 0; rank == 0 && i < parameters; ++i)
-        applied[i] += (static_cast<double>(before[i]) - static_cast<double>(training.parameters()[i])) * report->weight;
+        found.applied[i] += (static_cast<double>(before[i]) - static_cast<double>(training.parameters()[i])) * report->weight;
       before.assign(training.parameters().begin(), training.parameters().end());
     }
     training.finish(acco::unfinished::commit);
     const std::scoped_lock lock(one_at_a_time);
-    states.emplace_back(training.feedback().begin(), training.feedback().end());
+    auto const last = training.template feedback<State>();
+    found.states.emplace_back(last.begin(), last.end());
+    for (std::size_t i = 0; i < parameters; ++i) found.forgotten[i] += expected.forgotten[i];
   });
-  return applied;
+  return found;
 }
 
-template <class Policy>
-using wire = acco::with_feedback<code, Policy>;
-template <class Policy>
-using schedule = acco::synchronous<acco::coded<wire<Policy>>>;
-
-}  // namespace
-
-TEST_CASE("error feedback: what was applied and what the ranks keep is all that was computed, through rounds that do not count") {
-  std::vector<std::vector<float>> states;
-  auto const applied = train<acco::error_feedback>(schedule<acco::error_feedback>{}, states);
+/// All that was computed was applied, or is kept, or was forgotten.
+void telescopes(outcome const& found) {
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < parameters; ++i) {
     double computed = 0, kept = 0;
@@ -119,27 +135,47 @@ TEST_CASE("error feedback: what was applied and what the ranks keep is all that 
       for (int rank = 0; rank < ranks; ++rank)
         computed += !overflows(round) && weight(rank, round) > 0 ? static_cast<double>(gradient(rank, round, i)) : 0;
     }
-    for (auto const& each : states) kept += static_cast<double>(each[i]);
-    wrong += std::abs(applied[i] + kept - computed) > 1e-4 ? 1 : 0;
+    for (auto const& each : found.states) kept += static_cast<double>(each[i]);
+    wrong += std::abs(found.applied[i] + kept + found.forgotten[i] - computed) > 1e-4 ? 1 : 0;
   }
   CHECK(wrong == 0);
 }
-
-TEST_CASE("parameters that arrive in the memory of smaller gradients arrive behind what is kept of those") {
-  std::vector<std::vector<float>> states;
-  (void)train<acco::error_feedback, acco::half>(schedule<acco::error_feedback>{}, states);
-  CHECK(states.size() == ranks);
+double largest(std::vector<double> const& numbers) {
+  double most = 0;
+  for (const double each : numbers) most = std::max(most, std::abs(each));
+  return most;
 }
 
-TEST_CASE("decoupled momentum keeps what it has not sent") {
-  std::vector<std::vector<float>> states;
-  (void)train<acco::decoupled_momentum>(schedule<acco::decoupled_momentum>{}, states);
-  CHECK(states.size() == ranks);
+}  // namespace
+
+TEST_CASE("error feedback: what was applied and what the ranks keep is all that was computed, through rounds that do not count") {
+  auto const whole = train(acco::with_error_feedback<code>{});
+  telescopes(whole);
+  CHECK(largest(whole.forgotten) < 1e-5);
+  auto const fades = train(acco::with_error_feedback<code>{{}, {.decay = 0.75}});
+  telescopes(fades);
+  CHECK(largest(fades.forgotten) > 0.01);
+}
+
+TEST_CASE("what is kept in bfloat16 is rounded once a round, by at most 2^-8 of it") {
+  auto const found = train(acco::with_error_feedback<code, acco::bfloat16>{});
+  telescopes(found);
+  CHECK(largest(found.forgotten) > 1e-5);
+  CHECK(largest(found.forgotten) < 0x1p-8 * ranks * static_cast<double>(rounds) * 2 / 13.8);  // what is sent is below 2
+}
+
+TEST_CASE("parameters that arrive in the memory of smaller gradients arrive behind what is kept of those, in either type") {
+  (void)train<acco::half>(acco::with_error_feedback<code>{});
+  (void)train<acco::half>(acco::with_error_feedback<code, float>{});
+}
+
+TEST_CASE("momentum that was sent leaves, or stays") {
+  (void)train(acco::with_feedback<code, acco::decoupled_momentum>{});
+  (void)train(acco::with_feedback<code, acco::local_momentum>{});
 }
 
 TEST_CASE("EF21: the owners use the sum of what they believe of all ranks") {
-  std::vector<std::vector<float>> states;
-  auto const applied = train<acco::ef21>(schedule<acco::ef21>{}, states);
+  auto const applied = train(acco::with_feedback<code, acco::ef21>{}).applied;
   // Over the rounds that counted, the updates are the sums of the believed gradients: those of the last round are in
   // the states.
   std::vector<reference<acco::ef21>> believed(ranks);
@@ -174,10 +210,22 @@ void make(Policy policy) {
 }
 }  // namespace
 
+TEST_CASE("ranks that let losses fade otherwise are found") {
+  acco::threads_backend::run(2, [](acco::threads_backend const& world) {
+    const acco::with_feedback mine{code{}, acco::error_feedback{.decay = world.rank() == 0 ? 1 : 0.95}};
+    acco::optimizer training{acco::synchronous{.commit = acco::coded{mine, acco::full{}}}, acco::sgd{},
+                             acco::host_storage<float>{}, world, 8};
+    CHECK_THROWS_WITH_AS(training.initialize(std::vector<float>(8, 0.0F)), doctest::Contains("feedback.decay"),
+                         acco::mismatch_error);
+  });
+}
+
 TEST_CASE("a policy whose name is no file's, or whose decay is out of range, is refused") {
   CHECK_THROWS_WITH_AS(make(misnamed{}), doctest::Contains("no array of the state may be called '../outside'"),
                        acco::usage_error);
   CHECK_THROWS_WITH_AS(make(taken{}), doctest::Contains("no array of the state may be called 'average'"), acco::usage_error);
   CHECK_THROWS_WITH_AS(make(acco::decoupled_momentum{.decay = 100}), doctest::Contains("decoupled_momentum::decay"),
+                       acco::usage_error);
+  CHECK_THROWS_WITH_AS(make(acco::error_feedback{.decay = 1.5}), doctest::Contains("error_feedback::decay is 1.5"),
                        acco::usage_error);
 }

@@ -49,7 +49,8 @@ struct own_corrected {
 ///    name nor in the size of its blocks: ranks in which that differs are found when the training begins;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
 ///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges;
-///  - optionally `static constexpr bool no_zero = true`: a number that is exactly 0 may arrive as another.
+///  - optionally `static constexpr bool no_zero = true`: a number that is exactly 0 may arrive as another;
+///  - optionally `static constexpr bool unscaled = true`: what it decodes to says nothing of sizes.
 /// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
 /// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
@@ -132,6 +133,9 @@ struct loosely : Encoding {
 /// `update_group::leave_without_gradient` refuse it: a tensor without a gradient would get one, or be moved.
 template <class Wire>
 concept without_zero = requires { requires Wire::no_zero; };
+/// What arrives says nothing of sizes.
+template <class Wire>
+concept unscaled = requires { requires Wire::unscaled; };
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "acco/bfloat16.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/number/pack.hpp"
 #include "acco/number/require.hpp"
@@ -22,7 +23,8 @@ namespace ACCO_SIMD_NAMESPACE {
 ///  - `static constexpr char const* name`, as a file may be called;
 ///  - optionally `check() const`, which throws `usage_error` where a hyperparameter is out of its range;
 ///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
-///    included.
+///    included;
+///  - optionally `static constexpr bool keeps_sent = true`: what it keeps does not depend on what the receivers decode.
 /// The state begins as 0. It is written only when the round has counted: a round that is skipped leaves it as it was.
 /// So does one to which this rank contributes nothing, unless the policy sums states: then it sends a gradient of 0.
 template <class Feedback>
@@ -35,12 +37,20 @@ concept feedback = std::is_trivially_copyable_v<Feedback> && requires(Feedback c
 };
 
 /// Error feedback (Karimireddy et al., arXiv 1901.09847, Algorithm 2): what was lost is added to what is sent next. All
-/// that is applied is all that was computed, but for what the ranks still keep.
+/// that is applied is all that was computed, but for what the ranks still keep. With a `decay` below 1 old losses fade
+/// (SparseLoCo, arXiv 2508.15706, has 0.95): then the part 1 - decay of what is kept is forgotten in each round that
+/// counts.
 struct error_feedback {
   static constexpr char const* name = "residual";
+  double decay = 1;
+  void check() const { require_part("error_feedback::decay", decay); }
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("decay", decay);
+  }
   template <class Real>
   [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real) const noexcept {
-    return gradient + state;
+    return gradient + Real(decay) * state;
   }
   template <class Real>
   [[nodiscard]] constexpr Real kept(Real sent, Real decoded, Real) const noexcept {
@@ -68,6 +78,27 @@ struct decoupled_momentum {
   }
 };
 
+/// The state is a momentum of this rank's gradients, which stays whole, and it is what is sent: with `majority_vote`
+/// Signum (Bernstein et al., arXiv 1810.05291, Algorithm 1). Nothing of what a code loses is sent later.
+struct local_momentum {
+  static constexpr char const* name = "local_momentum";
+  static constexpr bool keeps_sent = true;
+  double decay = 0.9;
+  void check() const { require_share("local_momentum::decay", decay); }
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    visit("decay", decay);
+  }
+  template <class Real>
+  [[nodiscard]] constexpr Real sent(Real gradient, Real state, Real) const noexcept {
+    return Real(decay) * state + Real(1 - decay) * gradient;
+  }
+  template <class Real>
+  [[nodiscard]] constexpr Real kept(Real sent, Real, Real) const noexcept {
+    return sent;
+  }
+};
+
 /// EF21 (Richtarik, Sokolov, Fatkhullin, arXiv 2106.05203, Algorithm 2): the state is what the receivers believe this
 /// rank's gradient to be, and its difference to that is sent. The owners keep the sum of all ranks' states.
 struct ef21 {
@@ -83,26 +114,52 @@ struct ef21 {
   }
 };
 
+/// In what a state may be kept; `full`: in the gradients' type.
+template <class Store>
+concept feedback_store = std::same_as<Store, full> || std::same_as<Store, float> || std::same_as<Store, bfloat16>;
+template <class Feedback>
+concept keeps_sent = requires { requires Feedback::keeps_sent; };
+
 /// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the
 /// gradients of a schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which
 /// needs no feedback there.
-/// It rounds to nearest. The state is an array of all trainable elements, in the gradients' type, on every rank, in
-/// memory, digests and checkpoints (docs/coarse.md).
-template <encoding Encoding, feedback Feedback>
+/// It rounds to nearest. The state is an array of all trainable elements on every rank, in memory, digests and
+/// checkpoints (docs/coarse.md): in the gradients' type, or in that of `Store`, `float` or `bfloat16`. What bfloat16
+/// rounds is lost: of each number at most 2^-8 in each round that counts; of error feedback behind `block_int4` that is
+/// 1/3500 of the largest magnitude of its block.
+template <encoding Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback : Encoding {
+  static_assert(!unscaled<Encoding> || keeps_sent<Feedback>,
+                "acco: the encoding sends signs without sizes, so what it loses is not the difference to what arrives: give "
+                "it local_momentum, or say without_feedback<code>");
+  static_assert(
+      std::same_as<Store, full> || !requires { requires Feedback::sums_states; },
+      "acco: a feedback whose receivers sum states (ef21) keeps them in the masters' type: give it no other store");
+  using store = Store;
   Feedback policy = {};
 };
 template <class Encoding, class Feedback>
 with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
-template <encoding Encoding>
-using with_error_feedback = with_feedback<Encoding, error_feedback>;
+template <encoding Encoding, feedback_store Store = full>
+using with_error_feedback = with_feedback<Encoding, error_feedback, Store>;
 template <class Wire>
 concept feeds_back =
     encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+/// The type of the state's numbers, where gradients are of type `Gradient`; without a feedback it is that.
+template <class Wire, class Gradient>
+struct number_of_state {
+  using type = Gradient;
+};
+template <feeds_back Wire, class Gradient>
+struct number_of_state<Wire, Gradient> {
+  using type = std::conditional_t<std::same_as<typename Wire::store, full>, Gradient, typename Wire::store>;
+};
+template <class Wire, class Gradient>
+using state_number = typename number_of_state<Wire, Gradient>::type;
 
-template <encoding Encoding, feedback Feedback>
-[[nodiscard]] constexpr coded<with_feedback<Encoding, Feedback>, Encoding> as_coded(
-    with_feedback<Encoding, Feedback> const& both) noexcept {
+template <encoding Encoding, feedback Feedback, class Store>
+[[nodiscard]] constexpr coded<with_feedback<Encoding, Feedback, Store>, Encoding> as_coded(
+    with_feedback<Encoding, Feedback, Store> const& both) noexcept {
   return {both, both};
 }
 

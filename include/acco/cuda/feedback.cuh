@@ -11,21 +11,22 @@
 
 namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
-template <class Encoding, class Feedback>
-struct device_encoding<with_feedback<Encoding, Feedback>> : device_encoding<Encoding> {};
+template <class Encoding, class Feedback, class Store>
+struct device_encoding<with_feedback<Encoding, Feedback, Store>> : device_encoding<Encoding> {};
 
 /// What a policy sends of gradients and their state.
-template <class Encoding, class T>
+template <class Encoding, class T, class State>
 struct feedback_to_encode {
-  using real = elementwise::wider<T, T>;
-  array_source<T> gradients, state;
+  using real = elementwise::wider<T, State>;
+  array_source<T> gradients;
+  array_source<State> state;
   decltype(Encoding::policy) policy;
   real rate;
 
   /// sent[k] and, where it is wanted, before[k]: the state.
   __device__ void take(std::size_t first, std::size_t left, unsigned lane, real* sent, real* before) const {
     gradients.template take<Encoding>(first, left, lane, [&](std::size_t k, T g) { sent[k] = static_cast<real>(g); });
-    state.template take<Encoding>(first, left, lane, [&](std::size_t k, T s) {
+    state.template take<Encoding>(first, left, lane, [&](std::size_t k, State s) {
       before[k] = static_cast<real>(s);
       sent[k] = policy.sent(sent[k], before[k], rate);
     });
@@ -41,35 +42,35 @@ struct feedback_to_encode {
 };
 
 /// Where *wanted: the state becomes what the policy keeps, in slices of `count` numbers.
-template <class Encoding, class T>
+template <class Encoding, class T, class State>
 struct keep_feedback_body {
   static constexpr int resident = 1;
   static constexpr std::size_t threads = block_values<Encoding>::threads;
   bool const* wanted;
-  feedback_to_encode<Encoding, T> source;
+  feedback_to_encode<Encoding, T, State> source;
   std::size_t count, blocks;  // of a slice
   std::byte const* codes;
-  T* state;
+  State* state;
 
   __device__ void operator()(std::size_t block, unsigned lane) const {
-    using real = typename feedback_to_encode<Encoding, T>::real;
+    using real = typename feedback_to_encode<Encoding, T, State>::real;
     if (!*wanted) return;
     const std::size_t begin = block % blocks * Encoding::block_size, first = block / blocks * count + begin;
     block_values<Encoding> decoded{};
     device_encoding<Encoding>::decode(codes + block * Encoding::block_bytes, lane, decoded);
     real sent[4 * decoded.stretches] = {}, before[4 * decoded.stretches];
     source.take(first, count - begin, lane, sent, before);
-    write_block<Encoding, false>(state + first, count - begin, lane, [&](std::size_t k, T) {
-      return static_cast<T>(source.policy.kept(sent[k], static_cast<real>(decoded.value[k]), before[k]));
+    write_block<Encoding, false>(state + first, count - begin, lane, [&](std::size_t k, State) {
+      return static_cast<State>(source.policy.kept(sent[k], static_cast<real>(decoded.value[k]), before[k]));
     });
   }
 };
 
 /// As coding::encode_with_feedback and keep_feedback, of slices of `count` numbers.
-template <class Encoding, class T>
-void launch_encode_with_feedback(on where, Encoding const& e, T const* from, T const* state, std::size_t index,
+template <class Encoding, class T, class State>
+void launch_encode_with_feedback(on where, Encoding const& e, T const* from, State const* state, std::size_t index,
                                  std::size_t slices, std::size_t count, std::byte* to, coding::refused const& bad, double rate) {
-  using source = feedback_to_encode<Encoding, T>;
+  using source = feedback_to_encode<Encoding, T, State>;
   const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size, all = slices * count;
   launch_blocks(where, slices * blocks,
                 encode_body<Encoding, source>{
@@ -80,13 +81,13 @@ void launch_encode_with_feedback(on where, Encoding const& e, T const* from, T c
                     to,
                     bad});
 }
-template <class Encoding, class T>
-void launch_keep_feedback(on where, bool const* wanted, Encoding const& e, T const* from, T* state, std::size_t slices,
+template <class Encoding, class T, class State>
+void launch_keep_feedback(on where, bool const* wanted, Encoding const& e, T const* from, State* state, std::size_t slices,
                           std::size_t count, std::byte const* sent, double rate) {
-  using source = feedback_to_encode<Encoding, T>;
+  using source = feedback_to_encode<Encoding, T, State>;
   const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size, all = slices * count;
   launch_blocks(where, slices * blocks,
-                keep_feedback_body<Encoding, T>{
+                keep_feedback_body<Encoding, T, State>{
                     wanted,
                     {{from, from + all}, {state, state + all}, e.policy, static_cast<typename source::real>(rate)},
                     count,

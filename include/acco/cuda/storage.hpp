@@ -36,6 +36,7 @@
 #include "acco/cuda/coding.cuh"
 #include "acco/cuda/feedback.cuh"
 #include "acco/cuda/kernels.cuh"
+#include "acco/cuda/majority_vote.cuh"
 #include "acco/cuda/rotated.cuh"
 #endif
 
@@ -257,16 +258,16 @@ struct cuda_storage {
                      std::byte* to, coding::refused bad, std::uint64_t seed) {
     issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad, seed); });
   }
-  template <feeds_back Encoding, class T>
-  static void encode_with_feedback(cuda_queue& queue, Encoding const& e, T const* from, T const* state, std::size_t index,
+  template <feeds_back Encoding, class T, class State>
+  static void encode_with_feedback(cuda_queue& queue, Encoding const& e, T const* from, State const* state, std::size_t index,
                                    std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
     issue(queue, [=](cuda_kernels::on where) {
       cuda_kernels::launch_encode_with_feedback(where, e, from, state, index, slices, count, to, bad, rate);
     });
   }
-  template <feeds_back Encoding, class T>
-  static void keep_feedback(cuda_queue& queue, bool const* wanted, Encoding const& e, T const* from, T* state, std::size_t slices,
-                            std::size_t count, std::byte const* sent, double rate) {
+  template <feeds_back Encoding, class T, class State>
+  static void keep_feedback(cuda_queue& queue, bool const* wanted, Encoding const& e, T const* from, State* state,
+                            std::size_t slices, std::size_t count, std::byte const* sent, double rate) {
     issue(queue, [=](cuda_kernels::on where) {
       cuda_kernels::launch_keep_feedback(where, wanted, e, from, state, slices, count, sent, rate);
     });

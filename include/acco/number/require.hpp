@@ -22,5 +22,10 @@ inline void require_share(char const* name, double value, error_place where = {}
   if (!(is_finite(value) && value >= 0 && value < 1))
     throw usage_error(where, text(name, " is ", value), text("Give a number from 0 to below 1"));
 }
+/// 0 <= value <= 1.
+inline void require_part(char const* name, double value, error_place where = {}) {
+  if (!(is_finite(value) && value >= 0 && value <= 1))
+    throw usage_error(where, text(name, " is ", value), text("Give a number from 0 to 1"));
+}
 
 }  // namespace ACCO_NAMESPACE

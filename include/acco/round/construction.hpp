@@ -37,6 +37,8 @@ void describe_wire(description& d, std::string const& of, coded<Gradients, Param
     using policy = std::remove_cvref_t<decltype(wire.gradients.policy)>;
     d.add(of + " feedback", std::string_view(policy::name));
     d.add_all(of + " feedback.", wire.gradients.policy);
+    using store = typename Gradients::store;
+    if constexpr (!std::is_same_v<store, full>) d.add(of + " feedback store", name_of_type<store>());
   }
   d.add(of + " parameters", name(wire.parameters).view());
   d.add_all(of + " parameters.", wire.parameters);

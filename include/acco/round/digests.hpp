@@ -37,7 +37,8 @@ class round_digests {
     of_tensors_ = {storage, layout.tensor_count()};
     shown_.reserve(layout.tensor_count());
     arrays.for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
-      pieces_of(state_, values).push_back({values, count, key_of(first, array, arrays.shape(), rank, shares.ranks()), 0});
+      std::get<pieces_list<std::remove_cvref_t<decltype(*values)>>>(state_).push_back(
+          {values, count, key_of(first, array, arrays.shape(), rank, shares.ranks()), 0});
     });
     for_state([](auto const&) {});
     of_state_ = {storage, sums_};
@@ -76,26 +77,18 @@ class round_digests {
  private:
   template <class T>
   using pieces_list = std::vector<digest_piece<T>>;
-  using all_pieces = std::tuple<pieces_list<typename Storage::master_type>, pieces_list<typename Storage::gradient_type>,
-                                pieces_list<parameter_type>>;
+  using all_pieces = std::tuple<pieces_list<float>, pieces_list<double>, pieces_list<bfloat16>, pieces_list<half>>;
 
-  /// The first list of this type.
-  template <class T>
-  [[nodiscard]] static pieces_list<T>& pieces_of(all_pieces& all, T const*) noexcept {
-    if constexpr (std::is_same_v<std::tuple_element_t<0, all_pieces>, pieces_list<T>>) {
-      return std::get<0>(all);
-    } else {
-      return std::get<std::is_same_v<std::tuple_element_t<1, all_pieces>, pieces_list<T>> ? 1 : 2>(all);
-    }
-  }
   /// visit(pieces) for the lists that have some; `sums_` counts them.
   template <class Visitor>
   void for_state(Visitor&& visit) {
     sums_ = 0;
-    const auto unless_empty = [&](auto const& each) {
-      if (each.empty()) return;
-      visit(each);
-      ++sums_;
+    const auto unless_empty = [&]<class T>(pieces_list<T> const& each) {
+      if constexpr (state_arrays<Storage>::template may_have<T>) {
+        if (each.empty()) return;
+        visit(each);
+        ++sums_;
+      }
     };
     std::apply([&](auto const&... each) { (unless_empty(each), ...); }, state_);
   }

@@ -295,8 +295,12 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     saves_.keep(found);
     return found;
   }
-  /// At rest: by position, what wires keep of this rank's gradients that they have not sent; empty where none does.
-  [[nodiscard]] std::span<gradient_type> feedback() noexcept { return tasks_.arrays().feedback(); }
+  /// At rest: by position, what wires keep of this rank's gradients that they have not sent; empty where none does
+  /// so in `T`.
+  template <class T = gradient_type>
+  [[nodiscard]] std::span<T> feedback() noexcept {
+    return tasks_.arrays().template feedback<T>();
+  }
   /// At rest, on every rank: this one may leave in peace, as after `finish`.
   void be_at_peace() noexcept { membership_.finish(); }
 
@@ -313,7 +317,9 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   template <class Visitor>
   void for_shards(Visitor&& visit) {
     tasks_.arrays().for_kept([&](std::size_t array, auto* values) {
-      if (shape().extent(array) == array_extent::shard) visit(array, values);
+      if constexpr (std::is_invocable_v<Visitor&, std::size_t, decltype(values)>) {  // other types are whole
+        if (shape().extent(array) == array_extent::shard) visit(array, values);
+      }
     });
   }
   /// The values of rank 0 become every rank's parameters in use, and masters. Collective; blocks.

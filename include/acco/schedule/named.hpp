@@ -8,6 +8,7 @@
 #include "acco/code/bfloat16_wire.hpp"
 #include "acco/code/block_integer.hpp"
 #include "acco/code/encoding.hpp"
+#include "acco/code/feedback.hpp"
 #include "acco/schedule/all.hpp"
 #include "acco/schedule/any_pace.hpp"
 #include "acco/schedule/compensation.hpp"
@@ -36,6 +37,14 @@ using named_schedules = type_list<named<"synchronous", synchronous<>>,          
                                   named<"two_phase+int4", two_phase<any_pace, block_int4<>>>,                   //
                                   named<"two_phase+own", two_phase<any_pace, own_slice>>,                       //
                                   named<"two_phase+coded", two_phase<any_pace, block_int4<>, coded_commit>>>;
+
+/// Commits in four bits both ways, with error feedback for the gradients. A list of its own: its wire is compiled where
+/// it is asked for, `together<named_schedules, feedback_schedules>`.
+using feedback_commit = with_error_feedback<block_int4<>>;
+using feedback_schedules = type_list<named<"synchronous+feedback", synchronous<feedback_commit>>,                        //
+                                     named<"delayed+feedback", delayed<any_pace, feedback_commit>>,                      //
+                                     named<"weight_prediction+feedback", weight_prediction<any_pace, feedback_commit>>,  //
+                                     named<"two_phase+feedback", two_phase<any_pace, block_int4<>, feedback_commit>>>;
 
 /// Those of which a part belongs to the rule: each makes a rule of its own.
 using decorated_schedules = type_list<named<"extrapolation", delayed<any_pace, full, extrapolation>>,

@@ -56,13 +56,17 @@ class state_arrays {
     shape_.parameter = element_type_of<typename Storage::parameter_type>();
   }
 
-  /// An array of `T`, the storage's master, gradient or parameter type, that digests and checkpoints have. `what.type`
-  /// is filled in; a second array of a name gets ".2" behind it. Returns its number.
+  /// Whether there may be arrays of `T`: the storage's master, gradient or parameter type, float or bfloat16.
+  template <class T>
+  static constexpr bool may_have =
+      std::is_same_v<T, typename Storage::master_type> || std::is_same_v<T, typename Storage::gradient_type> ||
+      std::is_same_v<T, typename Storage::parameter_type> || std::is_same_v<T, float> || std::is_same_v<T, bfloat16>;
+  /// An array of `T` that digests and checkpoints have. `what.type` is filled in; a second array of a name gets ".2"
+  /// behind it. Returns its number.
   template <class T>
   std::size_t declare(kept_array what, array_place const& place) {
-    static_assert(std::is_same_v<T, typename Storage::master_type> || std::is_same_v<T, typename Storage::gradient_type> ||
-                      std::is_same_v<T, typename Storage::parameter_type>,
-                  "acco: an array of the state has the storage's master, gradient or parameter type");
+    static_assert(may_have<T>,
+                  "acco: an array of the state has the storage's master, gradient or parameter type, or is of float or bfloat16");
     require_name(what);
     what.type = element_type_of<T>();
     const std::string name = what.name;
@@ -113,13 +117,13 @@ class state_arrays {
   [[nodiscard]] std::size_t elements(array_extent extent) const noexcept {
     return extent == array_extent::shard ? shares_.slice_size() : shares_.padded_size();
   }
-  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does.
-  [[nodiscard]] std::span<typename Storage::gradient_type> feedback() const noexcept {
+  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does so in `T`.
+  template <class T = typename Storage::gradient_type>
+  [[nodiscard]] std::span<T> feedback() const noexcept {
     for (std::size_t k = 0; k < kept_.size(); ++k) {
       kept_array const& each = shape_.kept[k];
-      if (each.use == array_use::feedback && each.extent == array_extent::whole &&
-          each.type == element_type_of<typename Storage::gradient_type>())
-        return {as<typename Storage::gradient_type>(kept_[k]), shares_.size()};
+      if (each.use == array_use::feedback && each.extent == array_extent::whole && each.type == element_type_of<T>())
+        return {as<T>(kept_[k]), shares_.size()};
     }
     return {};
   }
@@ -185,17 +189,14 @@ class state_arrays {
   static void clear(queue& q, declared const& of) { Storage::clear(q, of.memory.template as<std::byte>(), of.bytes); }
   template <class Visitor>
   void typed(std::size_t kept, Visitor&& visit) const {
-    using master = typename Storage::master_type;
-    using gradient = typename Storage::gradient_type;
-    using parameter = typename Storage::parameter_type;
-    declared const& in = arrays_[kept_[kept]];
-    const element_type type = shape_.type(kept);
-    if (type == element_type_of<master>()) return visit(in.memory.template as<master>());
-    if constexpr (!std::is_same_v<gradient, master>) {
-      if (type == element_type_of<gradient>()) return visit(in.memory.template as<gradient>());
-    }
-    if constexpr (!std::is_same_v<parameter, master> && !std::is_same_v<parameter, gradient>) {
-      if (type == element_type_of<parameter>()) return visit(in.memory.template as<parameter>());
+    const auto as_type = [&]<class T>(std::type_identity<T>) {
+      if constexpr (may_have<T>) visit(arrays_[kept_[kept]].memory.template as<T>());
+    };
+    switch (shape_.type(kept)) {
+      case element_type::float32: return as_type(std::type_identity<float>());
+      case element_type::float64: return as_type(std::type_identity<double>());
+      case element_type::bfloat16: return as_type(std::type_identity<bfloat16>());
+      case element_type::float16: return as_type(std::type_identity<half>());
     }
   }
 

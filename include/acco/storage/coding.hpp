@@ -65,10 +65,10 @@ void encode_values(Encoding const& e, T const* from, std::size_t index, std::siz
 }
 
 /// Encodes what a feedback policy sends of gradients and their state.
-template <feeds_back Encoding, class T>
-void encode_with_feedback(Encoding const& e, T const* from, T const* state, double rate, std::size_t index, std::size_t count,
+template <feeds_back Encoding, class T, class State>
+void encode_with_feedback(Encoding const& e, T const* from, State const* state, double rate, std::size_t index, std::size_t count,
                           std::byte* to, refused const& bad) {
-  using numbers = pack<elementwise::wider<T, T>>;
+  using numbers = pack<elementwise::wider<T, State>>;
   const numbers factor(rate);
   encode(e, index, count, to, bad, [=, &e](std::size_t i, std::size_t n, float* room) {
     elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
@@ -80,9 +80,9 @@ void encode_with_feedback(Encoding const& e, T const* from, T const* state, doub
   });
 }
 /// state = what the policy keeps of that: `sent` is the code.
-template <feeds_back Encoding, class T>
-void keep_feedback(Encoding const& e, T const* from, T* state, double rate, std::size_t count, std::byte const* sent) {
-  using numbers = pack<elementwise::wider<T, T>>;
+template <feeds_back Encoding, class T, class State>
+void keep_feedback(Encoding const& e, T const* from, State* state, double rate, std::size_t count, std::byte const* sent) {
+  using numbers = pack<elementwise::wider<T, State>>;
   const numbers factor(rate);
   constexpr std::size_t block = Encoding::block_size;
   alignas(64) float decoded[block];

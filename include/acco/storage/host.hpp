@@ -275,8 +275,8 @@ struct host_storage {
     queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad, seed); });
   }
   /// As `encode`, of what the encoding's feedback sends of these slices and their state.
-  template <feeds_back Encoding, class T>
-  static void encode_with_feedback(host_queue& queue, Encoding const& e, T const* from, T const* state, std::size_t index,
+  template <feeds_back Encoding, class T, class State>
+  static void encode_with_feedback(host_queue& queue, Encoding const& e, T const* from, State const* state, std::size_t index,
                                    std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; k < slices; ++k) {
@@ -286,9 +286,9 @@ struct host_storage {
     });
   }
   /// Enqueues, where *wanted: the state becomes what the feedback keeps of what it has `sent` of these slices.
-  template <feeds_back Encoding, class T>
-  static void keep_feedback(host_queue& queue, bool const* wanted, Encoding const& e, T const* from, T* state, std::size_t slices,
-                            std::size_t count, std::byte const* sent, double rate) {
+  template <feeds_back Encoding, class T, class State>
+  static void keep_feedback(host_queue& queue, bool const* wanted, Encoding const& e, T const* from, State* state,
+                            std::size_t slices, std::size_t count, std::byte const* sent, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; *wanted && k < slices; ++k) {
         coding::keep_feedback(e, from + k * count, state + k * count, rate, count, sent + k * encoded_size<Encoding>(count));

@@ -53,6 +53,7 @@ struct code_room {
 template <encoding Encoding, class Storage>
 class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;
+  using state_type = state_number<Encoding, gradient_type>;
   using master_type = typename Storage::master_type;
   static_assert(!sums_states<Encoding> ||
                     (std::is_same_v<typename Storage::sum_type, master_type> && std::is_same_v<gradient_type, master_type>),
@@ -77,7 +78,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     leaving_ = code_room<Encoding, Storage>::declare(v, false);
     arriving_ = code_room<Encoding, Storage>::declare(v, true);
     if constexpr (feeds_back<Encoding>) {
-      state_ = v.arrays.template declare<gradient_type>(
+      state_ = v.arrays.template declare<state_type>(
           {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
           {stagger::encoded + 1, &memory_table::encoded});
     }
@@ -139,8 +140,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     Storage::encode(v.queue, code_, v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
                     v.rounding);
   }
-  [[nodiscard]] gradient_type* state(round_view<Storage> const& v, bucket const& b) const noexcept {
-    return v.arrays.template as<gradient_type>(state_) + b.begin;
+  [[nodiscard]] state_type* state(round_view<Storage> const& v, bucket const& b) const noexcept {
+    return v.arrays.template as<state_type>(state_) + b.begin;
   }
   [[nodiscard]] master_type* total(round_view<Storage> const& v, bucket const& b) const noexcept {
     return v.arrays.template as<master_type>(total_) + b.offset;
