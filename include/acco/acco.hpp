@@ -7,6 +7,7 @@
 #include "acco/code/bfloat16_wire.hpp"               // IWYU pragma: export
 #include "acco/code/block_integer.hpp"               // IWYU pragma: export
 #include "acco/code/encoding.hpp"                    // IWYU pragma: export
+#include "acco/code/power_sgd.hpp"                   // IWYU pragma: export
 #include "acco/collective/around/debug.hpp"          // IWYU pragma: export
 #include "acco/collective/around/rate_limited.hpp"   // IWYU pragma: export
 #include "acco/collective/around/traced.hpp"         // IWYU pragma: export

@@ -85,20 +85,19 @@ struct ef21 {
 
 /// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the
 /// gradients of a schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which
-/// needs no feedback there.
+/// needs no feedback there (in full, where the code is one of matrices).
 /// It rounds to nearest. The state is an array of all trainable elements, in the gradients' type, on every rank, in
 /// memory, digests and checkpoints (docs/coarse.md).
-template <encoding Encoding, feedback Feedback>
+template <lossy Encoding, feedback Feedback>
 struct with_feedback : Encoding {
   Feedback policy = {};
 };
 template <class Encoding, class Feedback>
 with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
-template <encoding Encoding>
+template <lossy Encoding>
 using with_error_feedback = with_feedback<Encoding, error_feedback>;
 template <class Wire>
-concept feeds_back =
-    encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+concept feeds_back = lossy<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
 
 template <encoding Encoding, feedback Feedback>
 [[nodiscard]] constexpr coded<with_feedback<Encoding, Feedback>, Encoding> as_coded(

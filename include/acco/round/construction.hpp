@@ -32,6 +32,7 @@ void describe_wire(description& d, std::string const& of, coded<Gradients, Param
     }
   };
   d.add(of + " gradients", name(wire.gradients).view());
+  if constexpr (low_rank<Gradients>) d.add_all(of + " gradients.", wire.gradients);
   if constexpr (feeds_back<Gradients>) {
     using policy = std::remove_cvref_t<decltype(wire.gradients.policy)>;
     d.add(of + " feedback", std::string_view(policy::name));
