@@ -15,6 +15,7 @@
 #include "acco/code/block_top.hpp"                   // IWYU pragma: export
 #include "acco/code/encoding.hpp"                    // IWYU pragma: export
 #include "acco/code/majority_vote.hpp"               // IWYU pragma: export
+#include "acco/code/power_sgd.hpp"                   // IWYU pragma: export
 #include "acco/code/rotated.hpp"                     // IWYU pragma: export
 #include "acco/collective/around/debug.hpp"          // IWYU pragma: export
 #include "acco/collective/around/rate_limited.hpp"   // IWYU pragma: export

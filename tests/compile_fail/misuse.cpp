@@ -180,7 +180,7 @@ void use() {
     training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
   }
 #endif
-#if defined(ENCODED_PARAMETERS_WITHOUT_GATHER)  // expect: parameters are to travel encoded: the backend lacks `all_gather
+#if defined(ENCODED_PARAMETERS_WITHOUT_GATHER)  // expect: are to travel encoded: the backend lacks `all_gather
   {
     using schedule = acco::synchronous<acco::coded<acco::full, acco::block_int8<>>>;
     training<schedule, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
@@ -260,6 +260,16 @@ void use() {
 #if defined(SIGNS_WITH_ERROR_FEEDBACK)  // expect: so what it loses is not the difference to what arrives: give it
   {
     acco::with_error_feedback<acco::majority_vote> wrong;
+  }
+#endif
+#if defined(PRODUCTS_WITHOUT_FEEDBACK)  // expect: a commit's gradients travel in a code that is biased
+  {
+    training<acco::synchronous<acco::power_sgd>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(STATES_OF_PRODUCTS)  // expect: a feedback whose receivers sum states (ef21) is for encodings of blocks
+  {
+    training<acco::synchronous<acco::with_feedback<acco::power_sgd, acco::ef21>>> wrong{{}, {}, {}, {}, 1};
   }
 #endif
 #if defined(COMMIT_OF_OWN_GRADIENTS)  // expect: own_slice and own_corrected are for estimates

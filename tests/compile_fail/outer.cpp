@@ -74,6 +74,12 @@ void train(acco::threads_backend world, whole_world whole) {
                              acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
+#if defined(PRODUCTS_OF_CHANGES)  // expect: acco: an exchange of local updates takes encodings of blocks, no codes of matrices
+  {
+    acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::power_sgd{}}, acco::sgd{},
+                             acco::host_storage<float>{}, world, std::size_t{1}};
+  }
+#endif
 #if defined(FEEDBACK_TWICE)  // expect: acco: exchanges of local updates always have error feedback
   {
     acco::optimizer training{

@@ -15,6 +15,9 @@ struct plain : host {
   static void decode_sum();
   static void combine();
 };
+struct elsewhere : host {
+  static constexpr bool host_memory = false;
+};
 using acco::storage_traits;
 struct other_traits : host {
   static constexpr int traits = 0;
@@ -89,6 +92,11 @@ void use() {
 #if defined(STORAGE_THAT_CANNOT_COMBINE)  // expect: acco: estimates are own_corrected: the storage lacks `static combine(queue&,
   {
     training<plain, acco::two_phase<acco::fixed_pace, acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(PRODUCTS_ELSEWHERE)  // expect: acco: gradients are to travel as products of thin matrices (power_sgd)
+  {
+    training<elsewhere, acco::synchronous<acco::with_error_feedback<acco::power_sgd>>> wrong{{}, {}, {}, {}, 1};
   }
 #endif
 #if defined(OTHER_TRAITS)  // expect: acco: the storage's `traits` is no `static constexpr acco::storage_traits`

@@ -108,12 +108,19 @@ struct nearest : Encoding {
          static_cast<std::uint32_t>(seed);
 }
 
+/// A code of whole matrices, whose sums over ranks are those of thin ones (power_sgd.hpp). It is no encoding of blocks.
+template <class Wire>
+concept low_rank = requires { requires Wire::low_rank; };
+/// Codes that may lose what a feedback keeps.
+template <class Wire>
+concept lossy = encoding<Wire> || low_rank<Wire>;
+
 /// What it loses adds up, unless a feedback keeps it (feedback.hpp): commits of gradients ask for one, or for the word
 /// `without_feedback`. Estimates are free, and so are parameters, of which the next round sends what this one has lost.
 template <class Wire>
 concept biased = requires { requires Wire::biased; };
 /// The same encoding, meant as it is: what it loses of committed gradients is lost.
-template <encoding Encoding>
+template <lossy Encoding>
 struct without_feedback : Encoding {
   static constexpr bool biased = false;
 };
@@ -143,7 +150,7 @@ concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
 template <class Wire>
 concept own_gradients = std::same_as<Wire, own_slice> || std::same_as<Wire, own_corrected>;
 template <class Wire>
-concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire>;
+concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire> || low_rank<Wire>;
 
 /// Bytes of `count` numbers.
 template <encoding Encoding>
@@ -169,6 +176,11 @@ struct coded {
 template <own_gradients Wire>
 [[nodiscard]] constexpr coded<Wire, full> as_coded(Wire) noexcept {
   return {};
+}
+/// Of matrices, for gradients: parameters travel in full.
+template <low_rank Wire>
+[[nodiscard]] constexpr coded<Wire, full> as_coded(Wire const& gradients) noexcept {
+  return {gradients, {}};
 }
 /// One encoding stands for both.
 template <full_or_encoding Wire>

@@ -122,12 +122,12 @@ concept keeps_sent = requires { requires Feedback::keeps_sent; };
 
 /// An encoding whose sender keeps what `Feedback` says: `with_feedback{block_int4{}, error_feedback{}}` as the
 /// gradients of a schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which
-/// needs no feedback there.
+/// needs no feedback there (in full, where the code is one of matrices).
 /// It rounds to nearest. The state is an array of all trainable elements on every rank, in memory, digests and
 /// checkpoints (docs/coarse.md): in the gradients' type, or in that of `Store`, `float` or `bfloat16`. What bfloat16
 /// rounds is lost: of each number at most 2^-8 in each round that counts; of error feedback behind `block_int4` that is
 /// 1/3500 of the largest magnitude of its block.
-template <encoding Encoding, feedback Feedback, feedback_store Store = full>
+template <lossy Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback : Encoding {
   static_assert(!unscaled<Encoding> || keeps_sent<Feedback>,
                 "acco: the encoding sends signs without sizes, so what it loses is not the difference to what arrives: give "
@@ -140,11 +140,10 @@ struct with_feedback : Encoding {
 };
 template <class Encoding, class Feedback>
 with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
-template <encoding Encoding, feedback_store Store = full>
+template <lossy Encoding, feedback_store Store = full>
 using with_error_feedback = with_feedback<Encoding, error_feedback, Store>;
 template <class Wire>
-concept feeds_back =
-    encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+concept feeds_back = lossy<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
 /// The type of the state's numbers, where gradients are of type `Gradient`; without a feedback it is that.
 template <class Wire, class Gradient>
 struct number_of_state {

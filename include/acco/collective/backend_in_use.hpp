@@ -125,7 +125,7 @@ class ranks_of : public Base {
   Backend held_;
 };
 
-/// The one of type `Backend`. `Encoded`: parameters are to travel encoded; what a backend for others lacks is not asked for.
+/// The one of type `Backend`. `Encoded`: bytes are to be gathered; what a backend for others lacks is not asked for.
 template <class Backend, class Storage, bool Encoded = true>
 class backend_of final : public ranks_of<backend_in_use<Storage>, Backend> {
   using base = ranks_of<backend_in_use<Storage>, Backend>;

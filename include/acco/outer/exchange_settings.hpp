@@ -34,6 +34,7 @@ template <wire Exchange>
   static_assert(
       !own_gradients<of_changes>,
       "acco: own_slice and own_corrected are for estimates: an exchange of local updates needs the changes of all workers");
+  static_assert(!low_rank<of_changes>, "acco: an exchange of local updates takes encodings of blocks, no codes of matrices");
   static_assert(!feeds_back<of_changes>,
                 "acco: exchanges of local updates always have error feedback: give `exchange` the encoding alone");
   if constexpr (encoding<of_changes>) {

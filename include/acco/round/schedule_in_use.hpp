@@ -19,6 +19,7 @@
 #include "acco/schedule/schedule.hpp"
 #include "acco/wire/coded.hpp"
 #include "acco/wire/full.hpp"
+#include "acco/wire/low_rank.hpp"
 #include "acco/wire/own.hpp"
 #include "acco/wire/round_view.hpp"
 
@@ -83,8 +84,9 @@ class schedule_in_use {
   [[nodiscard]] reducer_in_use<Storage> const& keeper(round_plan const& plan, error_place const& where) const {
     auto const& up = *wire(plan).up;
     if (up.keeps()) return up;
-    throw usage_error(where, text("the schedule keeps gradients that do not travel encoded"),
-                      text("Give its member `estimate` an encoding, or let its plan keep nothing"));
+    throw usage_error(where, text("the schedule keeps gradients in place, and its estimate does not encode them at once"),
+                      text("Give its member `estimate` an encoding of blocks, leave options::in_place out, or let its plan "
+                           "keep nothing"));
   }
   /// Who learns from commits; one that learns nothing, where there is none.
   [[nodiscard]] reducer_in_use<Storage>& learner() const {

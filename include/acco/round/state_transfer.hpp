@@ -180,6 +180,7 @@ class state_transfer {
     state_shape const& shape = arrays.shape();
     auto into = std::make_unique<loaded_state<Storage>>();
     into->numbers = source.numbers();
+    arrays.replace();
     const bool shows = (!waits || of_worker) && source.has(shape.shown());
     expect(source, waits ? shape.shown() : shape.arrays());
     // What is frozen comes from one rank. Where nothing is, and parameters in use are kept, these are all.

@@ -256,11 +256,12 @@ class round_tasks {
   }
 
  private:
-  /// At most: tasks, marks included, of a round's four sums, and of a bucket's reduction and gathering.
+  /// At most: tasks, marks included, of a round's four sums, of those of thin matrices, and of a bucket's reduction and
+  /// gathering.
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = rule_.has_matrices ? 1 : 0;
-    return 33 + 4 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
+    return 45 + 10 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   template <class Visitor>
@@ -378,7 +379,7 @@ class round_tasks {
 
   queue_type queue_ = backend_->make_queue(storage_);  // its threads use everything above
   pipeline<queue_type> stages_{queue_};
-  round_view<Storage> view_{queue_, shares_, backend_->rank(), arrays_};
+  round_view<Storage> view_{queue_, shares_, backend_->rank(), arrays_, layout_};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

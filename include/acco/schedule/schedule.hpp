@@ -90,10 +90,11 @@ template <class Schedule, class By>
 }
 template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
-    by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::gradient_encoding> || ...); });
+    by_wires<Schedule>([]<class... Wires>() { return (lossy<typename Wires::gradient_encoding> || ...); });
 template <class Schedule>
-inline constexpr bool sends_encoded_parameters =
-    by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::parameter_encoding> || ...); });
+inline constexpr bool gathers_bytes = by_wires<Schedule>([]<class... Wires>() {
+  return ((encoding<typename Wires::parameter_encoding> || low_rank<typename Wires::gradient_encoding>) || ...);
+});
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make(checked, level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).

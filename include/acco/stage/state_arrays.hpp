@@ -78,10 +78,11 @@ class state_arrays {
     return arrays_.size() - 1;
   }
   /// So many bytes that only the round in flight needs; 0: nothing is allocated. `name` is a literal. A room whose name
-  /// is declared already is the same one, and as large as the larger asks for: wires share rooms.
+  /// is declared already is the same one, and as large as the larger asks for: wires share rooms. One without a name is
+  /// nobody else's.
   std::size_t declare_room(char const* name, std::size_t bytes, array_place const& place) {
     for (std::size_t k = 0; k < arrays_.size(); ++k) {
-      if (arrays_[k].use != array_use::room || std::strcmp(arrays_[k].room, name) != 0) continue;
+      if (*name == 0 || arrays_[k].use != array_use::room || std::strcmp(arrays_[k].room, name) != 0) continue;
       arrays_[k].bytes = std::max(arrays_[k].bytes, bytes);
       return k;
     }
@@ -101,13 +102,18 @@ class state_arrays {
     }
   }
   /// Fills what wires keep with zeros. Enqueues.
-  void forget_feedback(queue& q) const {
+  void forget_feedback(queue& q) {
+    replace();
     for (declared const& each : arrays_) {
       if (each.use == array_use::feedback) clear(q, each);
     }
   }
   /// Fills an array of the shape with zeros. Enqueues.
   void clear(queue& q, std::size_t kept) const { clear(q, arrays_[kept_[kept]]); }
+
+  /// Arrays of the shape get other values than rounds give them, on every rank; how often that was.
+  void replace() noexcept { ++replaced_; }
+  [[nodiscard]] std::uint64_t replaced() const noexcept { return replaced_; }
 
   template <class T>
   [[nodiscard]] T* as(std::size_t number) const noexcept {
@@ -205,6 +211,7 @@ class state_arrays {
   state_shape shape_;
   std::vector<std::size_t> kept_;  // by their number in the shape: which array it is
   std::vector<declared> arrays_;
+  std::uint64_t replaced_ = 0;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

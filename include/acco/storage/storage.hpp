@@ -307,14 +307,18 @@ consteval bool check_storage() {
     static_assert(encodes, "acco: gradients are to travel encoded: the storage lacks `forget`, `encode_now` or `encode`");
     constexpr bool decodes = !encoding<Gradients> || has_decode_sum<Storage, Gradients>;
     static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
+    constexpr bool multiplies = !low_rank<Gradients> || Storage::host_memory;
+    static_assert(multiplies,
+                  "acco: gradients are to travel as products of thin matrices (power_sgd): storages in host memory do that, "
+                  "storages on a GPU do not");
     constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
     static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
     constexpr bool combines = !remembers_others<Rule> || has_combine<Storage>;
     static_assert(combines,
                   "acco: estimates are own_corrected: the storage lacks `static combine(queue&, combination const*, A const*, B "
                   "const*, To*, count)`");
-    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && differs &&
-           combines;
+    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && multiplies &&
+           differs && combines;
   }
 }
 

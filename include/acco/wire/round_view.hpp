@@ -11,6 +11,7 @@
 #include "acco/collective/backend_in_use.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/layout/distribution.hpp"
+#include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/stage/decision.hpp"
@@ -37,6 +38,7 @@ struct round_view {
   partition const& shares;
   int rank;
   state_arrays<Storage>& arrays;
+  parameter_layout const& layout;
   round_numbers* numbers = nullptr;  ///< where the stages find them
   sum_type* reduced = nullptr;       ///< this rank's shard of the sums
   master_type* others = nullptr;     ///< this rank's shard of the others' mean gradient, where the rule has it
