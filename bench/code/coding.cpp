@@ -8,6 +8,7 @@
 
 #include <acco/code/bfloat16_wire.hpp>
 #include <acco/code/block_integer.hpp>
+#include <acco/code/majority_vote.hpp>
 #include <acco/storage/coding.hpp>
 
 namespace {
@@ -52,6 +53,7 @@ void coding(benchmark::State& state) {
 BENCHMARK(coding<acco::block_int4<>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int8<>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::bfloat16_wire, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::majority_vote, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int4<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int8<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 
