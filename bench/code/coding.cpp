@@ -15,6 +15,7 @@
 #include <acco/code/block_stat2.hpp>
 #include <acco/code/block_ternary.hpp>
 #include <acco/code/block_top.hpp>
+#include <acco/code/majority_vote.hpp>
 #include <acco/code/rotated.hpp>
 #include <acco/storage/coding.hpp>
 
@@ -68,6 +69,7 @@ BENCHMARK(coding<acco::block_ternary, float>)->Arg(16 << 20)->MinTime(1.5)->Unit
 BENCHMARK(coding<acco::block_sign, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::rotated<acco::block_gauss3>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::rotated<acco::block_int4<>>, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
+BENCHMARK(coding<acco::majority_vote, float>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int4<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 BENCHMARK(coding<acco::block_int8<>, acco::bfloat16>)->Arg(16 << 20)->MinTime(1.5)->Unit(benchmark::kMillisecond);
 // those that choose among a block's numbers

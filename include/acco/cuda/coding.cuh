@@ -105,8 +105,7 @@ struct device_block_integer {
       const std::int32_t bits = std::bit_cast<std::int32_t>(each) & arithmetic::magnitude_mask;
       most = most < bits ? bits : most;
     }
-    most = __shfl_sync(whole_warp, over_warp<std::int32_t>().Reduce(most, cuda::maximum<>{}), 0);
-    const std::int32_t scale_bits = arithmetic::scale_bits(most);
+    const std::int32_t scale_bits = arithmetic::scale_bits(warp_maximum(most));
     if (lane == 0) put(to, 0, static_cast<std::uint32_t>(scale_bits));
     const divider by(arithmetic::has_codes(scale_bits) ? scale_bits : 0);
     if constexpr (Bits == 8) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <cub/warp/warp_reduce.cuh>
+#include <cuda/functional>
 #include <cuda_runtime.h>
 
 #include "acco/cuda/runtime.hpp"
@@ -136,6 +137,23 @@ template <class T>
 __device__ cub::WarpReduce<T> over_warp() {
   __shared__ typename cub::WarpReduce<T>::TempStorage rooms[block_warps];
   return cub::WarpReduce<T>(rooms[threadIdx.x / warp_lanes]);
+}
+/// The same, and all lanes get it: of what is the same in any order.
+template <class T, class Combine>
+__device__ T for_warp(T mine, Combine combine) {
+  return __shfl_sync(whole_warp, over_warp<T>().Reduce(mine, combine), 0);
+}
+template <class T>
+__device__ T warp_maximum(T mine) {
+  return for_warp(mine, cuda::maximum<>{});
+}
+/// The sum, for all lanes, half upon half as the host adds (code/block_scale.hpp). (Not cub::WarpReduce: it begins with
+/// neighbours.)
+template <class T>
+__device__ T warp_sum(T mine) {
+#pragma unroll
+  for (int apart = static_cast<int>(warp_lanes) / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(whole_warp, mine, apart);
+  return mine;
 }
 
 /// One thread: a step of a round.

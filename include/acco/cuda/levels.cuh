@@ -15,7 +15,7 @@
 #include "acco/code/block_ternary.hpp"
 #include "acco/cuda/access.cuh"
 #include "acco/cuda/coding.cuh"
-#include "acco/cuda/warp.cuh"
+#include "acco/cuda/launch.cuh"
 
 #include "acco/hide_macros.hpp"
 

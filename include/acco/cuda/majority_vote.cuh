@@ -8,7 +8,7 @@
 
 #include "acco/code/majority_vote.hpp"
 #include "acco/cuda/coding.cuh"
-#include "acco/cuda/warp.cuh"
+#include "acco/cuda/launch.cuh"
 
 #include "acco/hide_macros.hpp"
 

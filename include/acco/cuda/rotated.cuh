@@ -13,8 +13,8 @@
 #include "acco/code/rotated.hpp"
 #include "acco/cuda/access.cuh"
 #include "acco/cuda/coding.cuh"
+#include "acco/cuda/launch.cuh"
 #include "acco/cuda/levels.cuh"
-#include "acco/cuda/warp.cuh"
 
 #include "acco/hide_macros.hpp"
 

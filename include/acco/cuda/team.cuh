@@ -10,7 +10,7 @@
 #include <cuda_runtime.h>
 
 #include "acco/cuda/block_sources.cuh"
-#include "acco/cuda/warp.cuh"
+#include "acco/cuda/launch.cuh"
 
 #include "acco/hide_macros.hpp"
 
@@ -34,7 +34,7 @@ struct block_team {
   /// Of whole numbers: the same in any order.
   template <class T, class Combine>
   static __device__ T together(T mine, Combine combine) {
-    mine = over_warp(mine, combine);
+    mine = for_warp(mine, combine);
     if constexpr (warps > 1) {
       __shared__ T of_warps[warps];
       if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = mine;

@@ -236,7 +236,7 @@ template <class Schedule>
       means.feeds |= feeds_back<Gradients> ? bit : 0U;
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
-      means.loose |= loose<Parameters> || (loose<Gradients> && feeds_back<Gradients>) ? bit : 0U;
+      means.loose |= loose<Parameters> || (loose<Gradients> && (feeds_back<Gradients> || unscaled<Gradients>)) ? bit : 0U;
       bit <<= 1U;
     };
     (note(static_cast<Wires const*>(nullptr)), ...);
