@@ -21,9 +21,9 @@ enum class mean_over {
   senders  ///< as if all had sent the mean of those that did (DeMo's released code)
 };
 
-/// A block's transform: of its chunks of 64 numbers, one dimension; or of the block as a tile of 64 by 64, both. `Lanes`
-/// as for `dct`. Coefficient k of chunk c becomes number k chunks + c; of a tile that of frequency l along a row and k
-/// along a column number 64 l + k.
+/// A block's transform: of its chunks of 64 numbers, one dimension; or of the block as a tile of 64 by 64, both.
+/// `Lanes` as for `dct`. Coefficient k of chunk c becomes number k chunks + c; of a tile that of frequency l along a row
+/// and k along a column number 64 l + k.
 template <class Lanes, std::size_t Block, bool Tile>
 struct block_transform {
   static constexpr std::size_t chunk = 64, chunks = Block / chunk;
@@ -80,7 +80,7 @@ struct block_transform_top {
   static void decode(std::byte const* bytes, float* values) noexcept {
     decode_sum(1, [bytes](int) { return bytes; }, values);
   }
-  /// The sum of the codes of several ranks, source(k), in their order: of coefficients, which are transformed back once.
+  /// The sum of the codes of several ranks, source(k), in their order: of coefficients, transformed back once.
   template <class Source>
   static void decode_sum(int sources, Source&& source, float* sums) noexcept {
     alignas(64) float x[Block] = {}, room[Block];
@@ -121,8 +121,8 @@ struct block_transform_top {
 /// The orthonormal DCT-II of each chunk of 64 numbers of a block, of which the `Count` largest coefficients travel as
 /// the numbers of `block_top<Count, Block, Bits>` do; the others arrive as 0 (DeMo, Peng et al., arXiv 2411.19870,
 /// Algorithm 1, with one-dimensional chunks of 64). As much of the energy arrives as these hold, Count / Block of it or
-/// more: more than by `block_top` where neighbours are alike, as of smooth numbers; as much, where they are independent.
-/// What arrives is spread over its chunk: a number that is 0 does not stay 0. For gradients with feedback.
+/// more: more than by `block_top` where neighbours are alike, as of smooth numbers; as much, where they are
+/// independent. What arrives is spread over its chunk: a number that is 0 does not stay 0. For gradients with feedback.
 ///
 /// Codes of several ranks are added as coefficients, in the order of the ranks, and transformed back once. `Over` says
 /// what becomes of a coefficient that not all have sent: nothing (`all`), or it is multiplied by all ranks over its
@@ -132,10 +132,10 @@ struct block_dct_top : block_transform_top<Count, Block, Bits, Over, false> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct_top" : "block_dct_top_of_senders";
 };
 
-/// The same of a tile of 64 by 64: 4096 numbers as they lie in the flat array, 64 a row. That is a tile of a matrix only
-/// where its rows have 64 numbers and it begins at a multiple of 4096. Where rows have 64 m, neighbours along a row of
-/// the tile are neighbours in the matrix, and the rows of the tile follow one another in it, m of them to a row: the
-/// second dimension then sees what is alike at distances of 64, not what is alike along a column.
+/// The same of a tile of 64 by 64: 4096 numbers as they lie in the flat array, 64 a row. That is a tile of a matrix
+/// only where its rows have 64 numbers and it begins at a multiple of 4096. Where rows have 64 m, neighbours along a
+/// row of the tile are neighbours in the matrix, and the rows of the tile follow one another in it, m of them to a row:
+/// the second dimension then sees what is alike at distances of 64, not what is alike along a column.
 template <std::size_t Count, int Bits = 8, mean_over Over = mean_over::all>
 struct block_dct2_top : block_transform_top<Count, 4096, Bits, Over, true> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct2_top" : "block_dct2_top_of_senders";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of encodings: a warp for a block of numbers, which lie in its registers. What one number becomes is what
-// the host makes of it (code/), so both give the same bits. Those of levels: levels.cuh; of turned blocks: rotated.cuh; those
-// that choose: choices.cuh.
+// the host makes of it (code/), so both give the same bits. Those of levels: levels.cuh; of turned blocks: rotated.cuh;
+// those that choose: choices.cuh.
 #pragma once
 
 #include <bit>
