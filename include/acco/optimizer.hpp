@@ -94,8 +94,8 @@ class optimizer : public plain_types<Storage>::optimizer {
                 "span<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
-      static_assert(!sends_encoded_parameters<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
-                    "acco: parameters are to travel encoded: the backend lacks `all_gather(queue, sharded<std::byte const>, "
+      static_assert(!gathers_codes<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
+                    "acco: codes are to be gathered: the backend lacks `all_gather(queue, sharded<std::byte const>, "
                     "replicated<std::byte>)`");
       static_assert(!traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
                         storage_traits_of<Storage>.makes_queue,
@@ -129,7 +129,7 @@ class optimizer : public plain_types<Storage>::optimizer {
           auto used = std::make_unique<rule_of<decorated, Storage>>(rule_under(schedule, std::move(rule)));
           return engines_over<Storage>::make(
               checked, std::make_unique<schedule_of<Schedule, Storage>>(std::move(schedule)), std::move(used), std::move(storage),
-              std::make_unique<backend_of<Backend, Storage, sends_encoded_parameters<inner_schedule>>>(std::move(backend)),
+              std::make_unique<backend_of<Backend, Storage, gathers_codes<inner_schedule>>>(std::move(backend)),
               std::move(layout), std::move(chosen));
         }
       } catch (std::bad_alloc const&) {

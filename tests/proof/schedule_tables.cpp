@@ -98,6 +98,8 @@ static_assert(flaw_with(estimate, commit, {.biased = 1}) == schedule_flaw::none)
 static_assert(flaw_with(estimate, commit, {.biased = 2}) == schedule_flaw::commits_biased);
 static_assert(flaw_with(estimate, commit, {.loose = 1}) == schedule_flaw::none);
 static_assert(flaw_with(estimate, commit, {.loose = 2}) == schedule_flaw::loose_parameters);
+static_assert(flaw_with(estimate, commit, {.by_all = 2}) == schedule_flaw::some_updated_by_all);
+static_assert(flaw_with(estimate, commit, {.by_all = 3}) == schedule_flaw::none);
 
 struct crude : acco::block_int4<> {
   static constexpr bool biased = true, loose = true;

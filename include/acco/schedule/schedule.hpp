@@ -91,9 +91,14 @@ template <class Schedule, class By>
 template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
     by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::gradient_encoding> || ...); });
+/// Whether bytes are gathered: of parameters, or of gradients where all ranks update.
 template <class Schedule>
-inline constexpr bool sends_encoded_parameters =
-    by_wires<Schedule>([]<class... Wires>() { return (encoding<typename Wires::parameter_encoding> || ...); });
+inline constexpr bool gathers_codes =
+    by_wires<Schedule>([]<class... Wires>() { return (!std::is_same_v<typename Wires::parameter_encoding, full> || ...); });
+
+template <class Schedule>
+inline constexpr bool updates_by_all = by_wires<Schedule>(
+    []<class... Wires>() { return (std::is_same_v<typename Wires::parameter_encoding, updated_by_all> || ...); });
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make(checked, level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
@@ -184,6 +189,8 @@ template <class Schedule>
                        "with_feedback{code, error_feedback{}}, or say without_feedback<code>") \
   flaw(loose_parameters, "a commit's parameters travel in a code that may fall behind a rule with momentum: let it bring " \
                          "gradients only, or say loosely<code>") \
+  flaw(some_updated_by_all, "some rounds' parameters are updated_by_all and others' are not: owners have shares, or all " \
+                            "ranks have all") \
   flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
 // clang-format on
 enum class schedule_flaw {
@@ -217,6 +224,7 @@ struct schedule_means {
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
   std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
   std::uint32_t loose = 0;            ///< likewise: parameters travel in a code that is
+  std::uint32_t by_all = 0;           ///< likewise: all ranks update
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -238,6 +246,7 @@ template <class Schedule>
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
       means.loose |= loose<Parameters> ? bit : 0U;
+      means.by_all |= std::is_same_v<Parameters, updated_by_all> ? bit : 0U;
       bit <<= 1U;
     };
     (note(static_cast<Wires const*>(nullptr)), ...);
@@ -263,6 +272,7 @@ template <class Plan>
     if (commits(now) && means.is_in(means.own, now)) return schedule_flaw::commits_own;
     if (commits(now) && means.is_in(means.biased, now)) return schedule_flaw::commits_biased;
     if (commits(now) && means.is_in(means.loose, now)) return schedule_flaw::loose_parameters;
+    if (means.is_in(means.by_all, now) != means.is_in(means.by_all, plan(0))) return schedule_flaw::some_updated_by_all;
     if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
     if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
