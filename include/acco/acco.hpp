@@ -10,6 +10,7 @@
 #include "acco/code/block_sign.hpp"                  // IWYU pragma: export
 #include "acco/code/block_stat2.hpp"                 // IWYU pragma: export
 #include "acco/code/block_ternary.hpp"               // IWYU pragma: export
+#include "acco/code/demo.hpp"                        // IWYU pragma: export
 #include "acco/code/encoding.hpp"                    // IWYU pragma: export
 #include "acco/code/rotated.hpp"                     // IWYU pragma: export
 #include "acco/collective/around/debug.hpp"          // IWYU pragma: export

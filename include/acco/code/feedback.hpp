@@ -96,6 +96,16 @@ template <class Encoding, class Feedback>
 with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
 template <encoding Encoding>
 using with_error_feedback = with_feedback<Encoding, error_feedback>;
+
+/// For the estimates of a schedule whose commits have this feedback: what it would send of what has come so far. Nothing
+/// is kept of that. `with_feedback_ahead{commit.gradients}`; not with `options::in_place`.
+template <encoding Encoding, feedback Feedback>
+struct with_feedback_ahead : with_feedback<Encoding, Feedback> {
+  static constexpr bool ahead = true;
+};
+template <class Encoding, class Feedback>
+with_feedback_ahead(with_feedback<Encoding, Feedback>) -> with_feedback_ahead<Encoding, Feedback>;
+
 template <class Wire>
 concept feeds_back =
     encoding<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
@@ -105,6 +115,14 @@ template <encoding Encoding, feedback Feedback>
     with_feedback<Encoding, Feedback> const& both) noexcept {
   return {both, both};
 }
+
+template <class Wire>
+concept looks_ahead = feeds_back<Wire> && requires { requires Wire::ahead; };
+/// Whether it is ahead of what that sends.
+template <class Estimate, class Commit>
+inline constexpr bool is_ahead_of = false;
+template <class Estimate, class Commit, class Feedback>
+inline constexpr bool is_ahead_of<with_feedback_ahead<Estimate, Feedback>, with_feedback<Commit, Feedback>> = true;
 
 template <class Wire>
 concept sums_states = feeds_back<Wire> && requires { requires decltype(Wire::policy)::sums_states; };

@@ -171,6 +171,8 @@ template <class Schedule>
   flaw(kept_twice, "a round adds gradients to reduced ones that the accumulator has kept too") \
   flaw(kept_with_feedback, "an estimate keeps its gradients, which the commit sends again, and has a feedback, which " \
                            "would send what was lost once more: give the feedback to the commit") \
+  flaw(ahead_of_nothing, "with_feedback_ahead is for estimates that keep their gradients, of a schedule whose commits " \
+                         "have the same feedback, with_feedback") \
   flaw(adds_to_states, "a commit adds to the gradients that its estimate has sent, and has a feedback whose receivers " \
                        "sum states in their place (ef21): give it error_feedback, or let the estimate keep its gradients") \
   flaw(never_commits, "no round of its period commits") \
@@ -224,6 +226,8 @@ struct schedule_means {
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
   std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
   std::uint32_t loose = 0;            ///< likewise: parameters travel in a code that is
+  std::uint32_t ahead = 0;            ///< likewise: its feedback is ahead of a commit's
+  bool ahead_of_another = false;      ///< there is none like it
   std::uint32_t by_all = 0;           ///< likewise: all ranks update
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
@@ -242,7 +246,10 @@ template <class Schedule>
     std::uint32_t bit = 1;
     const auto note = [&means, &bit]<class Gradients, class Parameters>(coded<Gradients, Parameters> const*) {
       means.own |= own_gradients<Gradients> ? bit : 0U;
-      means.feeds |= feeds_back<Gradients> ? bit : 0U;
+      means.feeds |= feeds_back<Gradients> && !looks_ahead<Gradients> ? bit : 0U;
+      means.ahead |= looks_ahead<Gradients> ? bit : 0U;
+      means.ahead_of_another = means.ahead_of_another ||
+                               (looks_ahead<Gradients> && !(is_ahead_of<Gradients, typename Wires::gradient_encoding> || ...));
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
       means.loose |= loose<Parameters> ? bit : 0U;
@@ -279,6 +286,7 @@ template <class Plan>
     if (commits(now) && next.gradients != carried::fresh) return schedule_flaw::step_begins_with_kept;
     if (now.keeps && next.gradients != carried::fresh) return schedule_flaw::kept_twice;
     if (now.keeps && means.is_in(means.feeds, now)) return schedule_flaw::kept_with_feedback;
+    if (means.is_in(means.ahead, now) && (!now.keeps || means.ahead_of_another)) return schedule_flaw::ahead_of_nothing;
     if (now.gradients != carried::fresh && means.is_in(means.sums, now)) return schedule_flaw::adds_to_states;
     if (now.parameters == update::commit_and_show && !means.predicts) return schedule_flaw::shows_nothing;
     if (!commits(now) && means.compensates) return schedule_flaw::compensates_estimates;

@@ -75,6 +75,12 @@ class state_arrays {
     arrays_.push_back({"", use, bytes, place, {}});
     return arrays_.size() - 1;
   }
+  /// That of an array that has been declared.
+  [[nodiscard]] std::size_t number_of(std::string_view name) const noexcept {
+    std::size_t k = 0;
+    while (shape_.kept[k].name != name) ++k;
+    return kept_[k];
+  }
   /// So many bytes that only the round in flight needs; 0: nothing is allocated. `name` is a literal. A room whose name
   /// is declared already is the same one, and as large as the larger asks for: wires share rooms.
   std::size_t declare_room(char const* name, std::size_t bytes, array_place const& place) {

@@ -58,6 +58,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
                     (std::is_same_v<typename Storage::sum_type, master_type> && std::is_same_v<gradient_type, master_type>),
                 "acco: a feedback whose receivers sum states (ef21) needs a storage whose gradients and sums have the "
                 "masters' type: else senders and receivers round apart");
+  static_assert(!(looks_ahead<Encoding> && sums_states<Encoding>),
+                "acco: a feedback whose receivers sum states (ef21) has nothing to send ahead");
 
  public:
   using typename reducer_in_use<Storage>::stages_type;
@@ -74,7 +76,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   void declare(view_type& v, world_type const&, bool) override {
     leaving_ = code_room<Encoding, Storage>::declare(v, v.ranks(), false);
     arriving_ = code_room<Encoding, Storage>::declare(v, v.sources, true);
-    if constexpr (feeds_back<Encoding>) {
+    if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       state_ = v.arrays.template declare<gradient_type>(
           {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
           {stagger::encoded + 1, &memory_table::encoded});
@@ -96,6 +98,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     }
   }
   void reduce(stages_type& stages, view_type& v, world_type& world) override {
+    if constexpr (looks_ahead<Encoding>) state_ = v.arrays.number_of(decltype(code_.policy)::name);
     if (!v.encoded_early) stages.each(lane::update, [&](std::size_t k) { encode(v, v.shares[k]); });
     stages.each(lane::network, [&](std::size_t k) {
       const std::span<std::byte const> leaving = leaving_(v, v.shares[k]);
@@ -119,7 +122,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   }
   void find_non_finite(view_type&) const override {}  // whoever encodes has looked
   void settle([[maybe_unused]] view_type& v, [[maybe_unused]] std::size_t k) override {
-    if constexpr (feeds_back<Encoding>) {
+    if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       bucket const b = v.shares[k];
       if constexpr (sums_states<Encoding>)
         Storage::average(v.queue, &v.numbers->apply, static_cast<master_type const*>(v.sums(b).data()), total(v, b), b.share, 0);
