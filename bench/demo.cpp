@@ -187,7 +187,8 @@ void time(asked const& a) {
 void equal(asked const& a) {
   trainings all(a);
   std::printf(
-      "| gradients, parameters in 4 bits | bytes sent a parameter and step | validation loss | best rate |\n|---|---|---|---|\n");
+      "| gradients; parameters in 4 bits but for the last | bytes sent a parameter and step | validation loss | best rate "
+      "|\n|---|---|---|---|\n");
   const auto row = [&](char const* name, maker const& make, std::vector<double> const& rates) {
     double best = 0;
     const outcome t = all.tuned(4, 8, make, &best, rates);
@@ -208,6 +209,8 @@ void equal(asked const& a) {
   row("top 16 of 256, decoupled momentum, sign",
       of(acco::synchronous{.commit = demo_of<acco::block_int4<>, acco::block_top<16>>(), .pace = eight}, signs(0.1)), {});
   row("DeMo, 16 of 256", of(acco::synchronous{.commit = demo_of<acco::block_int4<>>(), .pace = eight}, signs(0.1)), {});
+  row("DeMo, 16 of 256, signs of parameters",
+      of(acco::synchronous{.commit = demo_of<acco::loosely<acco::block_sign>>(), .pace = eight}, signs(0.1)), {});
 }
 
 /// An orthonormal matrix of a basis, rows are its vectors.
