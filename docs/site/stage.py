@@ -11,7 +11,7 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
-    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "muon", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
@@ -49,7 +49,7 @@ REFERENCE = [
      ["debug", "traced", "rate_limited", "link_model", "decorated_backend", "mock_world", "mock_backend", "mock_options", "mock_counters", "mock_fault", "complete_at_once", "complete_at_random",
       "complete_when_waited_for"]),
     ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "exchange_backend", "progress"]),
-    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "block_gauss4", "block_gauss3", "block_gauss2", "block_stat2", "block_ternary", "block_sign", "rotated", "block_top", "block_random", "scaled_random", "block_dct_top", "block_dct2_top", "mean_over", "coded", "full", "own_slice", "own_corrected", "majority_vote", "encoding", "with_feedback", "error_feedback", "decoupled_momentum", "local_momentum", "ef21", "feedback"]),
+    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "block_gauss4", "block_gauss3", "block_gauss2", "block_stat2", "block_ternary", "block_sign", "rotated", "block_top", "block_random", "scaled_random", "block_dct_top", "block_dct2_top", "mean_over", "coded", "full", "own_slice", "own_corrected", "updated_by_all", "majority_vote", "demo_wire", "demo", "demo_sharded", "encoding", "with_feedback", "with_feedback_ahead", "error_feedback", "decoupled_momentum", "local_momentum", "ef21", "feedback"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
      ["round_report", "round_totals", "save_outcome", "time_interval", "memory_table", "trace"]),
     ("errors", "Errors", "All of one family. [What each message means](../docs/errors.md).",

@@ -13,6 +13,7 @@
 #include "acco/code/block_stat2.hpp"                 // IWYU pragma: export
 #include "acco/code/block_ternary.hpp"               // IWYU pragma: export
 #include "acco/code/block_top.hpp"                   // IWYU pragma: export
+#include "acco/code/demo.hpp"                        // IWYU pragma: export
 #include "acco/code/encoding.hpp"                    // IWYU pragma: export
 #include "acco/code/majority_vote.hpp"               // IWYU pragma: export
 #include "acco/code/power_sgd.hpp"                   // IWYU pragma: export

@@ -97,9 +97,9 @@ class optimizer : public plain_types<Storage>::optimizer {
                 "span<std::byte>)`");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
-      static_assert(!gathers_bytes<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
-                    "acco: parameters, or gradients of matrices, are to travel encoded: the backend lacks `all_gather(queue, "
-                    "sharded<std::byte const>, replicated<std::byte>)`");
+      static_assert(!gathers_codes<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,
+                    "acco: codes are to be gathered: the backend lacks `all_gather(queue, sharded<std::byte const>, "
+                    "replicated<std::byte>)`");
       static_assert(!traits_of<Backend>.driven || std::is_constructible_v<typename Storage::queue, queue_driver> ||
                         storage_traits_of<Storage>.makes_queue,
                     "acco: the backend makes progress in the thread that waits, and the storage's queue cannot be made from its "
@@ -132,7 +132,7 @@ class optimizer : public plain_types<Storage>::optimizer {
           auto used = std::make_unique<rule_of<decorated, Storage>>(rule_under(schedule, std::move(rule)));
           return engines_over<Storage>::make(
               checked, std::make_unique<schedule_of<Schedule, Storage>>(std::move(schedule)), std::move(used), std::move(storage),
-              std::make_unique<backend_of<Backend, Storage, gathers_bytes<inner_schedule>>>(std::move(backend)),
+              std::make_unique<backend_of<Backend, Storage, gathers_codes<inner_schedule>>>(std::move(backend)),
               std::move(layout), std::move(chosen));
         }
       } catch (std::bad_alloc const&) {

@@ -180,10 +180,15 @@ void use() {
     training<acco::synchronous<acco::block_int8<>>, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
   }
 #endif
-#if defined(ENCODED_PARAMETERS_WITHOUT_GATHER)  // expect: are to travel encoded: the backend lacks `all_gather
+#if defined(ENCODED_PARAMETERS_WITHOUT_GATHER)  // expect: codes are to be gathered: the backend lacks `all_gather
   {
     using schedule = acco::synchronous<acco::coded<acco::full, acco::block_int8<>>>;
     training<schedule, acco::sgd, layout_of_one, no_gather> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(ALL_UPDATE_BY_FULL_GRADIENTS)  // expect: parameters that are updated_by_all need gradients in a code
+  {
+    [[maybe_unused]] acco::coded<acco::full, acco::updated_by_all> wrong;
   }
 #endif
 #if defined(AUTO_PACE_WITHOUT_PARTS)  // expect: auto_pace splits the steps of schedules with two rounds: use it with two_phase

@@ -68,6 +68,20 @@ void train(acco::threads_backend world, whole_world whole) {
                              acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
+#if defined(ANCHOR_UPDATED_BY_ALL)  // expect: acco: anchors are cut over ranks: updated_by_all is for a schedule alone
+  {
+    acco::optimizer training{acco::local_updates{.exchange = acco::coded<acco::block_int4<>, acco::updated_by_all>{}},
+                             acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};
+  }
+#endif
+#if defined(WORKER_UPDATED_BY_ALL)  // expect: acco: a worker's state is cut over its ranks: updated_by_all is for a schedule
+                                    // alone
+  {
+    using inner = acco::synchronous<acco::coded<acco::block_int4<>, acco::updated_by_all>>;
+    acco::optimizer training{acco::local_updates{.inner = inner{}}, acco::sgd{}, acco::host_storage<float>{}, world,
+                             std::size_t{1}};
+  }
+#endif
 #if defined(CORRECTED_CHANGES)  // expect: acco: own_slice and own_corrected are for estimates: an exchange of local updates needs
   {
     acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::own_corrected{}}, acco::sgd{},

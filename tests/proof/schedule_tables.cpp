@@ -94,6 +94,18 @@ constexpr acco::schedule_flaw flaw_with(round_plan first, round_plan second, acc
 static_assert(flaw_with(estimate, commit, {.own = 1}) == schedule_flaw::estimate_not_kept);
 static_assert(flaw_with(estimate, commit, {.biased = 1}) == schedule_flaw::none);
 static_assert(flaw_with(estimate, commit, {.biased = 2}) == schedule_flaw::commits_biased);
+static_assert(flaw_with(estimate, commit, {.by_all = 2}) == schedule_flaw::some_updated_by_all);
+static_assert(flaw_with(estimate, commit, {.by_all = 3}) == schedule_flaw::none);
+static_assert(flaw_with(coarse_estimate, whole_commit, {.ahead = 1}) == schedule_flaw::none);
+static_assert(flaw_with(estimate, commit, {.ahead = 1}) == schedule_flaw::ahead_of_nothing);
+static_assert(flaw_with(coarse_estimate, whole_commit, {.ahead = 2}) == schedule_flaw::ahead_of_nothing);
+template <class Estimate, class Commit>
+constexpr bool ahead_of_another = acco::means_of<acco::two_phase<acco::fixed_pace, Estimate, Commit>>().ahead_of_another;
+using kept = acco::with_error_feedback<acco::block_int8<>>;
+using ahead = acco::with_feedback_ahead<acco::block_int4<>, acco::error_feedback>;
+static_assert(!ahead_of_another<acco::coded<ahead>, acco::coded<kept>> && !ahead_of_another<acco::full, acco::coded<kept>>);
+static_assert(ahead_of_another<acco::coded<ahead>, acco::full> &&
+              ahead_of_another<acco::coded<ahead>, acco::coded<acco::with_feedback<acco::block_int8<>, acco::ef21>>>);
 
 struct crude : acco::block_int4<> {
   static constexpr bool biased = true, loose = true;

@@ -59,7 +59,7 @@ MUTANTS = [
     ("no gradient is late", WORKS, "position.rate, position.late});", "position.rate, false});"),
     ("own gradients are not brought to the weight of all", DECISION, "{scale * n->own, ", "{scale, "),
     ("own gradients are those of rank 0's share", VIEW,
-     "return gradients(b) + static_cast<std::size_t>(rank) * b.share;", "return gradients(b);"),
+     "return gradients(b) + shares.share_of_rank(rank) * b.share;", "return gradients(b);"),
     ("the others' mean is that of all", DECISION, "n->others = {factor, -factor,", "n->others = {factor, 0,"),
     ("the others' mean stands for all samples", DECISION, "combination{1, (all - mine) * loss_scale}",
      "combination{1, all * loss_scale}"),

@@ -38,6 +38,13 @@ struct own_corrected {
   static constexpr char const* name = "own corrected";
 };
 
+/// Parameters that do not travel: every rank has all of the state and makes every update itself, as before ZeRO. Its codes
+/// go to all other ranks: it sends N - 1 times what it encodes, where owners would get (N - 1) / N of it, and give back
+/// parameters. For all of a schedule's rounds, gradients encoded; such a training is neither saved nor restored.
+struct updated_by_all {
+  static constexpr char const* name = "updated by all";
+};
+
 /// An encoding has
 ///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 4096; blocks are encoded one by one;
 ///  - `static constexpr std::size_t block_bytes`: what a block takes on the wire, always;
@@ -151,6 +158,8 @@ template <class Wire>
 concept own_gradients = std::same_as<Wire, own_slice> || std::same_as<Wire, own_corrected>;
 template <class Wire>
 concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire> || low_rank<Wire>;
+template <class Wire>
+concept parameter_wire = full_or_encoding<Wire> || std::same_as<Wire, updated_by_all>;
 
 /// Bytes of `count` numbers.
 template <encoding Encoding>
@@ -162,8 +171,10 @@ template <encoding Encoding>
 /// How a round's two messages travel: gradients to the owners of the slices, parameters back. Encoded parameters travel
 /// as differences against those in use, which every rank holds alike. What codes lose of gradients that are committed a
 /// feedback keeps (feedback.hpp).
-template <gradient_wire Gradients = full, full_or_encoding Parameters = full>
+template <gradient_wire Gradients = full, parameter_wire Parameters = full>
 struct coded {
+  static_assert(encoding<Gradients> || !std::same_as<Parameters, updated_by_all>,
+                "acco: parameters that are updated_by_all need gradients in a code, which all ranks get: bfloat16_wire, say");
   Gradients gradients = {};
   Parameters parameters = {};
   /// Every so many commits parameters travel in full, as if they were not encoded; 0: never.

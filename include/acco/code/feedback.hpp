@@ -142,6 +142,16 @@ template <class Encoding, class Feedback>
 with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
 template <lossy Encoding, feedback_store Store = full>
 using with_error_feedback = with_feedback<Encoding, error_feedback, Store>;
+
+/// For the estimates of a schedule whose commits have this feedback: what it would send of what has come so far. Nothing
+/// is kept of that. `with_feedback_ahead{commit.gradients}`; not with `options::in_place`.
+template <encoding Encoding, feedback Feedback, feedback_store Store = full>
+struct with_feedback_ahead : with_feedback<Encoding, Feedback, Store> {
+  static constexpr bool ahead = true;
+};
+template <class Encoding, class Feedback, class Store>
+with_feedback_ahead(with_feedback<Encoding, Feedback, Store>) -> with_feedback_ahead<Encoding, Feedback, Store>;
+
 template <class Wire>
 concept feeds_back = lossy<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
 /// The type of the state's numbers, where gradients are of type `Gradient`; without a feedback it is that.
@@ -161,6 +171,14 @@ template <encoding Encoding, feedback Feedback, class Store>
     with_feedback<Encoding, Feedback, Store> const& both) noexcept {
   return {both, both};
 }
+
+template <class Wire>
+concept looks_ahead = feeds_back<Wire> && requires { requires Wire::ahead; };
+/// Whether it is ahead of what that sends.
+template <class Estimate, class Commit>
+inline constexpr bool is_ahead_of = false;
+template <class Estimate, class Commit, class Feedback, class Store>
+inline constexpr bool is_ahead_of<with_feedback_ahead<Estimate, Feedback, Store>, with_feedback<Commit, Feedback, Store>> = true;
 
 template <class Wire>
 concept sums_states = feeds_back<Wire> && requires { requires decltype(Wire::policy)::sums_states; };

@@ -13,6 +13,8 @@ namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 
 template <class Encoding, class Feedback, class Store>
 struct device_encoding<with_feedback<Encoding, Feedback, Store>> : device_encoding<Encoding> {};
+template <class Encoding, class Feedback, class Store>
+struct device_encoding<with_feedback_ahead<Encoding, Feedback, Store>> : device_encoding<Encoding> {};
 
 /// What a policy sends of gradients and their state.
 template <class Encoding, class T, class State>

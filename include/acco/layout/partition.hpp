@@ -33,7 +33,7 @@ struct placed_stretches {
 
 /// `elements` numbers cut into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one
 /// after the other. Shares are multiples of 64 elements, so that every share of every element type begins at a cache
-/// line; padding lies behind the last element only.
+/// line; padding lies behind the last element only. Of one share each rank that asks has it (`updated_by_all`).
 ///
 /// Elements have numbers; where they lie is their position, the same number unless a placement says otherwise. Then
 /// `size` counts positions, gaps included, and all members take and give positions but those that say elements.
@@ -54,6 +54,10 @@ class partition {
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return elements_; }
   [[nodiscard]] constexpr int ranks() const noexcept { return static_cast<int>(ranks_); }
+  /// Which share of a bucket a rank has.
+  [[nodiscard]] constexpr std::size_t share_of_rank(int rank) const noexcept {
+    return ranks_ == 1 ? 0 : static_cast<std::size_t>(rank);
+  }
   [[nodiscard]] constexpr std::size_t buckets() const noexcept { return buckets_; }
   [[nodiscard]] constexpr bucket operator[](std::size_t index) const noexcept {
     return {index * share_ * ranks_, index + 1 == buckets_ ? last_share_ : share_, index * share_, index};
@@ -62,7 +66,7 @@ class partition {
   [[nodiscard]] constexpr std::size_t padded_size() const noexcept { return slice_size() * ranks_; }
   /// How many elements of the rank's slice are real; the rest, at its end, is padding.
   [[nodiscard]] constexpr std::size_t count(int rank) const noexcept {
-    const std::size_t first = (buckets_ - 1) * share_ * ranks_ + static_cast<std::size_t>(rank) * last_share_;
+    const std::size_t first = (buckets_ - 1) * share_ * ranks_ + share_of_rank(rank) * last_share_;
     const std::size_t left = first >= elements_ ? 0 : elements_ - first;
     return (buckets_ - 1) * share_ + (left < last_share_ ? left : last_share_);
   }
@@ -70,7 +74,7 @@ class partition {
   [[nodiscard]] constexpr std::size_t position(int rank, std::size_t offset) const noexcept {
     const std::size_t index = share_ == 0 ? 0 : (offset / share_ < buckets_ ? offset / share_ : buckets_ - 1);
     const bucket b = (*this)[index];
-    return b.begin + static_cast<std::size_t>(rank) * b.share + (offset - b.offset);
+    return b.begin + share_of_rank(rank) * b.share + (offset - b.offset);
   }
   /// Who has an element: the rank, where in its slice, and how many elements from there on are its, as they are
   /// numbered.
@@ -98,7 +102,7 @@ class partition {
     for (std::size_t k = 0; k < buckets_; ++k) {
       const bucket b = (*this)[k];
       if (b.offset >= real) return;
-      visit(b.offset, b.begin + static_cast<std::size_t>(rank) * b.share, real - b.offset < b.share ? real - b.offset : b.share);
+      visit(b.offset, b.begin + share_of_rank(rank) * b.share, real - b.offset < b.share ? real - b.offset : b.share);
     }
   }
   /// Calls visit(offset in the rank's slice, first element, how many) for what it owns; real elements only.

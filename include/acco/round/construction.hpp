@@ -35,7 +35,7 @@ void describe_wire(description& d, std::string const& of, coded<Gradients, Param
   d.add_all(of + " gradients.", wire.gradients);
   if constexpr (feeds_back<Gradients>) {
     using policy = std::remove_cvref_t<decltype(wire.gradients.policy)>;
-    d.add(of + " feedback", std::string_view(policy::name));
+    d.add(of + " feedback", text(policy::name, looks_ahead<Gradients> ? ", ahead" : "").view());
     d.add_all(of + " feedback.", wire.gradients.policy);
     using store = typename Gradients::store;
     if constexpr (!std::is_same_v<store, full>) d.add(of + " feedback store", name_of_type<store>());

@@ -32,13 +32,12 @@ class round_digests {
   using queue = typename Storage::queue;
   using parameter_type = typename Storage::parameter_type;
 
-  void allocate(Storage const& storage, parameter_layout const& layout, state_arrays<Storage> const& arrays,
-                partition const& shares, int rank) {
+  void allocate(Storage const& storage, parameter_layout const& layout, state_arrays<Storage> const& arrays) {
     of_tensors_ = {storage, layout.tensor_count()};
     shown_.reserve(layout.tensor_count());
     arrays.for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
       std::get<pieces_list<std::remove_cvref_t<decltype(*values)>>>(state_).push_back(
-          {values, count, key_of(first, array, arrays.shape(), rank, shares.ranks()), 0});
+          {values, count, arrays.key(array, first), 0});
     });
     for_state([](auto const&) {});
     of_state_ = {storage, sums_};

@@ -62,9 +62,10 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
         layout_(std::move(layout)),
         options_(checked(std::move(chosen), *schedule_, *rule_, layout_, backend->rank())),
         waits_(schedule_->plan(0).meanwhile == computation::waits),
-        placement_(placed(backend->size())),
-        shares_(placement_.empty() ? partition(layout_.trainable_size(), backend->size(), bucket_elements(backend->size()))
-                                   : placement_.shares(backend->size())),
+        placement_(placed(schedule_->owners(backend->size()))),
+        shares_(placement_.empty() ? partition(layout_.trainable_size(), schedule_->owners(backend->size()),
+                                               bucket_elements(schedule_->owners(backend->size())))
+                                   : placement_.shares(schedule_->owners(backend->size()))),
         accumulator_(layout_, shares_, waits_, options_.stable_addresses, schedule_->keeps() && !options_.in_place),
         record_(options_),
         tasks_(*rule_, std::move(storage), std::move(backend), layout_, options_, accumulator_, shares_,
@@ -232,8 +233,13 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] save_outcome const* saved() const noexcept override { return saves_.saved(); }
   void together(function_view<void()> action) override { membership_.together(action); }
   [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage>; }
-  void attach(checkpointer* keeper) override { saves_.attach(std::unique_ptr<checkpointer>(keeper), place()); }
+  void attach(checkpointer* keeper) override {
+    std::unique_ptr<checkpointer> taken(keeper);
+    schedule_->require_shares(place());
+    saves_.attach(std::move(taken), place());
+  }
   void load(state_source& source) override {
+    schedule_->require_shares(place());
     loop_.take_back_memory();
     restores_.load(source);
   }
@@ -244,7 +250,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     taken_up();
     return digest;
   }
-  [[nodiscard]] int ranks() const noexcept override { return shares_.ranks(); }
+  [[nodiscard]] int ranks() const noexcept override { return tasks_.backend().size(); }
 
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 

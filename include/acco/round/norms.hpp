@@ -67,21 +67,22 @@ class round_norms {
       measure(q, state, b.index, slice, b.offset);
     }
   }
-  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. `own`: this rank's
+  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. So many ranks have each
+  /// share. `own`: this rank's
   /// gradients stand for all ranks'.
   template <class AllReduce>
   void decide(queue& q, sharded_state<Storage>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
-              double loss_scale, bool own, AllReduce&& all_reduce) {
+              double loss_scale, bool own, int holders, AllReduce&& all_reduce) {
     double* all = nullptr;
     if (regions_.measured()) {
       double* const mine = sums_.there();
       all = mine + regions_.size();
       Storage::run(q, add_region_squares{mine, regions_.size(), squares_.there(), state.blocks(), state.block_count()});
-      if (own) Storage::run(q, scale_own{n, mine, regions_.size()});
+      if (own || holders > 1) Storage::run(q, scale_own{n, mine, regions_.size(), holders});
       all_reduce(mine, all, regions_.size());
     } else {
       Storage::run(q, add_squares{n, squares_.there(), buckets});
-      if (own) Storage::run(q, scale_own{n, &n->squares_mine, 1});
+      if (own || holders > 1) Storage::run(q, scale_own{n, &n->squares_mine, 1, holders});
       all_reduce(&n->squares_mine, &n->squares_all, 1);
     }
     Storage::run(q,

@@ -152,6 +152,17 @@ class schedule_in_use {
     }
     return false;
   }
+  /// Over how many of the ranks the state is cut.
+  [[nodiscard]] int owners(int ranks) const {
+    schedule_means const facts = means();
+    return facts.is_in(facts.by_all, plan(0)) ? 1 : ranks;
+  }
+  /// Files of a checkpoint are cut as the ranks' shares are.
+  void require_shares(error_place const& where) const {
+    if (owners(2) == 2) return;
+    throw usage_error(where, text("a training whose parameters are updated_by_all is neither saved nor restored"),
+                      text("gather_committed gives the parameters; or let them travel, in a code or in full"));
+  }
   /// Whether parts have as many micro-batches on every rank.
   [[nodiscard]] bool same_everywhere() const {
     for (int part = 0; part < parts(); ++part) {

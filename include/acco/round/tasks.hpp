@@ -115,7 +115,7 @@ class round_tasks {
     view_.reduced = arrays_.template as<sum_type>(reduced_);
     view_.others = state_.others();
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
-    digests_.allocate(storage_, layout_, arrays_, shares_, backend_->rank());
+    digests_.allocate(storage_, layout_, arrays_);
   }
 
   // A round: carry, encode_kept where the accumulator keeps in place, begin, enqueue, end; when the queue is idle, the
@@ -295,7 +295,7 @@ class round_tasks {
     view_.loss_scale = position_.loss_scale;
   }
   [[nodiscard]] std::span<parameter_type> own(bucket const& b, replicated<parameter_type> of) const noexcept {
-    return of.whole().subspan(b.begin + static_cast<std::size_t>(backend_->rank()) * b.share, b.share);
+    return of.whole().subspan(b.begin + shares_.share_of_rank(backend_->rank()) * b.share, b.share);
   }
 
   /// What is wanted of the round, and its numbers on the host.
@@ -327,7 +327,8 @@ class round_tasks {
                              position_.most_norm, options_.on_norm_spike == norm_spike::raise,
                              position_.moved,     sizeof(typename Storage::master_type) == 4 ? 0x1p64 : 0x1p512};
     found_in_shard_ = up.found_in_shard();
-    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, up.stands_for_all(),
+    const int holders = backend_->size() / shares_.ranks();
+    norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, up.stands_for_all(), holders,
                   [this](double const* from, double* to, std::size_t count) { view_.all_reduce(*backend_, from, to, count); });
     if (options_.raises()) up.find_non_finite(view_);
     const bool looks_for_spikes = limits.most > 0;
@@ -362,7 +363,7 @@ class round_tasks {
   partition shares_;
   bool keeps_reduced_;
   rule_in_use<Storage>& rule_;
-  state_arrays<Storage> arrays_{shares_, backend_->rank()};
+  state_arrays<Storage> arrays_{shares_, backend_->rank(), backend_->size()};
   round_norms<Storage> norms_;
   state_type state_;
   round_digests<Storage> digests_;
@@ -379,7 +380,7 @@ class round_tasks {
 
   queue_type queue_ = backend_->make_queue(storage_);  // its threads use everything above
   pipeline<queue_type> stages_{queue_};
-  round_view<Storage> view_{queue_, shares_, backend_->rank(), arrays_, layout_};
+  round_view<Storage> view_{queue_, shares_, backend_->rank(), backend_->size(), arrays_, layout_};
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -12,6 +12,7 @@
 namespace ACCO_NAMESPACE {
 
 /// p <- p (1 - lr wd) - lr sign(beta1 m + (1 - beta1) g);  m <- beta2 m + (1 - beta2) g.
+/// With equal betas it is Signum, with betas of 0 signSGD (Bernstein et al., arXiv 1802.04434, Algorithms 1 and 2).
 struct lion {
   double learning_rate = 1e-4;
   double beta1 = 0.9;

@@ -91,10 +91,15 @@ template <class Schedule, class By>
 template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
     by_wires<Schedule>([]<class... Wires>() { return (lossy<typename Wires::gradient_encoding> || ...); });
+/// Whether bytes are gathered: of parameters, of gradients where all ranks update, or of matrices.
 template <class Schedule>
-inline constexpr bool gathers_bytes = by_wires<Schedule>([]<class... Wires>() {
-  return ((encoding<typename Wires::parameter_encoding> || low_rank<typename Wires::gradient_encoding>) || ...);
+inline constexpr bool gathers_codes = by_wires<Schedule>([]<class... Wires>() {
+  return ((!std::is_same_v<typename Wires::parameter_encoding, full> || low_rank<typename Wires::gradient_encoding>) || ...);
 });
+
+template <class Schedule>
+inline constexpr bool updates_by_all = by_wires<Schedule>(
+    []<class... Wires>() { return (std::is_same_v<typename Wires::parameter_encoding, updated_by_all> || ...); });
 
 /// What stands where a schedule stands, and is a level around one: a specialisation names the schedule `inner`, and has
 /// `make(checked, level, rule, storage, backend, layout, options)`, which gives a new engine (outer/local_updates.hpp).
@@ -167,6 +172,8 @@ template <class Schedule>
   flaw(kept_twice, "a round adds gradients to reduced ones that the accumulator has kept too") \
   flaw(kept_with_feedback, "an estimate keeps its gradients, which the commit sends again, and has a feedback, which " \
                            "would send what was lost once more: give the feedback to the commit") \
+  flaw(ahead_of_nothing, "with_feedback_ahead is for estimates that keep their gradients, of a schedule whose commits " \
+                         "have the same feedback, with_feedback") \
   flaw(adds_to_states, "a commit adds to the gradients that its estimate has sent, and has a feedback whose receivers " \
                        "sum states in their place (ef21): give it error_feedback, or let the estimate keep its gradients") \
   flaw(never_commits, "no round of its period commits") \
@@ -183,6 +190,8 @@ template <class Schedule>
                     "commit needs those of all ranks") \
   flaw(commits_biased, "a commit's gradients travel in a code that is biased, and what it loses adds up: give it " \
                        "with_feedback{code, error_feedback{}}, or say without_feedback<code>") \
+  flaw(some_updated_by_all, "some rounds' parameters are updated_by_all and others' are not: owners have shares, or all " \
+                            "ranks have all") \
   flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
 // clang-format on
 enum class schedule_flaw {
@@ -216,6 +225,9 @@ struct schedule_means {
   std::uint32_t feeds = 0, sums = 0;  ///< likewise: it has a feedback; one whose receivers sum states
   std::uint32_t biased = 0;           ///< likewise: it is biased and has no feedback
   std::uint32_t loose = 0;            ///< likewise: parameters, or what is fed back, travel in a code that is
+  std::uint32_t ahead = 0;            ///< likewise: its feedback is ahead of a commit's
+  bool ahead_of_another = false;      ///< there is none like it
+  std::uint32_t by_all = 0;           ///< likewise: all ranks update
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -233,10 +245,14 @@ template <class Schedule>
     std::uint32_t bit = 1;
     const auto note = [&means, &bit]<class Gradients, class Parameters>(coded<Gradients, Parameters> const*) {
       means.own |= own_gradients<Gradients> ? bit : 0U;
-      means.feeds |= feeds_back<Gradients> ? bit : 0U;
+      means.feeds |= feeds_back<Gradients> && !looks_ahead<Gradients> ? bit : 0U;
+      means.ahead |= looks_ahead<Gradients> ? bit : 0U;
+      means.ahead_of_another = means.ahead_of_another ||
+                               (looks_ahead<Gradients> && !(is_ahead_of<Gradients, typename Wires::gradient_encoding> || ...));
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
       means.loose |= loose<Parameters> || (loose<Gradients> && (feeds_back<Gradients> || unscaled<Gradients>)) ? bit : 0U;
+      means.by_all |= std::is_same_v<Parameters, updated_by_all> ? bit : 0U;
       bit <<= 1U;
     };
     (note(static_cast<Wires const*>(nullptr)), ...);
@@ -264,12 +280,14 @@ template <class Plan>
     if (means.wire(now) >= means.wires) return schedule_flaw::no_such_wire;
     if (commits(now) && means.is_in(means.own, now)) return schedule_flaw::commits_own;
     if (commits(now) && means.is_in(means.biased, now)) return schedule_flaw::commits_biased;
+    if (means.is_in(means.by_all, now) != means.is_in(means.by_all, plan(0))) return schedule_flaw::some_updated_by_all;
     if (now.meanwhile != next.meanwhile) return schedule_flaw::mixed_waits;
     if (now.keeps && now.meanwhile == computation::waits) return schedule_flaw::keeps_while_waiting;
     if (now.keeps && commits(now)) return schedule_flaw::keeps_and_commits;
     if (commits(now) && next.gradients != carried::fresh) return schedule_flaw::step_begins_with_kept;
     if (now.keeps && next.gradients != carried::fresh) return schedule_flaw::kept_twice;
     if (now.keeps && means.is_in(means.feeds, now)) return schedule_flaw::kept_with_feedback;
+    if (means.is_in(means.ahead, now) && (!now.keeps || means.ahead_of_another)) return schedule_flaw::ahead_of_nothing;
     if (now.gradients != carried::fresh && means.is_in(means.sums, now)) return schedule_flaw::adds_to_states;
     if (now.parameters == update::commit_and_show && !means.predicts) return schedule_flaw::shows_nothing;
     if (!commits(now) && means.compensates) return schedule_flaw::compensates_estimates;

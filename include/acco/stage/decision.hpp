@@ -237,13 +237,14 @@ struct weigh_others {
     n->others = {factor, -factor, n->apply && others > 0 && 64 * others >= n->all.weight};
   }
 };
-/// Squares of gradients that every owner takes of its own.
+/// Squares of gradients that every owner takes of its own, or that so many ranks have alike.
 struct scale_own {
   round_numbers* n;
   double* squares;
   std::size_t count;
+  int holders;
   constexpr void operator()() const {
-    for (std::size_t k = 0; k < count; ++k) squares[k] *= n->own * n->own;
+    for (std::size_t k = 0; k < count; ++k) squares[k] *= n->own * n->own / holders;
   }
 };
 /// This rank's squares, of all its buckets.

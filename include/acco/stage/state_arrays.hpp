@@ -51,7 +51,9 @@ class state_arrays {
  public:
   using queue = typename Storage::queue;
 
-  state_arrays(partition const& shares, int rank) : shares_(shares), rank_(rank) {
+  state_arrays(partition const& shares, int rank) : state_arrays(shares, rank, shares.ranks()) {}
+  /// Of `ranks` ranks, all of which may have the one share.
+  state_arrays(partition const& shares, int rank, int ranks) : shares_(shares), rank_(rank), ranks_(ranks) {
     shape_.master = element_type_of<typename Storage::master_type>();
     shape_.parameter = element_type_of<typename Storage::parameter_type>();
   }
@@ -76,6 +78,12 @@ class state_arrays {
     kept_.insert(kept_.begin() + static_cast<std::ptrdiff_t>(at), arrays_.size());
     arrays_.push_back({"", use, bytes, place, {}});
     return arrays_.size() - 1;
+  }
+  /// That of an array that has been declared.
+  [[nodiscard]] std::size_t number_of(std::string_view name) const noexcept {
+    std::size_t k = 0;
+    while (shape_.kept[k].name != name) ++k;
+    return kept_[k];
   }
   /// So many bytes that only the round in flight needs; 0: nothing is allocated. `name` is a literal. A room whose name
   /// is declared already is the same one, and as large as the larger asks for: wires share rooms. One without a name is
@@ -139,21 +147,27 @@ class state_arrays {
     for (std::size_t k = 0; k < kept_.size(); ++k) typed(k, [&](auto* values) { visit(k, values); });
   }
   /// visit(number in the shape, values, first trainable element, count) for the stretches of each array of the shape.
+  /// Of shares that all ranks have, the first one's.
   template <class Visitor>
   void for_elements(Visitor&& visit) const {
     for_kept([&](std::size_t array, auto* values) {
+      if (shape_.extent(array) == array_extent::shard && rank_ >= shares_.ranks()) return;
       for_elements_of(shape_.extent(array), shares_, rank_, [&](std::size_t index, std::size_t first, std::size_t count) {
         visit(array, values + index, first, count);
       });
     });
   }
 
+  /// Of its elements from the first on.
+  [[nodiscard]] digest_key key(std::size_t array, std::size_t first) const noexcept {
+    return key_of(first, array, shape_, rank_, ranks_);
+  }
   /// This rank's part of the state's digest, without the numbers (world_digest.hpp).
   [[nodiscard]] std::uint64_t part_of_digest(queue& q) const {
     std::uint64_t sum = 0;
     for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
       Storage::visit_on_host(q, values, count, [&](auto const* from, std::size_t index, std::size_t n) {
-        sum += digest_of(from, n, key_of(first + index, array, shape_, rank_, shares_.ranks()));
+        sum += digest_of(from, n, key(array, first + index));
       });
     });
     return sum;
@@ -207,7 +221,7 @@ class state_arrays {
   }
 
   partition shares_;
-  int rank_;
+  int rank_, ranks_;
   state_shape shape_;
   std::vector<std::size_t> kept_;  // by their number in the shape: which array it is
   std::vector<declared> arrays_;

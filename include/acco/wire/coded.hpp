@@ -21,18 +21,20 @@ namespace ACCO_SIMD_NAMESPACE {
 /// Where the codes of a bucket lie in a room for all of them: full buckets come before.
 template <encoding Encoding, class Storage>
 struct code_room {
-  std::size_t array = 0;
+  std::size_t array = 0, parts = 1;
 
-  /// `arriving`: whether it is the room for what arrives.
-  static code_room declare(round_view<Storage>& v, bool arriving) {
+  /// `parts` of a bucket, each of a share's size. `arriving`: whether it is the room for what arrives.
+  static code_room declare(round_view<Storage>& v, int parts, bool arriving) {
     const bucket last = v.shares[v.shares.buckets() - 1];
-    const std::size_t bytes = begin(v, last) + bytes_of(v, last);
-    return {arriving ? v.arrays.declare_room("codes that arrive", bytes, {stagger::encoded + 1, &memory_table::encoded})
-                     : v.arrays.declare_room("codes that leave", bytes, {stagger::encoded, &memory_table::encoded})};
+    code_room made{0, static_cast<std::size_t>(parts)};
+    const std::size_t bytes = made.begin(v, last) + made.bytes_of(last);
+    made.array = arriving ? v.arrays.declare_room("codes that arrive", bytes, {stagger::encoded + 1, &memory_table::encoded})
+                          : v.arrays.declare_room("codes that leave", bytes, {stagger::encoded, &memory_table::encoded});
+    return made;
   }
   /// All shares of a bucket, and a rank's.
   [[nodiscard]] std::span<std::byte> operator()(round_view<Storage> const& v, bucket const& b) const noexcept {
-    return {v.arrays.template as<std::byte>(array) + begin(v, b), bytes_of(v, b)};
+    return {v.arrays.template as<std::byte>(array) + begin(v, b), bytes_of(b)};
   }
   [[nodiscard]] std::span<std::byte> share(round_view<Storage> const& v, bucket const& b) const noexcept {
     const std::size_t bytes = encoded_size<Encoding>(b.share);
@@ -40,11 +42,9 @@ struct code_room {
   }
 
  private:
-  [[nodiscard]] static std::size_t bytes_of(round_view<Storage> const& v, bucket const& b) noexcept {
-    return static_cast<std::size_t>(v.ranks()) * encoded_size<Encoding>(b.share);
-  }
-  [[nodiscard]] static std::size_t begin(round_view<Storage> const& v, bucket const& b) noexcept {
-    return b.index * bytes_of(v, v.shares[0]);
+  [[nodiscard]] std::size_t bytes_of(bucket const& b) const noexcept { return parts * encoded_size<Encoding>(b.share); }
+  [[nodiscard]] std::size_t begin(round_view<Storage> const& v, bucket const& b) const noexcept {
+    return b.index * bytes_of(v.shares[0]);
   }
 };
 
@@ -61,6 +61,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
                 "masters' type: else senders and receivers round apart");
   static_assert(!(sums_states<Encoding> && means_senders<Encoding>),
                 "acco: a feedback whose receivers sum states (ef21) needs a code whose sum is that of what is decoded");
+  static_assert(!(looks_ahead<Encoding> && sums_states<Encoding>),
+                "acco: a feedback whose receivers sum states (ef21) has nothing to send ahead");
 
  public:
   using typename reducer_in_use<Storage>::stages_type;
@@ -75,9 +77,9 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
 
   [[nodiscard]] bool keeps() const noexcept override { return !feeds_back<Encoding>; }
   void declare(view_type& v, world_type const&, bool) override {
-    leaving_ = code_room<Encoding, Storage>::declare(v, false);
-    arriving_ = code_room<Encoding, Storage>::declare(v, true);
-    if constexpr (feeds_back<Encoding>) {
+    leaving_ = code_room<Encoding, Storage>::declare(v, v.ranks(), false);
+    arriving_ = code_room<Encoding, Storage>::declare(v, v.sources, true);
+    if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       state_ = v.arrays.template declare<state_type>(
           {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
           {stagger::encoded + 1, &memory_table::encoded});
@@ -99,24 +101,31 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     }
   }
   void reduce(stages_type& stages, view_type& v, world_type& world) override {
+    if constexpr (looks_ahead<Encoding>) state_ = v.arrays.number_of(decltype(code_.policy)::name);
     if (!v.encoded_early) stages.each(lane::update, [&](std::size_t k) { encode(v, v.shares[k]); });
     stages.each(lane::network, [&](std::size_t k) {
       const std::span<std::byte const> leaving = leaving_(v, v.shares[k]);
-      world.all_to_all(v.queue, leaving, arriving_(v, v.shares[k]));
-      v.sends(collective::all_to_all, leaving.size());
+      const std::span<std::byte> arriving = arriving_(v, v.shares[k]);
+      if (v.ranks() == v.sources) {
+        world.all_to_all(v.queue, leaving, arriving);
+        v.sends(collective::all_to_all, leaving.size());
+      } else {  // every rank has every share
+        world.all_gather(v.queue, sharded<std::byte const>(leaving), replicated<std::byte>(arriving));
+        v.sends(collective::all_gather, arriving.size());
+      }
     });
   }
   void take(view_type& v, std::size_t k, squares_in_use<Storage>& squares) override {
     bucket const b = v.shares[k];
     if constexpr (sums_states<Encoding>)
       Storage::convert(v.queue, static_cast<master_type const*>(total(v, b)), v.sums(b).data(), b.share);
-    Storage::decode_sum(v.queue, code_, arriving_(v, b).data(), v.ranks(), v.sums(b).data(), b.share,
+    Storage::decode_sum(v.queue, code_, arriving_(v, b).data(), v.sources, v.sums(b).data(), b.share,
                         v.adds || sums_states<Encoding>);
     squares.measure(k);
   }
   void find_non_finite(view_type&) const override {}  // whoever encodes has looked
   void settle([[maybe_unused]] view_type& v, [[maybe_unused]] std::size_t k) override {
-    if constexpr (feeds_back<Encoding>) {
+    if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       bucket const b = v.shares[k];
       if constexpr (sums_states<Encoding>)
         Storage::average(v.queue, &v.numbers->apply, static_cast<master_type const*>(v.sums(b).data()), total(v, b), b.share, 0);
@@ -164,7 +173,7 @@ class gatherer<Encoding, Storage> final : public gatherer_in_use<Storage> {
 
   explicit gatherer(Encoding const& code) : code_(code) {}
 
-  void declare(view_type& v) override { room_ = code_room<Encoding, Storage>::declare(v, true); }
+  void declare(view_type& v) override { room_ = code_room<Encoding, Storage>::declare(v, v.ranks(), true); }
   void encode(view_type& v, std::size_t k) override {
     bucket const b = v.shares[k];
     Storage::encode_difference(v.queue, code_, v.own_parameters(b).data(), v.in_use, v.shares.position(v.rank, b.offset),

@@ -81,6 +81,15 @@ class gatherer<full, Storage> final : public gatherer_in_use<Storage> {
   }
 };
 
+/// Every rank has made every update.
+template <class Storage>
+class gatherer<updated_by_all, Storage> final : public gatherer_in_use<Storage> {
+ public:
+  explicit gatherer(updated_by_all = {}) noexcept {}
+  void gather(typename gatherer_in_use<Storage>::stages_type&, typename gatherer_in_use<Storage>::view_type&,
+              typename gatherer_in_use<Storage>::world_type&) override {}
+};
+
 }  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"

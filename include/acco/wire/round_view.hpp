@@ -37,6 +37,7 @@ struct round_view {
   typename Storage::queue& queue;
   partition const& shares;
   int rank;
+  int sources;  ///< ranks whose gradients come: all of the world; `shares` may have one share, which all of them have
   state_arrays<Storage>& arrays;
   parameter_layout const& layout;
   round_numbers* numbers = nullptr;  ///< where the stages find them
@@ -66,14 +67,14 @@ struct round_view {
   /// A bucket's gradients, and this rank's share of them.
   [[nodiscard]] gradient_type const* gradients(bucket const& b) const noexcept { return carried.local().data() + b.begin; }
   [[nodiscard]] gradient_type const* own_gradients(bucket const& b) const noexcept {
-    return gradients(b) + static_cast<std::size_t>(rank) * b.share;
+    return gradients(b) + shares.share_of_rank(rank) * b.share;
   }
   /// A bucket's arriving parameters, and this rank's share of them.
   [[nodiscard]] std::span<parameter_type> parameters(bucket const& b) const noexcept {
     return arriving.whole().subspan(b.begin, whole_of(b));
   }
   [[nodiscard]] std::span<parameter_type> own_parameters(bucket const& b) const noexcept {
-    return parameters(b).subspan(static_cast<std::size_t>(rank) * b.share, b.share);
+    return parameters(b).subspan(shares.share_of_rank(rank) * b.share, b.share);
   }
   /// This rank's share of a bucket's sum.
   [[nodiscard]] std::span<sum_type> sums(bucket const& b) const noexcept { return {reduced + b.offset, b.share}; }
@@ -82,13 +83,14 @@ struct round_view {
   [[nodiscard]] coding::refused refused_parameters() const noexcept { return {&numbers->diverged, &numbers->diverged_first}; }
 
   void sends(collective operation, std::uint64_t whole_bytes) noexcept {
-    ring_bytes += bytes_sent(operation, ranks(), whole_bytes);
+    ring_bytes += bytes_sent(operation, sources, whole_bytes);
   }
   void all_reduce(backend_in_use<Storage>& world, double const* from, double* to, std::size_t count) {
     world.all_reduce(queue, partial<double const>({from, count}), replicated<double>({to, count}));
     sends(collective::all_reduce, count * sizeof(double));
   }
   void all_gather(backend_in_use<Storage>& world, bucket const& b, replicated<parameter_type> of) {
+    if (ranks() != sources) return;  // this rank's share is the whole
     const std::span<parameter_type> whole = of.whole().subspan(b.begin, whole_of(b));
     world.all_gather(queue, sharded<parameter_type const>(whole.subspan(static_cast<std::size_t>(rank) * b.share, b.share)),
                      replicated<parameter_type>(whole));
