@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "acco/collective/backend.hpp"
@@ -29,17 +28,17 @@ struct split_part {
 /// Every rank's color and key, in the order of the ranks.
 using split_answer = std::array<std::int32_t, 2>;
 
+/// Where the rank `me`, whose color is `color`, belongs.
 [[nodiscard]] inline split_part part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where) {
+  const auto before = [&](int a, int b) { return all[static_cast<std::size_t>(a)][1] < all[static_cast<std::size_t>(b)][1]; };
   std::vector<int> members;
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
     const int theirs = all[static_cast<std::size_t>(rank)][0];
     if (theirs < 0)
       throw usage_error(where, text("rank ", rank, " gave split the color ", theirs),
                         text("Colors are 0 or more; a rank that should train alone takes a color of its own"), rank);
-    if (theirs == color) members.push_back(rank);
+    if (theirs == color) members.insert(std::upper_bound(members.begin(), members.end(), rank, before), rank);
   }
-  const auto place = [&](int rank) { return std::pair(all[static_cast<std::size_t>(rank)][1], rank); };
-  std::sort(members.begin(), members.end(), [&](int a, int b) { return place(a) < place(b); });
   const auto mine = std::find(members.begin(), members.end(), me);
   return {members, static_cast<int>(mine - members.begin())};
 }
