@@ -3,7 +3,7 @@
 # cmake -DINCLUDE=<include> -P arrows.cmake; with -DDRAW=ON it prints the arrows.
 cmake_minimum_required(VERSION 3.25)
 set(floors # from the ground up; the rooms of one floor do not know each other
-    "version.hpp hide_macros.hpp restore_macros.hpp error.hpp clock.hpp forks.hpp function_view.hpp bfloat16.hpp half.hpp opaque.hpp type_list.hpp"
+    "version.hpp hide_macros.hpp restore_macros.hpp error.hpp clock.hpp forks.hpp function_view.hpp bfloat16.hpp half.hpp opaque.hpp handed.hpp type_list.hpp"
     "number"
     "layout"
     "rule code"

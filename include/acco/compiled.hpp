@@ -3,6 +3,8 @@
 // is its other side.
 #pragma once
 
+#include <memory>
+
 #include "acco/bfloat16.hpp"
 #include "acco/code/bfloat16_wire.hpp"
 #include "acco/code/block_integer.hpp"
@@ -10,6 +12,7 @@
 #include "acco/collective/backend_in_use.hpp"
 #include "acco/collective/solo.hpp"
 #include "acco/collective/threads.hpp"
+#include "acco/handed.hpp"
 #include "acco/round/rule_in_use.hpp"
 #include "acco/round/schedule_in_use.hpp"
 #include "acco/rule/all.hpp"
@@ -21,29 +24,34 @@
 #include "acco/wire/full.hpp"
 #include "acco/wire/own.hpp"
 
-/// Everything over a storage; `...`: nothing, or `extern`.
-#define ACCO_COMPILED_WIRE(Wire, Storage, ...)       \
-  __VA_ARGS__ template class reducer<Wire, Storage>; \
-  __VA_ARGS__ template class gatherer<Wire, Storage>;
-#define ACCO_COMPILED_OVER(Storage, ...)                                  \
-  __VA_ARGS__ template struct engines_over<Storage>;                      \
-  __VA_ARGS__ template class backend_of<solo_backend, Storage, false>;    \
-  __VA_ARGS__ template class backend_of<solo_backend, Storage, true>;     \
-  __VA_ARGS__ template class backend_of<threads_backend, Storage, false>; \
-  __VA_ARGS__ template class backend_of<threads_backend, Storage, true>;  \
-  __VA_ARGS__ template class rule_of<adamw, Storage>;                     \
-  __VA_ARGS__ template class rule_of<sgd, Storage>;                       \
-  __VA_ARGS__ template class rule_of<lion, Storage>;                      \
-  __VA_ARGS__ template class schedule_of<synchronous<>, Storage>;         \
-  __VA_ARGS__ template class schedule_of<delayed<>, Storage>;             \
-  __VA_ARGS__ template class schedule_of<weight_prediction<>, Storage>;   \
-  __VA_ARGS__ template class schedule_of<two_phase<>, Storage>;           \
-  ACCO_COMPILED_WIRE(full, Storage, __VA_ARGS__)                          \
-  ACCO_COMPILED_WIRE(bfloat16_wire, Storage, __VA_ARGS__)                 \
-  ACCO_COMPILED_WIRE(block_int8<>, Storage, __VA_ARGS__)                  \
-  ACCO_COMPILED_WIRE(block_int4<>, Storage, __VA_ARGS__)                  \
-  __VA_ARGS__ template class reducer<own_slice, Storage>;                 \
-  __VA_ARGS__ template class reducer<own_corrected, Storage>;
+// Functions, not classes: of a function that is compiled elsewhere a file reads one line, of a class it makes the whole.
+// `...`: nothing, or `extern`.
+#define ACCO_COMPILED_WIRE(Encoding, Storage, ...)                                                               \
+  __VA_ARGS__ template std::unique_ptr<reducer_in_use<Storage>> new_reducer<Encoding, Storage>(Encoding const&); \
+  __VA_ARGS__ template std::unique_ptr<gatherer_in_use<Storage>> new_gatherer<Encoding, Storage>(Encoding const&);
+#define ACCO_COMPILED_BACKEND(Backend, Storage, ...)                                                  \
+  __VA_ARGS__ template handed<backend_in_use<Storage>> new_backend<Backend, Storage, false>(Backend); \
+  __VA_ARGS__ template handed<backend_in_use<Storage>> new_backend<Backend, Storage, true>(Backend);
+#define ACCO_COMPILED_RULE(Rule, Storage, ...) __VA_ARGS__ template handed<rule_in_use<Storage>> new_rule<Rule, Storage>(Rule);
+#define ACCO_COMPILED_SCHEDULE(Schedule, Storage, ...) \
+  __VA_ARGS__ template handed<schedule_in_use<Storage>> new_schedule<Schedule, Storage>(Schedule);
+#define ACCO_COMPILED_OVER(Storage, ...)                                                                           \
+  __VA_ARGS__ template struct engines_over<Storage>;                                                               \
+  ACCO_COMPILED_BACKEND(solo_backend, Storage, __VA_ARGS__)                                                        \
+  ACCO_COMPILED_BACKEND(threads_backend, Storage, __VA_ARGS__)                                                     \
+  ACCO_COMPILED_RULE(adamw, Storage, __VA_ARGS__)                                                                  \
+  ACCO_COMPILED_RULE(sgd, Storage, __VA_ARGS__)                                                                    \
+  ACCO_COMPILED_RULE(lion, Storage, __VA_ARGS__)                                                                   \
+  ACCO_COMPILED_SCHEDULE(synchronous<>, Storage, __VA_ARGS__)                                                      \
+  ACCO_COMPILED_SCHEDULE(delayed<>, Storage, __VA_ARGS__)                                                          \
+  ACCO_COMPILED_SCHEDULE(weight_prediction<>, Storage, __VA_ARGS__)                                                \
+  ACCO_COMPILED_SCHEDULE(two_phase<>, Storage, __VA_ARGS__)                                                        \
+  ACCO_COMPILED_WIRE(full, Storage, __VA_ARGS__)                                                                   \
+  ACCO_COMPILED_WIRE(bfloat16_wire, Storage, __VA_ARGS__)                                                          \
+  ACCO_COMPILED_WIRE(block_int8<>, Storage, __VA_ARGS__)                                                           \
+  ACCO_COMPILED_WIRE(block_int4<>, Storage, __VA_ARGS__)                                                           \
+  __VA_ARGS__ template std::unique_ptr<reducer_in_use<Storage>> new_reducer<own_slice, Storage>(own_slice const&); \
+  __VA_ARGS__ template std::unique_ptr<reducer_in_use<Storage>> new_reducer<own_corrected, Storage>(own_corrected const&);
 
 namespace ACCO_SIMD_NAMESPACE::of_compiled {
 

@@ -52,7 +52,7 @@ class engine_handle {
   [[noreturn]] void fail_use(text const& what, char const* advice) const {
     throw usage_error(engine().place(), what, text(advice));
   }
-  /// No byte of a stretch to adopt may belong to another, be it of this optimizer or of one that trains beside it.
+  /// No byte of a range to adopt may belong to another, be it of this optimizer or of one that trains beside it.
   void claim(void const* memory, std::size_t bytes, bool trained, text const& name, text const& two) {
     const entry inside(*this);
     switch (engine_->claim(memory, bytes, trained)) {

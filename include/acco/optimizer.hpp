@@ -129,11 +129,11 @@ class optimizer : public plain_types<Storage>::optimizer {
                              std::move(chosen));
         } else {
           using decorated = decorated_rule<Schedule, Rule>;
-          auto used = std::make_unique<rule_of<decorated, Storage>>(rule_under(schedule, std::move(rule)));
-          return engines_over<Storage>::make(
-              checked, std::make_unique<schedule_of<Schedule, Storage>>(std::move(schedule)), std::move(used), std::move(storage),
-              std::make_unique<backend_of<Backend, Storage, gathers_codes<inner_schedule>>>(std::move(backend)),
-              std::move(layout), std::move(chosen));
+          auto used = new_rule<decorated, Storage>(rule_under(schedule, std::move(rule)));
+          return engines_over<Storage>::make(checked, new_schedule<Schedule, Storage>(std::move(schedule)), std::move(used),
+                                             std::move(storage),
+                                             new_backend<Backend, Storage, gathers_codes<inner_schedule>>(std::move(backend)),
+                                             std::move(layout), std::move(chosen));
         }
       } catch (std::bad_alloc const&) {
         throw memory_error({}, text("there is no memory for the tables of an optimizer of so many parameters"),

@@ -72,6 +72,12 @@
 #else
 #define ACCO_ENGINES_ARE_COMPILED 0
 #endif
+// What such a file does not define either: a file of the library, which nobody else's would emit were it inline there.
+#if defined(ACCO_COMPILES_ONCE)
+#define ACCO_ONCE
+#else
+#define ACCO_ONCE inline
+#endif
 // Without NDEBUG an optimizer's engine is one that checks the trainer's habits (options::check_habits): what makes
 // engines has that in its name, too. Everything that is passed between files has not.
 #if defined(NDEBUG)

@@ -30,8 +30,8 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   // `depart` on those that leave, `regroup` on those that stay, `join`, instead of `initialize`, on those that come.
 
   /// This optimizer goes on in `world`, of its backend's type: a handle on a world of those that stay and those that
-  /// join. Anchor, outer state and averages are cut over its workers; masters, slots and parameters of this worker stay
-  /// as they are. `samples()` and `steps()` go on, and so does the learning rate. A worker of several ranks stays as a
+  /// join. Anchor, outer state and averages are sharded over its workers; this worker's masters, slots and parameters
+  /// stay. `samples()` and `steps()` go on, and so does the learning rate. A worker of several ranks stays as a
   /// whole: neighbours in the same order, from a multiple of `ranks_a_group` on. Collective over the optimizer's world
   /// so far, then over `world`; blocks; allocates, for as long as it lasts, the anchor and its slots whole. Throws
   /// `usage_error` where a step is under way, after which the training goes on; `usage_error` where worlds do not fit,

@@ -85,7 +85,7 @@ class part_writer {
     for (std::size_t file = 0; mine_.rank == 0 && file < all.size(); ++file)
       open_[file].write(0, std::as_bytes(std::span(all[file].header)));
     const std::size_t of_frozen =
-        job_.for_stretches(mine_, [&](std::size_t file, std::uint64_t at, std::span<std::byte const> bytes) {
+        job_.for_ranges(mine_, [&](std::size_t file, std::uint64_t at, std::span<std::byte const> bytes) {
           write_stretch(open_[file], all[file], at, bytes, mine);
         });
     if (mine_.rank == 0 && of_frozen < all.size()) write_stretch(open_[of_frozen], all[of_frozen], 0, job_.frozen, mine);

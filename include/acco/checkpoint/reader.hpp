@@ -34,7 +34,7 @@
 
 namespace ACCO_NAMESPACE::checkpoints {
 
-/// One tensor file, of which any stretch can be read, each byte once: into place, and summed while it is in the cache.
+/// One tensor file, of which any range can be read, each byte once: into place, and summed while it is in the cache.
 /// A chunk that is read whole is checked at once; of others the sums are kept, and `check` has the last word.
 class chunked_tensors {
  public:

@@ -85,7 +85,7 @@ struct save_job {
   /// Calls visit(number of its file, byte of the data, bytes) for all that this rank has of arrays of which ranks have
   /// shards. Returns how many files have such arrays.
   template <class Visit>
-  std::size_t for_stretches(writer_setting const& of, Visit&& visit) const {
+  std::size_t for_ranges(writer_setting const& of, Visit&& visit) const {
     std::size_t file = 0;
     for (std::size_t array = 0; array < of.shape.arrays(); ++array) {
       if (!has(of, array) || is_own(of, array)) continue;

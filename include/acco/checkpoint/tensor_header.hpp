@@ -125,9 +125,9 @@ inline tensor_header tensor_header::read(std::string_view text, std::uint64_t da
   std::uint64_t at = 0;
   for (tensor& each : found.tensors) {
     const auto refuse = [&](std::string const& what) { throw std::runtime_error("tensor " + in_quotes(each.name) + " " + what); };
-    const std::string stretch = "bytes " + std::to_string(each.begin) + " to " + std::to_string(each.end) + " of the data";
+    const std::string range = "bytes " + std::to_string(each.begin) + " to " + std::to_string(each.end) + " of the data";
     if (each.begin != at)
-      refuse("has " + stretch + ", and the one before it ends at " + std::to_string(at) +
+      refuse("has " + range + ", and the one before it ends at " + std::to_string(at) +
              (each.begin < at ? ": they overlap" : ": a hole"));
     each.elements = 1;
     for (const std::uint64_t extent : each.shape) {
@@ -138,7 +138,7 @@ inline tensor_header tensor_header::read(std::string_view text, std::uint64_t da
     const std::uint64_t bits = each.elements * each.of->bits;
     if (bits % 8 != 0) refuse("does not fill whole bytes");
     if (each.end < each.begin || each.end - each.begin != bits / 8)
-      refuse("has " + stretch + ", and its shape and type ask for " + std::to_string(bits / 8) + " bytes");
+      refuse("has " + range + ", and its shape and type ask for " + std::to_string(bits / 8) + " bytes");
     at = each.end;
   }
   if (at != data) {

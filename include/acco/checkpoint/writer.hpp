@@ -8,7 +8,7 @@
 //
 //   asked          wishes_                     `ask`; how many is told to the others with every round
 //   heard          granted_                    all ranks have so many wishes, and none is busy: these are of one cut
-//   cut            saves_, copying             `cut`: the positions are asked, the round copies; or `lost`: asked again
+//   cut            saves_, copying             `cut`: the positions are asked, the round copies; `cut_failed`: asked again
 //   taken          saves_, writing             `taken`: the thread writes the first; of the same cut, one folder after the other
 //   done           saves_, idle                the thread has come to an end, which this rank tells with every round
 //   told           ended_                      `hear`, or `rest`: one rank has failed, or rank 0 is complete; all ranks know
@@ -131,7 +131,7 @@ class writer final : public checkpointer {
     }
     begin_next();
   }
-  void lost() noexcept override {
+  void cut_failed() noexcept override {
     {
       const std::lock_guard lock(mutex_);
       phase_ = phase::idle;

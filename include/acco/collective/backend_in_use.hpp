@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "acco/collective/backend.hpp"
+#include "acco/handed.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/storage/storage_traits.hpp"
 
@@ -178,5 +179,11 @@ class backend_of final : public ranks_of<backend_in_use<Storage>, Backend> {
   void broadcast_numbers(queue& q, replicated<double> whole, int root) override { held_.broadcast(q, whole, root); }
   void broadcast_characters(queue& q, replicated<char> whole, int root) override { held_.broadcast(q, whole, root); }
 };
+
+/// The one way to make one: acco::compiled has it of usual types.
+template <class Backend, class Storage, bool Encoded>
+[[nodiscard]] handed<backend_in_use<Storage>> new_backend(Backend backend) {
+  return hand<backend_in_use<Storage>, backend_of<Backend, Storage, Encoded>>(std::move(backend));
+}
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "acco/collective/backend.hpp"
@@ -26,6 +25,24 @@ struct split_part {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
 };
 
+/// Every rank's color and key, in the order of the ranks.
+using split_answer = std::array<std::int32_t, 2>;
+
+/// Where the rank `me`, whose color is `color`, belongs.
+[[nodiscard]] inline split_part part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where) {
+  const auto before = [&](int a, int b) { return all[static_cast<std::size_t>(a)][1] < all[static_cast<std::size_t>(b)][1]; };
+  std::vector<int> members;
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+    const int theirs = all[static_cast<std::size_t>(rank)][0];
+    if (theirs < 0)
+      throw usage_error(where, text("rank ", rank, " gave split the color ", theirs),
+                        text("Colors are 0 or more; a rank that should train alone takes a color of its own"), rank);
+    if (theirs == color) members.insert(std::upper_bound(members.begin(), members.end(), rank, before), rank);
+  }
+  const auto mine = std::find(members.begin(), members.end(), me);
+  return {members, static_cast<int>(mine - members.begin())};
+}
+
 /// Asks all ranks for their color and key: ranks of one color belong together, ordered by key, and by rank where keys
 /// are equal. Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on
 /// every rank.
@@ -33,27 +50,15 @@ template <class Backend>
 [[nodiscard]] split_part agree_on_split(Backend& backend, int color, int key, double deadline) {
   const error_place where{backend.rank(), -1, "split"};
   require_positive("split's deadline", deadline, where);
-  using answer = std::array<std::int32_t, 2>;
-  const answer mine{color, key};
-  std::vector<answer> all(static_cast<std::size_t>(backend.size()));
+  const split_answer mine{color, key};
+  std::vector<split_answer> all(static_cast<std::size_t>(backend.size()));
   auto queue = make_queue<host_queue>(backend);
   queue.place = where;
   queue.deadline = deadline;
-  backend.all_gather(queue, sharded<answer const>(std::span(&mine, 1)), replicated<answer>(std::span(all)));
+  backend.all_gather(queue, sharded<split_answer const>(std::span(&mine, 1)), replicated<split_answer>(std::span(all)));
   queue.wait();
 
-  std::vector<int> members;
-  for (int rank = 0; rank < backend.size(); ++rank) {
-    const int theirs = all[static_cast<std::size_t>(rank)][0];
-    if (theirs < 0)
-      throw usage_error(where, text("rank ", rank, " gave split the color ", theirs),
-                        text("Colors are 0 or more; a rank that should train alone takes a color of its own"), rank);
-    if (theirs == color) members.push_back(rank);
-  }
-  const auto place = [&](int rank) { return std::pair(all[static_cast<std::size_t>(rank)][1], rank); };
-  std::sort(members.begin(), members.end(), [&](int a, int b) { return place(a) < place(b); });
-  const auto me = std::find(members.begin(), members.end(), backend.rank());
-  return {members, static_cast<int>(me - members.begin())};
+  return part_of(all, color, backend.rank(), where);
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -55,7 +55,7 @@ inline cuda_memory_resource* default_cuda_memory() {
   return &resource;
 }
 
-/// A stretch of device memory; freed with the object, in the order of its stream.
+/// A range of device memory; freed with the object, in the order of its stream.
 class cuda_buffer {
  public:
   static constexpr std::size_t alignment = 256;

@@ -52,7 +52,7 @@ class parameter_layout {
                                                << (sizeof(std::size_t) * 8 - 8);  // so that no sum of bytes overflows
 
   parameter_layout() : groups_(1) {}
-  /// One nameless stretch of `parameter_count` elements.
+  /// One nameless range of `parameter_count` elements.
   explicit parameter_layout(std::size_t parameter_count) : parameter_layout() {
     add("parameters", {parameter_count});
     nameless_ = true;
@@ -158,7 +158,7 @@ class parameter_layout {
     for (entry const& each : entries_) elements += groups_[each.group].frozen ? 0 : each.size;
     return elements;
   }
-  /// Calls visit(first element, count) for the longest stretches in which no tensor is each rank's own (`per_rank`).
+  /// Calls visit(first element, count) for the longest ranges in which no tensor is each rank's own (`per_rank`).
   template <class Visitor>
   void for_common(Visitor&& visit) const {
     std::size_t begin = 0;

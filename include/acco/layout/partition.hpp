@@ -10,7 +10,7 @@
 
 namespace ACCO_NAMESPACE {
 
-/// A stretch of the whole that travels as one collective, cut into one share for every rank.
+/// A range of the whole that travels as one collective, divided into one share for every rank.
 struct bucket {
   std::size_t begin;   ///< first element, in the padded numbering
   std::size_t share;   ///< elements of every rank's share, padding included; rank r's begins at begin + r * share
@@ -31,7 +31,7 @@ struct placed_stretches {
   std::size_t count = 0;
 };
 
-/// `elements` numbers cut into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one
+/// `elements` numbers split into buckets, and each bucket into `ranks` equal shares. A rank's slice is its shares, one
 /// after the other. Shares are multiples of 64 elements, so that every share of every element type begins at a cache
 /// line; padding lies behind the last element only. Of one share each rank that asks has it (`updated_by_all`).
 ///

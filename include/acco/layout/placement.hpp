@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where elements lie so that no rank's share cuts a tensor that must stay whole.
+// Where elements lie so that no rank's share divides a tensor that must stay whole.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace ACCO_NAMESPACE {
 
 /// Trainable elements in an order of their own. Tensors that must stay whole lie in one share each, as evenly spread
-/// over the shares as their sizes allow; all others fill what is left, and may be cut anywhere. What nothing fills is a
+/// over the shares as their sizes allow; all others fill what is left, split anywhere. What nothing fills is a
 /// gap: it travels like padding, and is zero.
 class placement {
  public:
@@ -49,12 +49,12 @@ class placement {
     bucket_ = n * share;
   }
 
-  [[nodiscard]] bool empty() const noexcept { return stretches_.empty(); }
+  [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
   /// Of whom it holds the pointers: valid while this object stays where it is.
   [[nodiscard]] partition shares(int ranks) const noexcept {
-    return {size_, ranks, bucket_, {stretches_.data(), by_element_.data(), stretches_.size()}};
+    return {size_, ranks, bucket_, {ranges_.data(), by_element_.data(), ranges_.size()}};
   }
-  [[nodiscard]] std::vector<placed_range> const& stretches() const noexcept { return stretches_; }
+  [[nodiscard]] std::vector<placed_range> const& ranges() const noexcept { return ranges_; }
 
  private:
   struct element_run {
@@ -100,17 +100,17 @@ class placement {
       std::sort(in[k].begin(), in[k].end(), [](element_run a, element_run b) { return a.first < b.first; });
       std::size_t position = k * share;
       for (element_run const& each : in[k]) {
-        stretches_.push_back({each.first, position, each.count});
+        ranges_.push_back({each.first, position, each.count});
         position += each.count;
       }
     }
-    by_element_.resize(stretches_.size());
+    by_element_.resize(ranges_.size());
     std::iota(by_element_.begin(), by_element_.end(), std::size_t{0});
     std::sort(by_element_.begin(), by_element_.end(),
-              [this](std::size_t a, std::size_t b) { return stretches_[a].first < stretches_[b].first; });
+              [this](std::size_t a, std::size_t b) { return ranges_[a].first < ranges_[b].first; });
   }
 
-  std::vector<placed_range> stretches_;  // by position
+  std::vector<placed_range> ranges_;     // by position
   std::vector<std::size_t> by_element_;  // their numbers, by first element
   std::size_t size_ = 0, bucket_ = 0;
 };

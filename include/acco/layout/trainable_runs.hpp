@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainable elements of a layout, where they lie as they travel, as the stretches that they are in the trainer's
+// The trainable elements of a layout, where they lie as they travel, as the ranges that they are in the trainer's
 // flat buffer.
 #pragma once
 
@@ -48,7 +48,7 @@ struct trainable_view {
     return low;
   }
 
-  /// Calls visit(pointer, offset from `first`, how many) for the stretches of `count` elements from `first` on.
+  /// Calls visit(pointer, offset from `first`, how many) for the ranges of `count` elements from `first` on.
   template <class Visitor>
   constexpr void for_stretches(std::size_t first, std::size_t count, Visitor&& visit) const {
     std::size_t at = first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which stretches of a layout are updated by numbers of their own: constants of the rule, a scale, a norm.
+// Which ranges of a layout are updated by numbers of their own: constants of the rule, a scale, a norm.
 #pragma once
 
 #include <cstddef>

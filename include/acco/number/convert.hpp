@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over arrays of numbers, written once over packs. The remainder goes through a padded pack, so that every
-// element sees the same instructions wherever it lies: results do not depend on how a buffer was cut.
+// element sees the same instructions wherever it lies: results do not depend on how a buffer was divided.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace ACCO_SIMD_NAMESPACE::elementwise {
 
-/// Calls body(index, n) for stretches of `lanes` elements, the last one with n < lanes when they do not divide.
+/// Calls body(index, n) for ranges of `lanes` elements, the last one with n < lanes when they do not divide.
 template <std::size_t lanes, class Body>
 inline void for_packs(std::size_t count, Body&& body) {
   std::size_t i = 0;

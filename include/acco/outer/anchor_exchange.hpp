@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The outer level's own rounds. Reduce the workers' changes, update the anchor by the outer rule, gather it: that is
 // what an engine does with gradients, so an engine does it, over the ranks that hold the same slice in their workers.
-// Anchor and outer state are its masters and slots, cut once more over those ranks.
+// Anchor and outer state are its masters and slots, sharded once more over those ranks.
 #pragma once
 
 #include <cmath>
@@ -160,14 +160,15 @@ class anchor_exchange {
     all.run = engine_.numbers();
     all.exchanges = exchanges_;
     all.samples = samples_;
-    auto const lost = engine_.feedback();
-    all.lost.assign(lost.begin(), lost.end());
-    if (lost.empty()) return;
-    std::vector<double> of_leavers(leaves ? all.lost : std::vector<double>(lost.size(), 0.0));
+    auto const residual = engine_.feedback();
+    all.residual.assign(residual.begin(), residual.end());
+    if (residual.empty()) return;
+    std::vector<double> of_leavers(leaves ? all.residual : std::vector<double>(residual.size(), 0.0));
     if (change.leaving != 0) engine_.sum_over_ranks(of_leavers);
     const double scale =
         settings_.weights == worker_weights::samples ? 1 : static_cast<double>(change.workers) / settings_.workers;
-    for (std::size_t i = 0; i < lost.size(); ++i) all.lost[i] = scale * (all.lost[i] + of_leavers[i] / change.staying);
+    for (std::size_t i = 0; i < residual.size(); ++i)
+      all.residual[i] = scale * (all.residual[i] + of_leavers[i] / change.staying);
   }
   /// What worker `who.first` has brought, on those that join, too. `w` becomes the anchor.
   void take_up(carried_anchor<Master>& all, bringing_workers const& who, std::span<Master> w) {
@@ -178,8 +179,8 @@ class anchor_exchange {
     (void)engine_.resume(resumption::at_rest);
     exchanges_ = all.exchanges;
     samples_ = all.samples;
-    auto const lost = engine_.feedback();
-    for (std::size_t i = 0; i < all.lost.size(); ++i) lost[i] = static_cast<Master>(all.lost[i]);
+    auto const residual = engine_.feedback();
+    for (std::size_t i = 0; i < all.residual.size(); ++i) residual[i] = static_cast<Master>(all.residual[i]);
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
@@ -196,7 +197,7 @@ class anchor_exchange {
   template <class Visitor>
   void for_own(Visitor&& visit) {
     if (settings_.keeps_copy()) visit("kept", copy());
-    if (auto const lost = engine_.feedback(); !lost.empty()) visit("lost", lost.first(slice_));
+    if (auto const residual = engine_.feedback(); !residual.empty()) visit("lost", residual.first(slice_));
   }
   /// What `level()` has loaded is its state; `same`: of the same workers, else `w` becomes the anchor. Collective;
   /// blocks.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of the groups into which a world is cut, known before any rank has been asked: the split is made when an engine
+// One of the groups into which a world is split, known before any rank has been asked: the split is made when an engine
 // takes its channel.
 #pragma once
 

@@ -21,7 +21,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// The settings in a world of so many ranks, checked.
-inline exchange_settings cut(exchange_settings settings, int rank, int ranks) {
+inline exchange_settings checked(exchange_settings settings, int rank, int ranks) {
   const error_place where{.rank = rank};
   const int group = settings.ranks_a_worker;
   if (group < 1 || ranks % group != 0) {

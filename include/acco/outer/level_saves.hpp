@@ -63,7 +63,7 @@ class level_saves {
     if (!keeper_) return;
     if (told[0] != ranks) return keeper_->not_heard(told[0]);
     if (told[1] == ranks) {
-      if (std::exchange(open_, false)) keeper_->lost();
+      if (std::exchange(open_, false)) keeper_->cut_failed();
       pending_ = false;
     }
     if (pending_) cut_now("its worker had come to finish() before it could be cut: save behind finish()");
@@ -88,7 +88,7 @@ class level_saves {
     explicit of_level(level_saves& saves) noexcept : saves_(saves) {}
     void cut() noexcept override {}
     void taken(state_view const&) noexcept override {}
-    void lost() noexcept override {}
+    void cut_failed() noexcept override {}
     [[nodiscard]] save_outcome const* news() noexcept override { return nullptr; }
     [[nodiscard]] bool rest(function_view<save_signals(save_signals const&)>) override { return false; }
     void not_heard(double) noexcept override {}
@@ -110,7 +110,7 @@ class level_saves {
       if (!std::exchange(saves_.open_, true)) saves_.keeper_->cut();
     }
     void taken(state_view const& copy) noexcept override { saves_.cut(copy); }
-    void lost() noexcept override {}  // the training is at its end, or `finish` decides
+    void cut_failed() noexcept override {}  // the training is at its end, or `finish` decides
     [[nodiscard]] save_outcome const* news() noexcept override { return saves_.keeper_ ? saves_.keeper_->news() : nullptr; }
   };
   class in_exchange final : public of_level {

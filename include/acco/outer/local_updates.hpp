@@ -132,7 +132,7 @@ concept local_method = requires(Method const& method) {
 /// Stands where a schedule stands: `acco::optimizer{acco::local_updates{.method = acco::diloco, .steps = 30}, rule,
 /// storage, world, layout}`.
 ///
-/// The world is cut into workers of `ranks_a_group` neighbouring ranks. A worker trains by `inner` and the optimizer's
+/// A world is split into workers of `ranks_a_group` neighbouring ranks. A worker trains by `inner` and the optimizer's
 /// rule, as if it were the world, on data of its own; its rule's slots stay its own.
 ///
 /// Where an exchange is under way for a whole round, the changes that come in were measured a round ago, and much less
@@ -147,7 +147,7 @@ concept local_method = requires(Method const& method) {
 /// that encodings lose arrives, one exchange later; `gather_committed`, and `parameters()` after `finish`, are x
 /// itself.
 ///
-/// Anchor and outer state are cut over all ranks that hold the same slice. `samples`, `steps` and a report's are of
+/// Anchor and outer state are sharded over all ranks that hold the same slice. `samples`, `steps` and a report's are of
 /// what the anchor holds; a report's losses and norms are the worker's; `parameters()` are the worker's, and the
 /// anchor's in every bit on every rank after `finish`, and at reports that are `committed`. `finish` exchanges whatever
 /// has been done. `gather_committed` gives the anchor, the exchange under way included; averages

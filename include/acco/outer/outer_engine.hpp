@@ -41,7 +41,7 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's. The slice is cut into fragments, whose exchanges take turns: an engine each (worker_exchanges.hpp).
+/// One rank's. The slice is divided into fragments, whose exchanges take turns: an engine each (worker_exchanges.hpp).
 /// World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place
 /// in the other workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class Storage, class Backend>
@@ -62,7 +62,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   template <class Exchange, class OuterRule, class Inner, class Rule>
   outer_engine(exchange_settings const& settings, Exchange const& exchange, OuterRule outer_rule, Inner inner, Rule rule,
                Storage storage, Backend backend, parameter_layout layout, options chosen)
-      : settings_(cut(settings, backend.rank(), backend.size())),
+      : settings_(checked(settings, backend.rank(), backend.size())),
         chosen_(checked_for_level(std::move(chosen), exchange_wire(exchange), layout, backend.rank())),
         make_exchange_([exchange, rule = told(std::move(outer_rule), settings_), memory = storage.memory, of = of_outer(chosen_)](
                            exchange_settings const& now, group_backend<Backend> group, std::size_t count) {
@@ -194,7 +194,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
         in_->names.of_exchange([&] { return exchanges_.digest([](auto& level) { return level.state_digest(); }); });
     return mix(worker) + mix(anchors + 1);
   }
-  /// Of all workers' masters and slots, and of the anchor's. Not independent of how the world is cut.
+  /// Of all workers' masters and slots, and of the anchor's. Not independent of how the world is divided.
   [[nodiscard]] std::uint64_t world_digest() override {
     std::uint64_t workers = in_->names.of_worker([&] { return inner_.world_digest(); });
     std::uint64_t anchors = 0;
@@ -279,7 +279,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] type_mark world_type() const noexcept override { return type_mark::of<Backend>(); }
   void regroup(void const* given) override {
     auto const& world = *static_cast<Backend const*>(given);
-    exchange_settings const settings = cut(settings_, world.rank(), world.size());
+    exchange_settings const settings = checked(settings_, world.rank(), world.size());
     auto to = std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline);
     exchanges_type exchanges = exchanges_over(*to, settings);
     state_.end();  // whoever keeps states knows the old world

@@ -127,7 +127,7 @@ struct bringing_workers {
 };
 
 /// What the workers of an exchange hold together, whole, in host memory: the arrays of its state, and its numbers. Read
-/// from it, it is cut over other workers.
+/// from it, it is sharded over other workers.
 template <class Master>
 class carried_anchor final : public state_source {
  public:
@@ -135,9 +135,9 @@ class carried_anchor final : public state_source {
   std::uint64_t exchanges = 0;
   double samples = 0;
   std::vector<std::vector<Master>> arrays;  ///< masters, slots, averages
-  std::vector<double> lost;                 ///< this worker's: what codes have lost of its changes
+  std::vector<double> residual;             ///< this worker's: what codes have lost of its changes
 
-  /// Calls broadcast(bytes) for all but `lost`; of a rank that joins, `count` arrays of `elements` are made for it.
+  /// Calls broadcast(bytes) for all but `residual`; of a rank that joins, `count` arrays of `elements` are made for it.
   template <class Broadcast>
   void travel(std::size_t count, std::size_t elements, bool arrays_too, Broadcast&& broadcast) {
     struct {

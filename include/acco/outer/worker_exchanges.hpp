@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchanges of one worker: its slice is cut into fragments, whose exchanges take turns.
+// The exchanges of one worker: its slice is divided into fragments, whose exchanges take turns.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of workers, as an engine of local updates uses it: a channel of its own, the groups into which it is cut, and
+// A world of workers, as an engine of local updates uses it: a channel of its own, its groups, and
 // whether this rank takes part.
 #pragma once
 

@@ -26,7 +26,7 @@ class adopted_memory {
   adopted_memory& operator=(adopted_memory const&) = delete;
   ~adopted_memory() { rest(); }
 
-  /// Adds a stretch; an empty one is nothing. Only what is `trained` is taken from other optimizers: these may share
+  /// Adds a range; an empty one is nothing. Only what is `trained` is taken from other optimizers: these may share
   /// what is frozen. Where it shares a byte with what this one has, or with what another trains, this one has nothing
   /// any more.
   [[nodiscard]] memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) {
@@ -35,7 +35,7 @@ class adopted_memory {
     memory_shared_with found = memory_shared_with::itself;
     try {
       if (!overlaps(mine_, begin, end)) {
-        mine_.emplace(begin, stretch{end, trained});
+        mine_.emplace(begin, range{end, trained});
         found = !trained || take(begin, end) ? memory_shared_with::nobody : memory_shared_with::another;
         claimed_ = true;
       }
@@ -83,20 +83,20 @@ class adopted_memory {
   }
 
  private:
-  struct stretch {
+  struct range {
     std::uintptr_t end;
     bool trained = true;
     adopted_memory const* owner = nullptr;
   };
-  using stretches = std::map<std::uintptr_t, stretch>;  // by their begin
+  using ranges = std::map<std::uintptr_t, range>;  // by their begin
   struct process {
     explicit process(unsigned of) : generation(of) {}
     unsigned generation;  // of forks
     std::mutex mutex;
-    stretches all;
+    ranges all;
   };
 
-  [[nodiscard]] static bool overlaps(stretches const& all, std::uintptr_t begin, std::uintptr_t end) noexcept {
+  [[nodiscard]] static bool overlaps(ranges const& all, std::uintptr_t begin, std::uintptr_t end) noexcept {
     const auto behind = all.lower_bound(begin);
     if (behind != all.end() && behind->first < end) return true;
     return behind != all.begin() && std::prev(behind)->second.end > begin;
@@ -105,7 +105,7 @@ class adopted_memory {
     process& here = of_process();
     const std::lock_guard lock(here.mutex);
     if (overlaps(here.all, begin, end)) return false;
-    here.all.emplace(begin, stretch{end, true, this});
+    here.all.emplace(begin, range{end, true, this});
     return true;
   }
   void forget() noexcept {
@@ -124,7 +124,7 @@ class adopted_memory {
     return *found;
   }
 
-  stretches mine_;
+  ranges mine_;
   bool claimed_ = false;
 };
 

@@ -31,7 +31,7 @@ class checkpointer {
   /// The copy that was asked for. It stays as it is until this rank no longer tells that it is busy.
   virtual void taken(state_view const& copy) noexcept = 0;
   /// The cut has come to nothing: the round has failed.
-  virtual void lost() noexcept = 0;
+  virtual void cut_failed() noexcept = 0;
   /// The outcome of a save that has ended since this was asked last; or null.
   [[nodiscard]] virtual save_outcome const* news() noexcept = 0;
   /// The training comes to rest: blocks until nothing is being written; whether a copy is wanted now. If not, `newest`

@@ -279,7 +279,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     restores_.forget_sent();
     queue().clock().begin();
   }
-  /// In host memory: visit(number, this rank's shard) for each array of the state that is cut, the round in flight
+  /// In host memory: visit(number, this rank's shard) for each array of the state that is sharded, the round in flight
   /// included.
   template <class Visitor>
   void for_arrays(Visitor&& visit) {

@@ -276,8 +276,8 @@ class gradient_accumulator {
                          [&](parameter_type const* from, std::size_t at, std::size_t n) { visit(offset + at, from, n); });
     });
   }
-  /// Into how many stretches a slice can be cut.
-  [[nodiscard]] std::size_t stretches() const noexcept { return runs_.size() + shares_.buckets(); }
+  /// The most ranges of memory that a slice may lie in.
+  [[nodiscard]] std::size_t most_ranges() const noexcept { return runs_.size() + shares_.buckets(); }
   /// Trainable elements, by position, become the parameters in use.
   void show(queue& q, parameter_type const* trainable) {
     for (std::size_t k = 0; k < runs_.size(); ++k)

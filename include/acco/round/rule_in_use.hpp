@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "acco/handed.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/update_group.hpp"
 #include "acco/round/agreement.hpp"
@@ -160,6 +161,12 @@ class rule_of final : public rule_in_use<Storage> {
   constants_table now_, next_;
   update_table<Rule, master_type, typename Storage::sum_type> table_{};
 };
+
+/// The one way to make one: acco::compiled has it of usual types.
+template <class Rule, class Storage>
+[[nodiscard]] handed<rule_in_use<Storage>> new_rule(Rule rule) {
+  return hand<rule_in_use<Storage>, rule_of<Rule, Storage>>(std::move(rule));
+}
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

@@ -157,7 +157,7 @@ class saving {
   }
   [[nodiscard]] std::unique_ptr<staging> new_staging() const {
     auto made = std::make_unique<staging>(empty_staging());
-    const std::size_t most_pieces = tasks_.arrays().shape().owned() + shares_.buckets() + accumulator_.stretches();
+    const std::size_t most_pieces = tasks_.arrays().shape().owned() + shares_.buckets() + accumulator_.most_ranges();
     made->allocate(tasks_.storage(), most_pieces, std::max(tasks_.norms().regions().size(), layout_.tensor_count()));
     return made;
   }

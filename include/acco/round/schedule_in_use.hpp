@@ -14,6 +14,7 @@
 
 #include "acco/code/encoding.hpp"
 #include "acco/error.hpp"
+#include "acco/handed.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/schedule/schedule.hpp"
@@ -175,6 +176,16 @@ class schedule_in_use {
   std::vector<wire_in_use<Storage>> wires_;  // by number
 };
 
+/// The one way to make its halves: acco::compiled has them of usual encodings.
+template <class Encoding, class Storage>
+[[nodiscard]] std::unique_ptr<reducer_in_use<Storage>> new_reducer(Encoding const& encoding) {
+  return std::make_unique<reducer<Encoding, Storage>>(encoding);
+}
+template <class Encoding, class Storage>
+[[nodiscard]] std::unique_ptr<gatherer_in_use<Storage>> new_gatherer(Encoding const& encoding) {
+  return std::make_unique<gatherer<Encoding, Storage>>(encoding);
+}
+
 /// The one of type `Schedule`.
 template <class Schedule, class Storage>
 class schedule_of final : public schedule_in_use<Storage> {
@@ -220,9 +231,9 @@ class schedule_of final : public schedule_in_use<Storage> {
   template <class Wire>
   void add(Wire const& of) {
     auto& wire = this->wires_.emplace_back();
-    wire.up = std::make_unique<reducer<typename Wire::gradient_encoding, Storage>>(of.gradients);
-    wire.down = std::make_unique<gatherer<typename Wire::parameter_encoding, Storage>>(of.parameters);
-    if (encoding<typename Wire::parameter_encoding>) wire.exact = std::make_unique<gatherer<full, Storage>>();
+    wire.up = new_reducer<typename Wire::gradient_encoding, Storage>(of.gradients);
+    wire.down = new_gatherer<typename Wire::parameter_encoding, Storage>(of.parameters);
+    if (encoding<typename Wire::parameter_encoding>) wire.exact = new_gatherer<full, Storage>({});
     wire.exact_every = of.exact_every;
   }
 
@@ -230,6 +241,12 @@ class schedule_of final : public schedule_in_use<Storage> {
   Schedule constructed_ = schedule_;  // before its pace found anything
   schedule_period period_ = period_of(schedule_);
 };
+
+/// The one way to make one: acco::compiled has it of usual types.
+template <class Schedule, class Storage>
+[[nodiscard]] handed<schedule_in_use<Storage>> new_schedule(Schedule schedule) {
+  return hand<schedule_in_use<Storage>, schedule_of<Schedule, Storage>>(std::move(schedule));
+}
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

@@ -42,7 +42,7 @@ class sharded_state {
       : arrays_(arrays), rule_(rule), shares_(shares), rank_(rank), count_(shares.count(rank)), keeps_averages_(averages) {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
     updates_.resize(groups_.size(), 0);
-    cut(layout, regions);
+    list_blocks(layout, regions);
     const auto keep = [this](std::string name, array_start start, std::size_t cache_offset, std::size_t memory_table::* row) {
       return arrays_.template declare<master_type>({.name = std::move(name), .start = start}, {cache_offset, row});
     };
@@ -164,7 +164,7 @@ class sharded_state {
 
  private:
   /// The slice as blocks of one region each, bucket by bucket; in a bucket those of matrices come last.
-  void cut(parameter_layout const& layout, update_regions const& regions) {
+  void list_blocks(parameter_layout const& layout, update_regions const& regions) {
     struct trained {
       std::size_t first, tensor;  // the number of its first trainable element
     };

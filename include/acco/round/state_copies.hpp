@@ -58,12 +58,12 @@ class state_copies {
   void enqueue(round_end<Storage>& wanted, Fill&& fill) {
     if (cuts_) fill(*(wanted.copy = staging_.get()));
   }
-  /// The copy is complete, but for its numbers, which keep(numbers) adds; or `lost` with the round.
+  /// The copy is complete, but for its numbers, which keep(numbers) adds; or has failed with the round.
   template <class Keep>
-  void end(bool lost, Keep&& keep) {
+  void end(bool failed, Keep&& keep) {
     if (!std::exchange(cuts_, false)) return;
-    if (lost) {
-      keeper_->lost();
+    if (failed) {
+      keeper_->cut_failed();
     } else {
       take(keep);
     }

@@ -48,7 +48,7 @@ enum class resumption {
   at_rest  ///< like a training that has called `finish`: also under another schedule
 };
 
-/// Whose memory a stretch that is to be adopted overlaps.
+/// Whose memory a range that is to be adopted overlaps.
 enum class memory_shared_with { nobody, itself, another };
 
 /// Which type something is that is passed without its type. No dynamic_cast: a file may be compiled with -fno-rtti. The
@@ -108,7 +108,7 @@ class training_engine {
   /// From masters, in their own type (`shape`): read(offset, count, to) is called on rank 0, in the order of the
   /// layout.
   virtual void initialize_from(function_view<void(std::size_t, std::size_t, std::byte*)> read) = 0;
-  /// Before `adopt`, for each stretch of it: where the answer is not `nobody`, or this throws, nothing is claimed any
+  /// Before `adopt`, for each range of it: where the answer is not `nobody`, or this throws, nothing is claimed any
   /// more.
   [[nodiscard]] virtual memory_shared_with claim(void const* memory, std::size_t bytes, bool trained) = 0;
   /// `begins`: from what the arrays hold; otherwise `initialize` or `initialize_from` follows.

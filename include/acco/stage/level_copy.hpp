@@ -42,7 +42,7 @@ struct state_range {
   std::size_t first, count;
   void const* from;
 };
-/// An array of the whole level: every rank has all, in the same order, and of each the stretches that lie there.
+/// An array of the whole level: every rank has all, in the same order, and of each the ranges that lie there.
 struct level_array {
   std::string name;
   element_type type;

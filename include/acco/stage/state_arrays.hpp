@@ -146,8 +146,8 @@ class state_arrays {
   void for_kept(Visitor&& visit) const {
     for (std::size_t k = 0; k < kept_.size(); ++k) typed(k, [&](auto* values) { visit(k, values); });
   }
-  /// visit(number in the shape, values, first trainable element, count) for the stretches of each array of the shape.
-  /// Of shares that all ranks have, the first one's.
+  /// visit(number in the shape, values, first trainable element, count) for the ranges of each array of the shape. Of
+  /// shares that all ranks have, the first one's.
   template <class Visitor>
   void for_elements(Visitor&& visit) const {
     for_kept([&](std::size_t array, auto* values) {

@@ -88,7 +88,7 @@ enum class array_use : std::uint8_t {
 };
 /// Which trainable elements a rank's array has.
 enum class array_extent : std::uint8_t {
-  shard,  ///< the rank's shard: all ranks together have each element once. One file; other ranks cut it anew
+  shard,  ///< the rank's shard: all ranks together have each element once. One file; other ranks divide it anew
   whole   ///< all of them, of every rank's own. A file a rank; among
           ///< other ranks, rank r's is the sum of those of ranks r,
           ///< r + ranks, r + 2 ranks, ... of then, or 0: over all ranks the sum stays what it was

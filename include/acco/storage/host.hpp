@@ -27,7 +27,7 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A stretch of memory from a memory resource; freed with the object. Aligned to 64 bytes.
+/// A range of memory from a memory resource; freed with the object. Aligned to 64 bytes.
 class host_buffer {
  public:
   static constexpr std::size_t alignment = 64;

@@ -3,9 +3,9 @@
 // this himself.
 #pragma once
 
-#include <memory>
 #include <utility>
 
+#include "acco/handed.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/round/engine.hpp"
@@ -16,10 +16,11 @@ namespace ACCO_SIMD_NAMESPACE {
 
 template <class Storage>
 training_engine<typename Storage::parameter_type, typename Storage::gradient_type>* engines_over<Storage>::make(
-    bool checked, std::unique_ptr<schedule_in_use<Storage>> schedule, std::unique_ptr<rule_in_use<Storage>> rule, Storage storage,
-    std::unique_ptr<backend_in_use<Storage>> backend, parameter_layout layout, options chosen) {
-  return new_engine<round_engine<Storage>>(checked, storage, std::move(schedule), std::move(rule), std::move(storage),
-                                           std::move(backend), std::move(layout), std::move(chosen));
+    bool checked, handed<schedule_in_use<Storage>> schedule, handed<rule_in_use<Storage>> rule, Storage storage,
+    handed<backend_in_use<Storage>> backend, parameter_layout layout, options chosen) {
+  return new_engine<round_engine<Storage>>(checked, storage, received(std::move(schedule)), received(std::move(rule)),
+                                           std::move(storage), received(std::move(backend)), std::move(layout),
+                                           std::move(chosen));
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -3,9 +3,8 @@
 // defined in usage/engines.hpp, which acco::compiled has compiled.
 #pragma once
 
-#include <memory>
-
 #include "acco/collective/backend_in_use.hpp"
+#include "acco/handed.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/round/rule_in_use.hpp"
@@ -21,8 +20,8 @@ template <class Storage>
 struct engines_over {
   /// A new one; `checked`: one that checks habits, where its arrays are in host memory (usage/checked_engine.hpp).
   [[nodiscard]] static training_engine<typename Storage::parameter_type, typename Storage::gradient_type>* make(
-      bool checked, std::unique_ptr<schedule_in_use<Storage>> schedule, std::unique_ptr<rule_in_use<Storage>> rule,
-      Storage storage, std::unique_ptr<backend_in_use<Storage>> backend, parameter_layout layout, options chosen);
+      bool checked, handed<schedule_in_use<Storage>> schedule, handed<rule_in_use<Storage>> rule, Storage storage,
+      handed<backend_in_use<Storage>> backend, parameter_layout layout, options chosen);
 };
 
 /// Whether acco::compiled has one over this storage (compiled.hpp).
