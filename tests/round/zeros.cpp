@@ -27,7 +27,7 @@ TEST_CASE("a code that has no 0 is refused beside a group that leaves tensors wi
   acco::solo_backend world;
   const auto with = [&](auto schedule) {
     return [=](acco::parameter_layout const& layout) {
-      (void)acco::optimizer{schedule, acco::sgd{}, acco::host_storage<float>{}, world, layout};
+      (void)acco::optimizer{schedule, acco::adamw{}, acco::host_storage<float>{}, world, layout};
     };
   };
   refuses(with(acco::synchronous{.commit = acco::coded<acco::with_error_feedback<acco::block_sign>, acco::full>{}}),
