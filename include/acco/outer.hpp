@@ -5,3 +5,4 @@
 #include "acco/outer/exchange_settings.hpp"  // IWYU pragma: export
 #include "acco/outer/local_updates.hpp"      // IWYU pragma: export
 #include "acco/outer/outer_rules.hpp"        // IWYU pragma: export
+#include "acco/outer/sparse_exchange.hpp"    // IWYU pragma: export

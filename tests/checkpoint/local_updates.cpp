@@ -178,6 +178,11 @@ auto maker(Method method, unsigned steps, int group = 1, unsigned fragments = 1,
   };
 }
 
+auto sparse(double decay) {
+  return acco::coded{.gradients = acco::with_feedback{acco::block_top<8, 256, 2>{}, acco::error_feedback{.decay = decay}},
+                     .parameters = acco::loosely<acco::block_top<16, 256, 2>>{}};
+}
+
 }  // namespace
 
 TEST_CASE("killed and resumed, a training is the one that was never stopped") {
@@ -198,6 +203,9 @@ TEST_CASE("killed and resumed, a training is the one that was never stopped") {
         4,
         maker(acco::diloco, 3, 2, 1, acco::full{}, acco::synchronous{.commit = acco::with_error_feedback<acco::block_int4<>>{}}),
         {1, 3, 4, 5});
+  }
+  SUBCASE("a sparse exchange, of whose losses a part is forgotten") {
+    check_exact(3, maker(acco::local_sgd, 2, 1, 1, sparse(0.9)), {2, 3});
   }
   SUBCASE("eager") { check_exact(2, maker(acco::eager_diloco, 2, 1, 1, acco::block_int8<>{}), {2, 3}); }
 }
@@ -249,17 +257,21 @@ TEST_CASE("among other workers the anchor and its momentum go on, and workers be
 
 TEST_CASE("another method is refused by what differs, and a training without workers") {
   const scratch files;
-  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    auto training = maker(acco::diloco, 2)(world);
-    training.initialize(std::vector<float>(model().size(), 1.0F));
-    training.save(files.run());
-    training.finish();
-  });
-  const auto check_refused = [&](auto&& make, std::string const& line) {
+  const auto save = [&](auto&& make, char const* run) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      auto training = make(world);
+      training.initialize(std::vector<float>(model().size(), 1.0F));
+      training.save(files.run(run));
+      training.finish();
+    });
+  };
+  save(maker(acco::diloco, 2), "full");
+  save(maker(acco::local_sgd, 2, 1, 1, sparse(0.9)), "sparse");
+  const auto check_refused = [&](auto&& make, std::string const& line, char const* run = "full") {
     acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
       auto training = make(world);
       try {
-        (void)training.restore(files.run());
+        (void)training.restore(files.run(run));
         FAIL("was not refused");
       } catch (acco::checkpoint_error const& e) {
         INFO(e.what());
@@ -270,6 +282,7 @@ TEST_CASE("another method is refused by what differs, and a training without wor
   check_refused(maker(acco::co2, 2), "local_updates.delay = 0'");
   check_refused(maker(acco::slowmo, 2), "outer: rule.learning_rate = 0.7");
   check_refused(maker(acco::diloco, 2, 1, 1, acco::block_int8<>{}), "outer: ");
+  check_refused(maker(acco::local_sgd, 2, 1, 1, sparse(1)), "outer: commit feedback.decay = 0.9'", "sparse");
   check_refused(
       [](acco::threads_backend const& world) {
         return acco::optimizer{acco::synchronous{}, acco::adamw{.learning_rate = 0.05}, acco::host_storage<float>{}, world,

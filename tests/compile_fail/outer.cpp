@@ -94,11 +94,18 @@ void train(acco::threads_backend world, whole_world whole) {
                              acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
-#if defined(FEEDBACK_TWICE)  // expect: acco: exchanges of local updates always have error feedback
+#if defined(SUMMED_STATES)  // expect: acco: what a worker's code has lost goes to the others when it leaves
   {
     acco::optimizer training{
-        acco::local_updates{.method = acco::diloco, .exchange = acco::with_error_feedback<acco::block_int4<>>{}}, acco::sgd{},
-        acco::host_storage<float>{}, world, std::size_t{1}};
+        acco::local_updates{.method = acco::diloco, .exchange = acco::with_feedback{acco::block_int4{}, acco::ef21{}}},
+        acco::sgd{}, acco::host_storage<float>{}, world, std::size_t{1}};
+  }
+#endif
+#if defined(SPARSE_WITH_MOMENTUM)  // expect: acco: exchanges travel in a code that may fall behind
+                                   // that
+  {
+    acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::sparse_exchange}, acco::sgd{},
+                             acco::host_storage<float>{}, world, std::size_t{1}};
   }
 #endif
 #if defined(NO_INNER_SCHEDULE)  // expect: acco: the schedule lacks `round_plan plan(std::size_t round) const`

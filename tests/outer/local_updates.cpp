@@ -321,7 +321,10 @@ TEST_CASE("hundreds of settings are the recurrence, on every rank after every mi
 TEST_CASE("settings with encoded exchanges are the recurrence with the encoder in its loop") {
   const acco::coded unlike{.gradients = acco::block_int8<128>{}, .parameters = acco::block_int4<128>{}};
   const acco::coded<acco::full, acco::block_int4<128>> anchors;
-  const std::uint64_t settings = thorough() ? 240 : 45;
+  const acco::coded sparse{
+      .gradients = acco::with_feedback{acco::loosely<acco::block_top<8, 256, 2>>{}, acco::error_feedback{.decay = 0.9}},
+      .parameters = acco::loosely<acco::block_top<16, 256, 2>>{}};
+  const std::uint64_t settings = thorough() ? 240 : 60;
   for (std::uint64_t seed = 1; seed <= settings; ++seed) {
     setting c = draw(1000 + seed);
     c.s.schedule = rc::inner::synchronous;
@@ -335,7 +338,7 @@ TEST_CASE("settings with encoded exchanges are the recurrence with the encoder i
     CAPTURE(c.s.delay);
     c.s.code_anchor = code_of(acco::block_int4<128>{}, cut);
     const acco::synchronous<> inner;
-    switch (seed % 3) {
+    switch (seed % 4) {
       case 0:
         c.s.code_change = code_of(acco::block_int4<128>{}, cut);
         check_same(trained_by(c, inner, acco::block_int4<128>{}), expected(c));
@@ -343,6 +346,12 @@ TEST_CASE("settings with encoded exchanges are the recurrence with the encoder i
       case 1:
         c.s.code_change = code_of(acco::block_int8<128>{}, cut);
         check_same(trained_by(c, inner, unlike), expected(c));
+        break;
+      case 2:
+        c.s.code_change = code_of(acco::block_top<8, 256, 2>{}, cut);
+        c.s.code_anchor = code_of(acco::block_top<16, 256, 2>{}, cut);
+        c.s.feedback_decay = 0.9;
+        check_same(trained_by(c, inner, sparse), expected(c));
         break;
       default: check_same(trained_by(c, inner, anchors), expected(c));
     }

@@ -468,10 +468,10 @@ TEST_CASE("workers that finish at different times take part in every fragment's 
   }
 }
 
-TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, both ways together") {
-  constexpr std::size_t large = 256 * 60;  // whole blocks, and whole shares, of two and of three ranks
+TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, a sparse one 0.0028 where H is 30") {
+  constexpr std::size_t usual = 256 * 60;  // whole blocks, and whole shares, of two and of three ranks
   constexpr unsigned steps = 4;
-  const auto sent_by = [](auto const& level, int workers) {
+  const auto sent_by = [](auto const& level, int workers, std::size_t large = usual) {
     std::vector<double> sent;
     acco::threads_backend::run(workers, [&](acco::threads_backend const& world) {
       acco::optimizer training{level, acco::sgd{.learning_rate = 0.1}, acco::host_storage<float>{}, world, large};
@@ -489,7 +489,7 @@ TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, both wa
     return sent;
   };
   for (const int workers : {2, 3}) {
-    const double others = workers - 1.0, share = static_cast<double>(large) / workers;
+    const double others = workers - 1.0, share = static_cast<double>(usual) / workers;
     const auto check = [&](std::vector<double> const& sent, std::size_t exchanges, double wanted) {
       REQUIRE(sent.size() == exchanges);
       for (const double bytes : sent) {
@@ -513,6 +513,13 @@ TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, both wa
               workers),
           3, others * share * (4 + four));
     check(sent_by(acco::local_updates{.method = acco::local_sgd, .steps = steps}, workers), 3, others * share * 8);
+
+    constexpr std::size_t large = 4096 * 60;
+    auto const sparse = sent_by(acco::local_updates{.method = acco::local_sgd, .steps = steps, .exchange = acco::sparse_exchange},
+                                workers, large);
+    const double blocks = static_cast<double>(large / 4096) / workers;
+    check(sparse, 3, others * blocks * (acco::block_top<64, 4096, 2>::block_bytes + acco::block_top<128, 4096, 2>::block_bytes));
+    CHECK(sparse.back() / (static_cast<double>(large) * others / workers) / 30 < 0.003);
   }
 }
 

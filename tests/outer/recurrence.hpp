@@ -44,6 +44,7 @@ struct settings {
   double inner_rate = 0.1, inner_momentum = 0;
   /// What becomes of a worker's change, and of the anchor's, on the wire; none: they travel in full.
   std::function<void(vector&)> code_change, code_anchor;
+  double feedback_decay = 1;  ///< of what is lost of changes, from one exchange to the next
 };
 
 /// What a worker computes in its micro-batch t at these parameters: the mean gradient, and its samples.
@@ -241,7 +242,7 @@ class training {
     for (worker& me : workers_) {
       const double weight = s_.by_samples ? me.samples : 1;
       vector d = change(me);
-      for (std::size_t i = 0; i < d.size(); ++i) d[i] = weight * d[i] + me.lost[i];
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = weight * d[i] + s_.feedback_decay * me.lost[i];
       if (s_.code_change) {
         me.lost = d;
         s_.code_change(d);

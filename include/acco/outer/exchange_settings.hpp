@@ -24,8 +24,8 @@ enum class worker_weights {
   samples  ///< by the samples that it was made of (FedAvg, arXiv 1602.05629, Algorithm 1)
 };
 
-/// How an exchange travels: encoded changes with error feedback, so that what is lost of one is in the next; the
-/// anchor, encoded or not, as `coded` says.
+/// How an exchange travels: encoded changes with the feedback that is said, or with error feedback, so that what is
+/// lost of one is in the next; the anchor, encoded or not, as `coded` says.
 template <wire Exchange>
 [[nodiscard]] constexpr auto exchange_wire(Exchange const& exchange) noexcept {
   const auto of = as_coded(exchange);
@@ -37,9 +37,13 @@ template <wire Exchange>
   static_assert(!low_rank<of_changes>, "acco: an exchange of local updates takes encodings of blocks, no codes of matrices");
   static_assert(!std::is_same_v<of_anchor, updated_by_all>,
                 "acco: anchors are cut over ranks: updated_by_all is for a schedule alone");
-  static_assert(!feeds_back<of_changes>,
-                "acco: exchanges of local updates always have error feedback: give `exchange` the encoding alone");
-  if constexpr (encoding<of_changes>) {
+  if constexpr (feeds_back<of_changes>) {
+    using policy = std::remove_cvref_t<decltype(of.gradients.policy)>;
+    static_assert(!sums_states<of_changes> && !keeps_sent<policy> && std::is_same_v<typename of_changes::store, full>,
+                  "acco: what a worker's code has lost goes to the others when it leaves: give `exchange` a feedback that keeps "
+                  "that, in the changes' type, as error_feedback");
+  }
+  if constexpr (encoding<of_changes> && !feeds_back<of_changes>) {
     return coded<with_error_feedback<of_changes>, of_anchor>{{of.gradients}, of.parameters, of.exact_every};
   } else {
     return of;

@@ -104,7 +104,10 @@ inline constexpr waiting<> fedavg{.weights = worker_weights::samples};
 inline constexpr waiting<sgd> slowmo{.rule = {.learning_rate = 1, .momentum = 0.5}};
 /// u <- momentum u + D;  x <- x - lr (D + momentum u) (Douillard et al., arXiv 2311.08105).
 inline constexpr waiting<sgd> diloco{.rule = {.learning_rate = 0.7, .momentum = 0.9, .nesterov = true}};
-/// The same, each exchange under way for a whole round ("naive" in arXiv 2502.12996). Its momentum is not DiLoCo's,
+/// The same for workers that train by muon, whose changes lie closer together (Therien et al., arXiv 2505.23725); give
+/// it `.exchange = block_stat2{}`, two bits both ways.
+inline constexpr waiting<sgd> mu_loco{.rule = {.learning_rate = 0.7, .momentum = 0.6, .nesterov = true}};
+/// DiLoCo, each exchange under way for a whole round ("naive" in arXiv 2502.12996). Its momentum is not DiLoCo's,
 /// which is not stable with a delay.
 inline constexpr restarting<sgd> delayed_diloco{.rule = {.learning_rate = 0.4, .momentum = 0.5, .nesterov = true}};
 /// The same, each worker ahead by its own share of what is under way (arXiv 2502.12996). There that share goes through
@@ -143,9 +146,9 @@ concept local_method = requires(Method const& method) {
 ///
 /// With an encoded `exchange` (`block_int4{}`: 1/H byte a parameter and step) the loop is closed on both sides. The
 /// anchor x^ that workers hold and measure changes against is the owner's x up to what its last difference has lost,
-/// and the next difference is x - x^. What is lost of a worker's change it keeps, and adds to its next change. So all
-/// that encodings lose arrives, one exchange later; `gather_committed`, and `parameters()` after `finish`, are x
-/// itself.
+/// and the next difference is x - x^. What is lost of a worker's change it keeps, and adds to its next change: all of
+/// it, unless `with_feedback{...}` says otherwise. So all that encodings lose arrives, one exchange later;
+/// `gather_committed`, and `parameters()` after `finish`, are x itself.
 ///
 /// Anchor and outer state are sharded over all ranks that hold the same slice. `samples`, `steps` and a report's are of
 /// what the anchor holds; a report's losses and norms are the worker's; `parameters()` are the worker's, and the
@@ -178,7 +181,7 @@ template <wire Exchange = full, class Inner = synchronous<>>
 using local_methods =
     type_list<named_method<"local_sgd", local_sgd, Inner, Exchange>, named_method<"fedavg", fedavg, Inner, Exchange>,
               named_method<"slowmo", slowmo, Inner, Exchange>, named_method<"diloco", diloco, Inner, Exchange>,
-              named_method<"delayed_diloco", delayed_diloco, Inner, Exchange>,
+              named_method<"mu_loco", mu_loco, Inner, Exchange>, named_method<"delayed_diloco", delayed_diloco, Inner, Exchange>,
               named_method<"eager_diloco", eager_diloco, Inner, Exchange>,
               named_method<"streaming_diloco", streaming_diloco, Inner, Exchange>, named_method<"co2", co2, Inner, Exchange>,
               named_method<"overlap_local_sgd", overlap_local_sgd, Inner, Exchange>>;
@@ -202,6 +205,10 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
   static auto* make(bool checked, local_updates<Method, Inner, Exchange> const& level, Rule rule, Storage storage,
                     Backend backend, parameter_layout layout, options chosen) {
     using exchange_wires = decltype(exchange_wire(level.exchange));
+    static_assert(outer_rule::slot_count == 0 ||
+                      !(loose<typename exchange_wires::gradient_encoding> || loose<typename exchange_wires::parameter_encoding>),
+                  "acco: exchanges travel in a code that may fall behind, and outer momentum adds to that: take averaging, a "
+                  "finer code, or say acco::loosely<Encoding>");
     exchange_settings settings = level.method.settings();
     settings.ranks_a_worker = level.ranks_a_group;
     settings.steps = level.steps;
