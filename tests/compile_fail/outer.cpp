@@ -102,7 +102,6 @@ void train(acco::threads_backend world, whole_world whole) {
   }
 #endif
 #if defined(SPARSE_WITH_MOMENTUM)  // expect: acco: exchanges travel in a code that may fall behind
-                                   // that
   {
     acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::sparse_exchange}, acco::sgd{},
                              acco::host_storage<float>{}, world, std::size_t{1}};
