@@ -275,3 +275,28 @@ TEST_CASE("the digest that a round computes has what a wire keeps, in its own ty
   digests_agree(sending(acco::error_feedback{}));
   digests_agree(narrow());
 }
+
+TEST_CASE("a training that goes back, or gets other parameters, has the directions of then, or none") {
+  const scratch folder(in_memory());
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    const auto three_steps = [&](auto& t, std::size_t from) {
+      for (std::size_t m = from; m < from + 3; ++m) {
+        for (std::size_t i = 0; i < elements; ++i) t.gradients()[i] += gradient(world.rank(), m, i);
+        (void)t.accumulated(1);
+      }
+      t.finish();
+      return std::vector<float>(t.parameters().begin(), t.parameters().end());
+    };
+    const std::vector<float> begin(elements, 0.0F);
+    auto t = make(acco::synchronous{.commit = products}, world, 0);
+    t.initialize(begin);
+    auto const first = three_steps(t, 0);
+    t.save(folder.run());
+    t.finish();
+    auto const then = three_steps(t, 3);
+    (void)t.restore(folder.run());
+    CHECK((three_steps(t, 3) == then));
+    t.set_parameters(begin);
+    CHECK((three_steps(t, 0) == first));
+  });
+}
