@@ -15,8 +15,6 @@
 #include <tuple>
 #include <vector>
 
-#include <cub/block/block_radix_sort.cuh>
-#include <cub/block/block_scan.cuh>
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -480,51 +478,6 @@ std::string last_words(void (*kernel)()) {
 float memory_of_four[8];
 
 }  // namespace
-
-TEST_CASE("the stand-in's CUB sorts and scans the numbers of a block") {
-  constexpr int threads = 64, items = 3, n = threads * items;
-  struct arrays {
-    std::uint32_t key[n];
-    int value[n];
-    unsigned before[threads], all[threads];
-  } mine{};
-  std::vector<int> order(n);
-  for (int i = 0; i < n; ++i) {
-    mine.key[i] = static_cast<std::uint32_t>(i * 37 % 11);  // many are alike
-    mine.value[i] = order[static_cast<std::size_t>(i)] = i;
-  }
-  std::sort(order.begin(), order.end(), [](int a, int b) {
-    const int x = a * 37 % 11, y = b * 37 % 11;
-    return x != y ? x > y : a < b;
-  });
-  const auto kernel = [](void const* where) {
-    arrays& a = *const_cast<arrays*>(static_cast<arrays const*>(where));
-    using sort = cub::BlockRadixSort<std::uint32_t, threads, items, int>;
-    using scan = cub::BlockScan<unsigned, threads>;
-    __shared__ union {
-      typename sort::TempStorage sort;
-      typename scan::TempStorage scan;
-    } room;
-    std::uint32_t key[items];
-    int value[items];
-    const unsigned first = threadIdx.x * items;
-    std::copy_n(a.key + first, items, key);
-    std::copy_n(a.value + first, items, value);
-    sort(room.sort).SortDescending(key, value);
-    std::copy_n(key, items, a.key + first);
-    std::copy_n(value, items, a.value + first);
-    __syncthreads();
-    scan(room.scan).ExclusiveSum(key[0], a.before[threadIdx.x], a.all[threadIdx.x]);
-  };
-  emulated::block_runner::mine().run(1, threads, kernel, &mine);
-  CHECK(std::equal(order.begin(), order.end(), mine.value));
-  unsigned sum = 0;
-  for (int k = 0; k < threads; ++k) {
-    CHECK(mine.before[k] == sum);
-    sum += mine.key[k * items];
-  }
-  CHECK(std::count(mine.all, mine.all + threads, sum) == threads);
-}
 
 TEST_CASE("the stand-in ends what a GPU would hang at, or answer with garbage") {
   const auto says = [](void (*kernel)(), char const* words) {

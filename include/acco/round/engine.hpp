@@ -233,11 +233,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] save_outcome const* saved() const noexcept override { return saves_.saved(); }
   void together(function_view<void()> action) override { membership_.together(action); }
   [[nodiscard]] bool can_be_saved() const noexcept override { return stages<Storage>; }
-  void attach(checkpointer* keeper) override {
-    std::unique_ptr<checkpointer> taken(keeper);
-    schedule_->require_shares(place());
-    saves_.attach(std::move(taken), place());
-  }
+  void attach(checkpointer* keeper) override { saves_.attach(std::unique_ptr<checkpointer>(keeper), place()); }
   void load(state_source& source) override {
     schedule_->require_shares(place());
     loop_.take_back_memory();

@@ -59,6 +59,7 @@ class saving {
   }
   /// Takes the keeper over, and makes the room.
   void attach(std::unique_ptr<checkpointer> keeper, error_place const& where) {
+    schedule_.require_shares(where);
     if constexpr (stages<Storage>) {
       try {
         copies_.attach(std::move(keeper), [this] { return new_staging(); });
