@@ -87,9 +87,10 @@ TEST_CASE("an estimate of the momentum and the first part leaves the momentum to
 TEST_CASE("as the exchange of local updates it comes to the minimum of all workers' losses") {
   std::vector<float> found;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    const acco::local_updates schedule{.method = acco::waiting<acco::sgd>{.rule = {.learning_rate = 0.1}},
-                                       .steps = 2,
-                                       .exchange = acco::coded{.gradients = code{}, .parameters = acco::block_int4<>{}}};
+    const acco::local_updates schedule{
+        .method = acco::waiting<acco::sgd>{.rule = {.learning_rate = 0.1}},
+        .steps = 2,
+        .exchange = acco::coded{.gradients = acco::loosely<code>{}, .parameters = acco::block_int4<>{}}};
     acco::optimizer training{schedule, acco::sgd{.learning_rate = 0.25}, acco::host_storage<float>{}, world, count};
     training.initialize(std::vector<float>(count, 1.0F));
     for (std::size_t step = 0; step < 400; ++step) {
