@@ -11,7 +11,7 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// The gradients of a matrix of m rows and n columns, p_i on rank i, travel as one step of power iteration for the
 /// `rank` largest directions of their sum (Algorithm 1 of the paper, with its warm start):
@@ -54,6 +54,6 @@ struct power_sgd {
 };
 static_assert(low_rank<power_sgd> && biased<power_sgd> && gradient_wire<power_sgd>);
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"
