@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// What bytes cost: validation loss of a small GPT at equal samples, for every way to travel, all ranks as threads of
+// this process. A row's rate is that of `--rates` which is best for the first seed; the other seeds train at it.
+//
+//   bench_quality_codes TEXT [--samples 12800] [--ranks 4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--steps 30]
+//                       [--rows NAME] [--results codes.txt] [--minutes 60]
+//
+// `--rows`: those whose name contains NAME; `--steps`: of local updates, from one exchange to the next. What has ended
+// is kept in `--results`: a second call goes on there, and prints the table of all.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <acco/acco.hpp>
+#include <acco/outer.hpp>
+#include <acco/rule/muon.hpp>
+#include <acco/rule/rules.hpp>
+
+#include "gpt.hpp"
+#include "muon_layout.hpp"
+#include "text.hpp"
+
+namespace {
+
+using toy_gpt::corpus;
+using training = acco::any_optimizer<float>;
+
+struct settings {
+  std::size_t samples = 12800, batch = 4;
+  int ranks = 4;
+  unsigned steps = 30;
+  double rate = 0;
+  std::uint64_t seed = 1;
+};
+struct outcome {
+  double loss = 0, bytes = 0;  // of a parameter and step of two micro-batches, in units of (ranks - 1) / ranks
+};
+using maker = std::function<training(acco::threads_backend const&, acco::parameter_layout const&, acco::options const&)>;
+
+outcome train(settings const& s, corpus const& text, maker const& make) {
+  toy_gpt::shape shape;
+  shape.layers = 2;
+  shape.width = 64;
+  outcome found;
+  acco::threads_backend::run(s.ranks, [&](acco::threads_backend const& world) {
+    toy_gpt::gpt<float> model(shape);
+    const auto samples = static_cast<double>(s.samples);
+    training one = make(world, model.layout(),
+                        {.clip_norm = 1, .learning_rate = acco::warmup_cosine{.warmup = samples / 20, .total = samples}});
+    one.initialize(model.initial(s.seed));
+    toy_gpt::batch data;
+    const std::size_t micro_batches = s.samples / s.batch / static_cast<std::size_t>(s.ranks);
+    for (std::size_t t = 0; t < micro_batches; ++t) {
+      text.draw(data, s.batch, s.seed, static_cast<std::uint64_t>(world.rank()), t);
+      const double loss = model.add_gradients(data, one.parameters(), one.gradients());
+      (void)one.accumulated(static_cast<double>(s.batch), loss);
+    }
+    one.finish();
+    const auto sent = static_cast<double>(one.totals().bytes_sent);
+    if (world.rank() != 0) return;
+    constexpr std::size_t batches = 16, sequences = 32;
+    for (std::size_t k = 0; k < batches; ++k) {
+      text.draw_validation(data, sequences, k);
+      found.loss += model.loss(data, one.parameters()) / (batches * sequences);
+    }
+    found.bytes = sent / static_cast<double>(model.layout().size() * micro_batches / 2) * s.ranks / (s.ranks - 1);
+  });
+  return found;
+}
+
+/// By name: `muon ...` has it inside workers, with AdamW beside it.
+struct row {
+  std::string name;
+  maker make;
+};
+template <class Schedule>
+maker with(settings const& s, bool muon, Schedule const& schedule) {
+  return [=](acco::threads_backend const& world, acco::parameter_layout const& layout, acco::options const& options) -> training {
+    const acco::adamw rule{.learning_rate = s.rate};
+    if (!muon) return acco::optimizer{schedule, rule, acco::host_storage<float>{}, world, layout, options};
+    return acco::optimizer{schedule,
+                           acco::rules{acco::muon{.learning_rate = s.rate}, rule},
+                           acco::host_storage<float>{},
+                           world,
+                           toy_gpt::for_muon(layout),
+                           options};
+  };
+}
+template <class Code>
+acco::with_error_feedback<Code> kept(Code code) {
+  return {code, {}};
+}
+template <class Code>
+acco::without_feedback<Code> plain(Code code) {
+  return {code};
+}
+std::vector<row> rows(settings const& s) {
+  using namespace acco;  // NOLINT(google-build-using-namespace): a table of its names
+  std::vector<row> all;
+  const auto add = [&](char const* name, auto schedule, bool muon = false) { all.push_back({name, with(s, muon, schedule)}); };
+  constexpr fixed_pace two{.first = 2}, halves{.first = 1, .second = 1};
+  const auto at_once = [&](char const* name, auto gradients, auto parameters) {
+    add(name, synchronous{.commit = coded{gradients, parameters}, .pace = two});
+  };
+  const auto hidden = [&](char const* name, auto estimate, auto commit) {
+    add(name, two_phase{.estimate = estimate, .commit = commit, .pace = halves});
+  };
+  const block_ternary ternary;
+  const block_gauss4 gauss4;
+  const block_gauss3 gauss3;
+  const block_gauss2 gauss2;
+  const block_int4<> int4;
+  const block_int8<> int8;
+  at_once("synchronous", full{}, full{});
+  at_once("synchronous: bfloat16", bfloat16_wire{}, bfloat16_wire{});
+  at_once("synchronous: int8, int4", int8, int4);
+  at_once("synchronous: int4, int4", int4, int4);
+  at_once("synchronous: gauss4, ternary", plain(gauss4), ternary);
+  at_once("synchronous: gauss4, gauss2", plain(gauss4), gauss2);
+  at_once("synchronous: gauss3, ternary", plain(gauss3), ternary);
+  at_once("synchronous: rotated gauss3, ternary", plain(rotated<block_gauss3>{}), ternary);
+  at_once("synchronous: gauss2 kept, ternary", kept(gauss2), ternary);
+  at_once("synchronous: rotated gauss2 kept, ternary", kept(rotated<block_gauss2>{}), ternary);
+  at_once("synchronous: stat2 kept, ternary", kept(block_stat2{}), ternary);
+  at_once("synchronous: ternary kept, ternary", kept(ternary), ternary);
+  at_once("synchronous: sign kept, ternary", kept(block_sign{}), ternary);
+  at_once("synchronous: top 16 of 256 kept, ternary", kept(block_top<16>{}), ternary);
+  at_once("synchronous: power_sgd 4 kept, ternary", kept(power_sgd{.rank = 4}), ternary);
+  add("delayed", delayed{.pace = two});
+  hidden("two_phase", full{}, full{});
+  hidden("two_phase: int4; full", int4, full{});
+  hidden("two_phase: int4; int8, int4", int4, coded{int8, int4});
+  hidden("two_phase: own, gauss3; gauss4, gauss3", coded{own_slice{}, gauss3}, coded{plain(gauss4), gauss3});
+  hidden("two_phase: own, gauss3; gauss4, ternary", coded{own_slice{}, gauss3}, coded{plain(gauss4), ternary});
+  hidden("two_phase: own, ternary; int8, ternary", coded{own_slice{}, ternary}, coded{int8, ternary});
+  hidden("two_phase: gauss2, gauss3; gauss4, gauss3", coded{gauss2, gauss3}, coded{plain(gauss4), gauss3});
+  hidden("two_phase: power_sgd 4, int4; int8, int4", coded{power_sgd{.rank = 4}, int4}, coded{int8, int4});
+  const auto local = [&](auto method, auto exchange) {
+    return local_updates{.method = method, .inner = synchronous{.pace = two}, .steps = s.steps, .exchange = exchange};
+  };
+  add("local_sgd", local(local_sgd, full{}));
+  add("local_sgd: sparse_exchange", local(local_sgd, sparse_exchange));
+  add("diloco", local(diloco, full{}));
+  add("diloco: int4", local(diloco, int4));
+  add("mu_loco", local(mu_loco, full{}));
+  add("mu_loco: stat2", local(mu_loco, block_stat2{}));
+  add("mu_loco, muon", local(mu_loco, full{}), true);
+  add("mu_loco, muon: stat2", local(mu_loco, block_stat2{}), true);
+  return all;
+}
+
+std::vector<double> numbers(std::string const& list) {
+  std::vector<double> found;
+  std::istringstream in(list);
+  for (std::string word; std::getline(in, word, ',');) found.push_back(std::stod(word));
+  return found;
+}
+
+/// Runs that have ended, by what they were, in a file; and those that are still to be made while there is time.
+class runs {
+ public:
+  runs(std::string const& file, corpus const& text, double minutes) : file_(file), text_(text) {
+    until_ = std::chrono::steady_clock::now() + std::chrono::seconds(static_cast<long>(60 * minutes));
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream words(line.substr(line.find('\t') + 1));
+      outcome one;
+      if (words >> one.loss >> one.bytes) done_[line.substr(0, line.find('\t'))] = one;
+    }
+  }
+  /// None, where there was no time.
+  outcome const* one(settings const& s, row const& of) {
+    std::ostringstream key;
+    key << of.name << "; ranks " << s.ranks << ", samples " << s.samples << ", steps " << s.steps << ", rate " << s.rate
+        << ", seed " << s.seed;
+    auto found = done_.find(key.str());
+    if (found == done_.end()) {
+      if (std::chrono::steady_clock::now() > until_) return nullptr;
+      found = done_.emplace(key.str(), train(s, text_, of.make)).first;
+      std::ofstream(file_, std::ios::app) << key.str() << '\t' << found->second.loss << ' ' << found->second.bytes << std::endl;
+    }
+    return &found->second;
+  }
+
+ private:
+  std::string file_;
+  corpus const& text_;
+  std::chrono::steady_clock::time_point until_;
+  std::map<std::string, outcome> done_;
+};
+
+/// A row of the table: the mean of the seeds, how far it is from the first row's, and how far seeds are apart.
+struct cell {
+  double loss = 0, spread = 0, bytes = 0, rate = 0;
+};
+bool tuned(runs& all, settings s, std::size_t which, std::vector<double> const& rates, std::vector<double> const& seeds,
+           cell& found) {
+  const auto at = [&](double rate, double seed) {
+    s.rate = rate;
+    s.seed = static_cast<std::uint64_t>(seed);
+    return all.one(s, rows(s)[which]);
+  };
+  outcome const* best = nullptr;
+  for (const double rate : rates) {
+    outcome const* const now = at(rate, seeds[0]);
+    if (now == nullptr) return false;
+    if (best == nullptr || now->loss < best->loss) best = now, found.rate = rate;
+  }
+  double least = best->loss, most = best->loss;
+  found.bytes = best->bytes;
+  for (const double seed : seeds) {
+    outcome const* const now = at(found.rate, seed);
+    if (now == nullptr) return false;
+    found.loss += now->loss / static_cast<double>(seeds.size());
+    least = std::min(least, now->loss);
+    most = std::max(most, now->loss);
+  }
+  found.spread = most - least;
+  return true;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  std::map<std::string, std::string> given{{"--samples", "12800"},     {"--ranks", "4,8"}, {"--rates", "1e-3,3e-3"},
+                                           {"--seeds", "1,2,3"},       {"--steps", "30"},  {"--rows", ""},
+                                           {"--results", "codes.txt"}, {"--minutes", "60"}};
+  if (count < 2) return std::fputs("bench_quality_codes TEXT [--samples 12800] ...: the head of codes.cpp has all\n", stderr), 1;
+  for (int k = 2; k + 1 < count; k += 2) given.at(words[k]) = words[k + 1];
+  settings s{.samples = std::stoul(given["--samples"]), .steps = static_cast<unsigned>(std::stoul(given["--steps"]))};
+  const corpus text(toy_gpt::read_file(words[1]), toy_gpt::shape{}.context);
+  runs all(given["--results"], text, std::stod(given["--minutes"]));
+  const std::vector<double> rates = numbers(given["--rates"]), seeds = numbers(given["--seeds"]);
+  for (const double ranks : numbers(given["--ranks"])) {
+    s.ranks = static_cast<int>(ranks);
+    std::printf(
+        "\nN = %d\n\n| | bytes a parameter and step | loss | over synchronous | seeds apart | rate "
+        "|\n|---|---|---|---|---|---|\n",
+        s.ranks);
+    cell first;
+    for (std::size_t k = 0; k < rows(s).size(); ++k) {
+      std::string const name = rows(s)[k].name;
+      if (k != 0 && name.find(given["--rows"]) == std::string::npos) continue;
+      cell now;
+      if (!tuned(all, s, k, rates, seeds, now)) {
+        std::printf("| %s | | | | | |\n", name.c_str());
+        continue;
+      }
+      if (k == 0) first = now;
+      std::printf("| %s | %.4f | %.4f | %+.2f %% | %.4f | %g |\n", name.c_str(), now.bytes, now.loss,
+                  100 * (now.loss / first.loss - 1), now.spread, now.rate);
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
