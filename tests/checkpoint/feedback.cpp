@@ -47,6 +47,10 @@ const acco::with_error_feedback<acco::power_sgd> products{of_rank_1, {}};
 auto narrow() {
   return acco::coded{acco::with_error_feedback<acco::block_int4<>, acco::bfloat16>{{}, {.decay = 0.9}}, acco::full{}};
 }
+/// By a code that sends what lies where no element is, too.
+auto without_zeros() {
+  return acco::coded{acco::with_feedback{acco::loosely<acco::block_sign>{}, acco::error_feedback{}}, acco::full{}};
+}
 
 // A run with disasters: a rank that brings nothing, rounds that nobody brings anything to, a gradient that is infinite.
 constexpr std::size_t micro_batches = 26;
@@ -192,6 +196,7 @@ TEST_CASE("a run with feedback, killed at a cut, goes on as if it had not been, 
     compare(acco::delayed{.commit = sending(acco::decoupled_momentum{.decay = 0.9})}, ranks);
     compare(acco::delayed{.commit = sending(acco::ef21{})}, ranks);
     compare(acco::delayed{.commit = narrow()}, ranks);
+    compare(acco::delayed{.commit = without_zeros()}, ranks);
     compare(acco::two_phase{.estimate = of_rank_1, .commit = products, .pace = acco::fixed_pace{1}}, ranks);
   }
 }

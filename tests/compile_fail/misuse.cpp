@@ -267,6 +267,11 @@ void use() {
     acco::with_error_feedback<acco::majority_vote> wrong;
   }
 #endif
+#if defined(TURNED_SUMS_OF_CODES)  // expect: codes that are added before they are decoded are not turned
+  {
+    acco::rotated<acco::block_dct_top<16>> wrong;
+  }
+#endif
 #if defined(PRODUCTS_WITHOUT_FEEDBACK)  // expect: a commit's gradients travel in a code that is biased
   {
     training<acco::synchronous<acco::power_sgd>> wrong{{}, {}, {}, {}, 1};

@@ -106,6 +106,14 @@ using ahead = acco::with_feedback_ahead<acco::block_int4<>, acco::error_feedback
 static_assert(!ahead_of_another<acco::coded<ahead>, acco::coded<kept>> && !ahead_of_another<acco::full, acco::coded<kept>>);
 static_assert(ahead_of_another<acco::coded<ahead>, acco::full> &&
               ahead_of_another<acco::coded<ahead>, acco::coded<acco::with_feedback<acco::block_int8<>, acco::ef21>>>);
+/// Two states of one name.
+struct two_states {
+  constexpr auto wires() const {
+    return std::make_tuple(acco::coded<ahead>{}, acco::coded<kept>{},
+                           acco::coded<acco::with_error_feedback<acco::block_int4<>, acco::bfloat16>>{});
+  }
+};
+static_assert(acco::means_of<two_states>().ahead_of_another);
 
 struct crude : acco::block_int4<> {
   static constexpr bool biased = true, loose = true;

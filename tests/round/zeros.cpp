@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layout with a tensor that is left alone without a gradient refuses codes that cannot say 0.
+#include <cmath>
+#include <vector>
+
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
@@ -46,4 +49,17 @@ TEST_CASE("nor do changes of workers, or their anchor, travel by such a code") {
   };
   refuses(with(acco::coded<acco::block_sign, acco::full>{}), "changes of workers travel by block_sign, which has no 0");
   refuses(with(acco::coded<acco::full, signs>{}), "anchors travel by block_sign, which has no 0");
+}
+
+TEST_CASE("what such a code sends where no element lies is in no norm") {
+  acco::parameter_layout layout;
+  layout.add("a", {10, 10}).add("b", {7, 9});  // each whole in a rank's share: gaps of 28 and 65
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    acco::optimizer training{acco::synchronous{.commit = acco::coded{acco::without_feedback<acco::block_sign>{}, acco::full{}}},
+                             acco::muon{}, acco::host_storage<float>{}, world, layout};
+    training.initialize(std::vector<float>(layout.size(), 1.0F));
+    for (float& each : training.gradients()) each += 1;
+    CHECK(training.accumulated(1)->gradient_norm == doctest::Approx(std::sqrt(163.0)));
+    training.finish();
+  });
 }

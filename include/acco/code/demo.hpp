@@ -14,7 +14,7 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// How its rounds travel: delta <- decay delta + rate g, q = C(delta), delta <- delta - q, and the update gets the mean
 /// of all q, of each component over those that sent it. With `lion{.beta1 = 0, .beta2 = 0}` that is the released code's
-/// step, theta <- theta - lr sign(q); with `sgd{}` the plain one.
+/// step, theta <- theta - lr sign(q); with `sgd{}`, and a code that is sent `loosely`, the plain one.
 template <parameter_wire Parameters = updated_by_all, encoding Code = block_dct2_top<32, 8, mean_over::senders>>
 using demo_wire = coded<with_feedback<Code, decoupled_momentum>, Parameters>;
 

@@ -129,6 +129,19 @@ class partition {
       visit(begin, each.first + (begin - each.position), end - begin);
     }
   }
+  /// Calls visit(position, how many) where none of the `length` positions from `from` on has an element.
+  template <class Visitor>
+  constexpr void for_gaps(std::size_t from, std::size_t length, Visitor&& visit) const {
+    const std::size_t end = from + length, real = end < elements_ ? end : elements_;
+    std::size_t behind = from;
+    if (from < real) {
+      for_elements(from, real - from, [&](std::size_t position, std::size_t, std::size_t count) {
+        if (position != behind) visit(behind, position - behind);
+        behind = position + count;
+      });
+    }
+    if (behind != end) visit(behind, end - behind);
+  }
   [[nodiscard]] constexpr placed_stretches const& placed() const noexcept { return placed_; }
 
  private:

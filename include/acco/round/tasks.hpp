@@ -260,8 +260,8 @@ class round_tasks {
   /// gathering.
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
-    const std::size_t of_matrices = rule_.has_matrices ? 1 : 0;
-    return 45 + 10 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
+    const std::size_t of_matrices = rule_.has_matrices ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;  // and of gaps
+    return 47 + 10 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   template <class Visitor>

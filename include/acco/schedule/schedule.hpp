@@ -247,8 +247,13 @@ template <class Schedule>
       means.own |= own_gradients<Gradients> ? bit : 0U;
       means.feeds |= feeds_back<Gradients> && !looks_ahead<Gradients> ? bit : 0U;
       means.ahead |= looks_ahead<Gradients> ? bit : 0U;
-      means.ahead_of_another = means.ahead_of_another ||
-                               (looks_ahead<Gradients> && !(is_ahead_of<Gradients, typename Wires::gradient_encoding> || ...));
+      if constexpr (looks_ahead<Gradients>) {  // it finds the state by its name: so there may be one
+        constexpr int others =
+            ((feeds_back<typename Wires::gradient_encoding> && !is_ahead_of<Gradients, typename Wires::gradient_encoding> &&
+              !looks_ahead<typename Wires::gradient_encoding>)+...);
+        constexpr int same = (is_ahead_of<Gradients, typename Wires::gradient_encoding> + ...);
+        means.ahead_of_another = means.ahead_of_another || others != 0 || same != 1;
+      }
       means.sums |= sums_states<Gradients> ? bit : 0U;
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
       means.loose |= loose<Parameters> || (loose<Gradients> && (feeds_back<Gradients> || unscaled<Gradients>)) ? bit : 0U;

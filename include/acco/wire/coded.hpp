@@ -121,6 +121,12 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
       Storage::convert(v.queue, static_cast<master_type const*>(total(v, b)), v.sums(b).data(), b.share);
     Storage::decode_sum(v.queue, code_, arriving_(v, b).data(), v.sources, v.sums(b).data(), b.share,
                         v.adds || sums_states<Encoding>);
+    if constexpr (without_zero<Encoding>) {  // norms are of all that lies in front of the padding: in gaps gradients are 0
+      const std::size_t begin = b.begin + v.shares.share_of_rank(v.rank) * b.share;
+      v.shares.for_gaps(begin, v.real(b), [&](std::size_t position, std::size_t count) {
+        Storage::convert(v.queue, v.gradients(b) + (position - b.begin), v.sums(b).data() + (position - begin), count);
+      });
+    }
     squares.measure(k);
   }
   void find_non_finite(view_type&) const override {}  // whoever encodes has looked
@@ -132,6 +138,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
       if (!sends(v)) return;
       Storage::keep_feedback(v.queue, &v.numbers->apply, code_, v.gradients(b), state(v, b), static_cast<std::size_t>(v.ranks()),
                              b.share, leaving_(v, b).data(), v.rate);
+      if constexpr (without_zero<Encoding>) clear_gaps(v, b);
     }
   }
 
@@ -148,6 +155,18 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     }
     Storage::encode(v.queue, code_, v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
                     v.rounding);
+  }
+  /// Where no element lies a 0 is kept: no checkpoint has that.
+  void clear_gaps(view_type& v, bucket const& b) {
+    v.shares.for_gaps(b.begin, v.whole_of(b), [&](std::size_t position, std::size_t count) {
+      Storage::clear_if(v.queue, &v.numbers->apply, state(v, b) + (position - b.begin), count);
+    });
+    if constexpr (sums_states<Encoding>) {
+      const std::size_t begin = b.begin + v.shares.share_of_rank(v.rank) * b.share;
+      v.shares.for_gaps(begin, b.share, [&](std::size_t position, std::size_t count) {
+        Storage::clear_if(v.queue, &v.numbers->apply, total(v, b) + (position - begin), count);
+      });
+    }
   }
   [[nodiscard]] state_type* state(round_view<Storage> const& v, bucket const& b) const noexcept {
     return v.arrays.template as<state_type>(state_) + b.begin;
