@@ -55,13 +55,14 @@ struct digest_words : digest_numbers {
 /// Of elements of a type.
 [[nodiscard]] inline std::uint64_t digest_of(element_type type, std::byte const* values, std::size_t count,
                                              digest_key key) noexcept {
+  void const* const array = values;
   switch (type) {
-    case element_type::float64: return digest_of(reinterpret_cast<double const*>(values), count, key);
-    case element_type::float32: return digest_of(reinterpret_cast<float const*>(values), count, key);
+    case element_type::float64: return digest_of(static_cast<double const*>(array), count, key);
+    case element_type::float32: return digest_of(static_cast<float const*>(array), count, key);
     case element_type::bfloat16:
     case element_type::float16: break;
   }
-  return digest_of(reinterpret_cast<std::uint16_t const*>(values), count, key);  // whose bits those are
+  return digest_of(static_cast<std::uint16_t const*>(array), count, key);  // whose bits those are
 }
 /// This rank's part of a copy, without the numbers.
 [[nodiscard]] inline std::uint64_t digest_of(state_view const& copy) noexcept {
