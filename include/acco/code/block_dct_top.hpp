@@ -105,7 +105,9 @@ struct block_transform_top {
     if (some > 1) {
       for (std::size_t i = 0; i < Block; ++i) sums[i] = back[i] / transform::share;
     } else {
-      for (std::size_t i = 0; i < Block; ++i) sums[i] = transform::whole(back[i]);
+      const numbers least(-transform::most), share(transform::share);
+      for (std::size_t i = 0; i < Block; i += lanes)  // as transform::whole
+        (-maximum(-maximum(numbers::load(back + i), least), least) / share).store(sums + i);
     }
   }
   template <class Visitor>

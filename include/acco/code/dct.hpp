@@ -196,7 +196,7 @@ struct dct_on_host {
         numbers total[together];
         for (numbers& each : total) each = numbers(0.0);
         for (std::size_t n = 0; n < leaf; ++n) {
-          for (std::size_t j = 0; j < together; ++j) total[j] += in[n] * of(matrix[n][k + j]);
+          for (std::size_t j = 0; j < together; ++j) total[j].value += in[n].value * matrix[n][k + j];
         }
         for (std::size_t j = 0; j < together; ++j) store(total[j], x + (k + j) * columns + c);
       }
