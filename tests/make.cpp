@@ -7,7 +7,6 @@
 
 #include <acco/acco.hpp>
 #include <acco/make.hpp>
-#include <acco/schedule/named_levels.hpp>
 
 #include "support/problem.hpp"
 
@@ -23,12 +22,6 @@ static_assert(acco::find_name(acco::without<acco::all_rules, "adamw">{}, "lion")
 static_assert(acco::find_name(acco::all_rules{}, "two_phase") == acco::all_rules::count);
 static_assert(acco::place_of<acco::two_phase<any_pace, acco::own_slice>>(named_schedules{}) ==
               acco::find_name(named_schedules{}, "two_phase+own"));
-
-template <class... Entries>
-constexpr bool can_be_run(acco::type_list<Entries...>) {
-  return (acco::check_schedule<acco::type_of<Entries>>() && ...);
-}
-static_assert(can_be_run(acco::level_schedules{}) && acco::find_name(acco::level_schedules{}, "two_phase+sign") == 5);
 
 // A pace is the pace that it was made of.
 template <class Pace>

@@ -2,6 +2,7 @@
 // Two to four bits a number: the levels that lose least of Gaussian numbers, scaled by the block's root mean square.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -135,7 +136,7 @@ struct block_gauss {
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::uint16_t scale = block_scale::take(bytes);
     if (!block_scale::has_codes(scale)) {
-      for (std::size_t i = 0; i < block_size; i += lanes) numbers(block_scale::value(scale)).store(values + i);
+      std::fill_n(values, block_size, block_scale::value(scale));
       return;
     }
     const bool zero = (scale & block_scale::sign) != 0;

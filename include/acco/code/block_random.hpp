@@ -2,6 +2,7 @@
 // Some numbers of a block, chosen at random: where they are, every receiver finds out from a seed.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -107,7 +108,7 @@ struct block_random {
     const std::int32_t scale_bits = block_scale::take(bytes) << 16;
     const auto scale = std::bit_cast<float>(opaque(scale_bits));
     const bool any = arithmetic::has_codes(scale_bits);
-    for (std::size_t i = 0; i < Block; i += lanes) pack<float>(any ? 0.0F : scale).store(values + i);
+    std::fill_n(values, Block, any ? 0.0F : scale);
     if (!any) return;
     seed_type seed = 0;
     std::memcpy(&seed, bytes + block_scale::bytes, sizeof seed);

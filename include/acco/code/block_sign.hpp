@@ -2,6 +2,7 @@
 // One bit a number: its sign, times the block's mean magnitude.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -27,11 +28,43 @@ struct sign_code {
   }
 };
 
+/// The signs of a block of 256 numbers in 32 bytes: byte k has those of the numbers k, k + 32, ... k + 224, the first
+/// lowest; set where a number is below 0.
+struct block_signs {
+  static constexpr std::size_t size = 256, bytes = size / 8;
+
+  static void put(float const* values, std::byte* to) noexcept {
+    alignas(64) std::uint8_t codes[size];
+    for (std::size_t i = 0; i < size; i += lanes) {
+      integers bits;
+      std::memcpy(&bits, values + i, sizeof bits);
+      const auto narrow = __builtin_convertvector((bits < 0) & ((bits & 0x7fffffff) != 0) & 1, small);
+      std::memcpy(codes + i, &narrow, sizeof narrow);
+    }
+    bit_planes<size>::put<1, 0>(codes, reinterpret_cast<std::uint8_t*>(to));
+  }
+  /// `positive`: the bits of what is not below 0.
+  static void take(std::byte const* from, std::uint32_t positive, float* values) noexcept {
+    alignas(64) std::uint8_t codes[size];
+    bit_planes<size>::take<1, 0>(reinterpret_cast<std::uint8_t const*>(from), codes);
+    for (std::size_t i = 0; i < size; i += lanes) {
+      small narrow;
+      std::memcpy(&narrow, codes + i, sizeof narrow);
+      const integers bits = __builtin_convertvector(narrow, integers) << 31 | static_cast<std::int32_t>(positive);
+      std::memcpy(values + i, &bits, sizeof bits);
+    }
+  }
+
+ private:
+  using integers = pack<float>::vector_of<std::int32_t>::type;
+  using small = pack<float>::vector_of<std::uint8_t>::type;
+  static constexpr std::size_t lanes = pack<float>::lanes;
+};
+
 /// A number is its sign times the mean magnitude of its block, which loses least once only signs are kept: 34 bytes a
 /// block of 256, 0.133 bytes a number. The scaled sign of EF-signSGD (Karimireddy et al., arXiv 1901.09847, section 4).
 /// Of a block 1 - mean|x|^2 / mean x^2 of the squares is lost, of Gaussian numbers 1 - 2/pi = 0.363: for gradients with
-/// error feedback. Behind the scale (2 bytes) byte k holds the signs of the numbers k, k + 32, ... k + 224, the first
-/// lowest; set where a number is below 0.
+/// error feedback. The scale (2 bytes), then `block_signs`.
 ///
 /// Zeros at the block's end do not count for the mean: they are what fills up a short block, and with them parameters
 /// of a small layout, or of the last block of a share, would hardly move.
@@ -41,8 +74,8 @@ struct sign_code {
 struct block_sign {
   static constexpr char const* name = "block_sign";
   static constexpr bool biased = true, loose = true, no_zero = true;
-  static constexpr std::size_t block_size = 256;
-  static constexpr std::size_t block_bytes = block_scale::bytes + block_size / 8;
+  static constexpr std::size_t block_size = block_signs::size;
+  static constexpr std::size_t block_bytes = block_scale::bytes + block_signs::bytes;
   using arithmetic = sign_code;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
@@ -51,43 +84,22 @@ struct block_sign {
     block_scale::put(scale, bytes);
     bytes += block_scale::bytes;
     if (!block_scale::has_codes(scale)) {
-      std::memset(bytes, 0, block_size / 8);
+      std::memset(bytes, 0, block_signs::bytes);
       return;
     }
-    alignas(64) std::uint8_t codes[block_size];
-    for (std::size_t i = 0; i < block_size; i += lanes) {
-      integers bits;
-      std::memcpy(&bits, values + i, sizeof bits);
-      const integers negative = (bits < 0) & ((bits & 0x7fffffff) != 0) & 1;
-      const auto narrow = __builtin_convertvector(negative, small);
-      std::memcpy(codes + i, &narrow, sizeof narrow);
-    }
-    bit_planes<block_size>::put<1, 0>(codes, reinterpret_cast<std::uint8_t*>(bytes));
+    block_signs::put(values, bytes);
   }
 
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::uint16_t scale = block_scale::take(bytes);
     if (!block_scale::has_codes(scale)) {
-      for (std::size_t i = 0; i < block_size; i += lanes) numbers(block_scale::value(scale)).store(values + i);
+      std::fill_n(values, block_size, block_scale::value(scale));
       return;
     }
-    alignas(64) std::uint8_t codes[block_size];
-    bit_planes<block_size>::take<1, 0>(reinterpret_cast<std::uint8_t const*>(bytes + block_scale::bytes), codes);
-    const auto positive = static_cast<std::int32_t>(arithmetic::value_bits(0, scale));
-    for (std::size_t i = 0; i < block_size; i += lanes) {
-      small narrow;
-      std::memcpy(&narrow, codes + i, sizeof narrow);
-      const integers bits = __builtin_convertvector(narrow, integers) << 31 | positive;
-      std::memcpy(values + i, &bits, sizeof bits);
-    }
+    block_signs::take(bytes + block_scale::bytes, arithmetic::value_bits(0, scale), values);
   }
 
  private:
-  using numbers = pack<float>;
-  using integers = numbers::vector_of<std::int32_t>::type;
-  using small = numbers::vector_of<std::uint8_t>::type;
-  static constexpr std::size_t lanes = numbers::lanes;
-
   /// How many numbers come before the zeros at the block's end.
   static std::size_t filled(float const* values) noexcept {
     std::size_t n = block_size;

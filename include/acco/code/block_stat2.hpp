@@ -2,6 +2,7 @@
 // Two bits a number: its sign, and one of two magnitudes, which are fitted to the block.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -87,7 +88,7 @@ struct block_stat2 {
   static void decode(std::byte const* bytes, float* values) noexcept {
     const arithmetic levels{block_scale::take(bytes), block_scale::take(bytes + block_scale::bytes)};
     if (!block_scale::has_codes(levels.upper)) {
-      for (std::size_t i = 0; i < block_size; i += lanes) numbers(block_scale::value(levels.upper)).store(values + i);
+      std::fill_n(values, block_size, block_scale::value(levels.upper));
       return;
     }
     alignas(64) std::uint8_t codes[block_size];

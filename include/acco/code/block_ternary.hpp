@@ -2,6 +2,7 @@
 // A number is -1, 0 or 1 times its block's scale: 1.7 bits.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -86,7 +87,7 @@ struct block_ternary {
     const std::uint16_t bits = block_scale::take(bytes);
     const float scale = block_scale::value(bits);
     if (!block_scale::has_codes(bits)) {
-      for (std::size_t i = 0; i < block_size; i += lanes) numbers(scale).store(values + i);
+      std::fill_n(values, block_size, scale);
       return;
     }
     bytes += block_scale::bytes;
