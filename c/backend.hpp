@@ -30,8 +30,8 @@ class carrier {
   virtual void all_gather(acco::host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) = 0;
   virtual void all_to_all(acco::host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) = 0;
   virtual void broadcast(acco::host_queue& queue, std::span<std::byte> whole, int root) = 0;
-  virtual void abandon(std::string_view reason) const noexcept = 0;
-  virtual void retire() const noexcept = 0;
+  virtual void abort(std::string_view reason) const noexcept = 0;
+  virtual void close() const noexcept = 0;
   [[nodiscard]] virtual std::shared_ptr<carrier> duplicate() const = 0;
   [[nodiscard]] virtual std::shared_ptr<carrier> split(int color, int key, double deadline) const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const noexcept = 0;
@@ -70,8 +70,8 @@ class carrier_of final : public carrier {
   void broadcast(acco::host_queue& queue, std::span<std::byte> whole, int root) override {
     backend_.broadcast(queue, acco::replicated<std::byte>(whole), root);
   }
-  void abandon(std::string_view reason) const noexcept override { backend_.abandon(reason); }
-  void retire() const noexcept override { backend_.retire(); }
+  void abort(std::string_view reason) const noexcept override { backend_.abort(reason); }
+  void close() const noexcept override { backend_.close(); }
   [[nodiscard]] std::shared_ptr<carrier> duplicate() const override { return std::make_shared<carrier_of>(backend_.duplicate()); }
   [[nodiscard]] std::shared_ptr<carrier> split(int color, int key, double deadline) const override {
     return std::make_shared<carrier_of>(backend_.split(color, key, deadline));
@@ -132,8 +132,8 @@ class any_backend {
   void broadcast(acco::host_queue& queue, acco::replicated<T> whole, int root) const {
     held_->broadcast(queue, std::as_writable_bytes(whole.whole()), root);
   }
-  void abandon(std::string_view reason) const noexcept { held_->abandon(reason); }
-  void retire() const noexcept { held_->retire(); }
+  void abort(std::string_view reason) const noexcept { held_->abort(reason); }
+  void close() const noexcept { held_->close(); }
   [[nodiscard]] any_backend duplicate() const { return any_backend(held_->duplicate()); }
   [[nodiscard]] any_backend split(int color, int key = 0, double deadline = 600) const {
     return any_backend(held_->split(color, key, deadline));

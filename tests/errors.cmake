@@ -8,7 +8,7 @@ cmake_minimum_required(VERSION 3.25)
 
 set(types usage_error mismatch_error peer_error deadline_error device_error memory_error non_finite_error checkpoint_error corruption_error spike_error)
 # Whoever takes a message, or the reason that another rank's message repeats, and hands it on.
-set(carriers fail_use tell delivery_failure abandon leave fail warn say_once)
+set(carriers fail_use tell delivery_failure abort leave fail warn say_once)
 # Where messages are thrown that were written elsewhere.
 set(hands_on acco/engine_handle.hpp acco/error.hpp acco/outer/exchange_settings.hpp acco/network/rendezvous_tcp.hpp ../c/threads.cpp)
 list(JOIN types "|" types_pattern)

@@ -48,7 +48,7 @@ REFERENCE = [
     ("around", "Around a backend", "Decorators, and a world for tests.",
      ["debug", "traced", "rate_limited", "link_model", "decorated_backend", "mock_world", "mock_backend", "mock_options", "mock_counters", "mock_fault", "complete_at_once", "complete_at_random",
       "complete_when_waited_for"]),
-    ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "exchange_backend", "progress"]),
+    ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "message_backend", "progress"]),
     ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "block_gauss4", "block_gauss3", "block_gauss2", "block_stat2", "block_ternary", "block_sign", "rotated", "block_top", "block_random", "scaled_random", "block_dct_top", "block_dct2_top", "mean_over", "coded", "full", "own_slice", "own_corrected", "updated_by_all", "majority_vote", "demo_wire", "demo", "demo_sharded", "encoding", "with_feedback", "with_feedback_ahead", "error_feedback", "decoupled_momentum", "local_momentum", "ef21", "feedback"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
      ["round_report", "round_totals", "save_outcome", "time_interval", "memory_table", "trace"]),

@@ -149,7 +149,7 @@ TEST_CASE("a world does not grow with the channels that were opened over it") {
   for (auto& each : ahead) each = handles[0].duplicate();
   for (auto& each : behind) each = handles[1].duplicate();
   for (int k = 0; k < 100; ++k) (void)handles[2].duplicate();
-  ahead[7].abandon("of a kept channel");
+  ahead[7].abort("of a kept channel");
   acco::host_queue queue;
   double in[1] = {1}, out[1];
   behind[7].all_reduce(queue, acco::partial<double const>(in), acco::replicated<double>(out));

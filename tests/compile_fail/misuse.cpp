@@ -92,7 +92,7 @@ struct trait_without_member : complete {
   static constexpr acco::backend_traits traits{.passes = true};
 };
 struct member_without_trait : complete {
-  void abandon(std::string_view) const {}
+  void abort(std::string_view) const {}
 };
 
 template <class Schedule = acco::synchronous<>, class Rule = acco::sgd, class Storage = layout_of_one,

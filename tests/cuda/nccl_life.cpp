@@ -508,7 +508,7 @@ TEST_CASE("a collective that is not issued leaves its place in the GPU's order t
       tell([](stub::books& b) { b.held = true; });
       sum(first, early, 0);
       sum(second, late, 1);
-      first.abandon("");
+      first.abort("");
       tell([](stub::books& b) { b.held = false; });
       CHECK_NOTHROW(late.wait());
       CHECK_THROWS_AS(early.wait(), acco::peer_error);
@@ -518,7 +518,7 @@ TEST_CASE("a collective that is not issued leaves its place in the GPU's order t
       tell([](stub::books& b) { b.held = true; });
       sum(first, early, 0);
       sum(second, late, 1);
-      second.abandon("");
+      second.abort("");
       CHECK_THROWS_AS(late.wait(), acco::peer_error);  // at once: the deadline's error is another
       tell([](stub::books& b) { b.held = false; });
       CHECK_NOTHROW(early.wait());

@@ -180,7 +180,7 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
         // Those who wait for the missing rank itself come last: the others' deadlines pass first.
         const int after = (world.rank() - late + ranks) % ranks * 300 / ranks;
         std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 5000 : after));
-        if (world.rank() == late) return world.abandon("it woke up");
+        if (world.rank() == late) return world.abort("it woke up");
         try {
           operations[k](world, queue, whole, own);
           queue.wait();

@@ -130,8 +130,8 @@ TEST_CASE("a rank that ends while the others connect with it: they are told with
   struct quits {
     acco::rendezvous::tcp_rendezvous& meeting;
     bool quit;
-    contributions exchange_parts(contributions const& mine) const {
-      auto result = meeting.exchange_parts(mine);
+    contributions deliver(contributions const& mine) const {
+      auto result = meeting.deliver(mine);
       if (quit) _exit(0);
       usleep(1000000);  // it has ended: the system would take connections for it
       return result;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include <acco/collective/threads.hpp>
-#include <acco/network/exchange_backend.hpp>
+#include <acco/network/message_backend.hpp>
 
 namespace letters {
 
@@ -165,14 +165,14 @@ class transport {
 };
 static_assert(acco::message_transport<transport>);
 
-using backend = acco::exchange_backend<transport>;
+using backend = acco::message_backend<transport>;
 
 /// function(backend, office) on every rank.
 template <class Function>
 void run(int ranks, std::size_t piece_bytes, Function&& function) {
   office mail(ranks);
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
-    function(backend(std::make_shared<acco::exchange<transport>>(
+    function(backend(std::make_shared<acco::message_collectives<transport>>(
                  piece_bytes, piece_bytes, std::make_shared<acco::connections<transport>>(mail, thread.rank()))),
              mail);
   });

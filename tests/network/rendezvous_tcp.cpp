@@ -54,13 +54,13 @@ TEST_CASE("parts: each rank gets what everybody brought for it") {
     contributions mine;
     for (int to = 0; to < 3; ++to)
       mine.push_back(std::string(static_cast<std::size_t>(to), '.') + std::to_string(10 * me.rank + to));
-    return meeting.exchange_parts(mine);
+    return meeting.deliver(mine);
   });
   CHECK(results[0].got == contributions{"0", "10", "20"});
   CHECK(results[1].got == contributions{".1", ".11", ".21"});
   CHECK(results[2].got == contributions{"..2", "..12", "..22"});
   const acco::rendezvous::tcp_options soon{.deadline = 1};
-  CHECK_THROWS_WITH_AS((void)acco::rendezvous::tcp_rendezvous({0, 1}, "127.0.0.1", 1, soon).exchange_parts({"a", "b"}),
+  CHECK_THROWS_WITH_AS((void)acco::rendezvous::tcp_rendezvous({0, 1}, "127.0.0.1", 1, soon).deliver({"a", "b"}),
                        doctest::Contains("2 parts for 1 ranks"), acco::usage_error);
 }
 

@@ -129,7 +129,7 @@ int main(int count, char** words) {
   static constexpr std::size_t piece = 8192;
 #ifdef ACCO_OVER_MPI
   return acco::mpi_backend::run(count, words, [](acco::mpi_backend const&) {
-    choose(acco::exchange_backend<mortal>(std::make_shared<acco::exchange<mortal>>(
+    choose(acco::message_backend<mortal>(std::make_shared<acco::message_collectives<mortal>>(
         piece, piece, std::make_shared<acco::connections<mortal>>(MPI_COMM_WORLD, acco::mpi_options{}))));
   });
 #else
@@ -137,8 +137,8 @@ int main(int count, char** words) {
   (void)words;
   try {
     auto context = acco::gloo_backend::context_from_environment({.deadline = 60 * patience()});
-    choose(acco::exchange_backend<mortal>(
-        std::make_shared<acco::exchange<mortal>>(piece, piece, std::make_shared<acco::connections<mortal>>(std::move(context)))));
+    choose(acco::message_backend<mortal>(std::make_shared<acco::message_collectives<mortal>>(
+        piece, piece, std::make_shared<acco::connections<mortal>>(std::move(context)))));
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

@@ -11,7 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/network/connections.hpp>
-#include <acco/network/message_group.hpp>
+#include <acco/network/message_channel.hpp>
 
 namespace {
 
@@ -61,8 +61,8 @@ static_assert(acco::message_transport<patient>);
 /// Waits for a message from rank 2, then for one that goes to rank 1.
 void wait_for_both(world& in) {
   const acco::collective operation = acco::collective::all_reduce;
-  acco::message_group<patient> group(std::make_shared<acco::connections<patient>>(in), 0);
-  acco::message_group<patient>::batch messages;
+  acco::message_channel<patient> group(std::make_shared<acco::connections<patient>>(in), 0);
+  acco::message_channel<patient>::batch messages;
   acco::host_queue queue;
   queue.place = {.rank = 0};
   queue.deadline = 60;

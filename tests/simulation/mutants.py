@@ -103,7 +103,7 @@ MUTANTS = [
     ("estimates are shown after finish", LOOP, "if (visible_ != visible::masters) show_masters();", ""),
     ("gather_committed forgets the frozen ones", TRANSFER,
      "accumulator_.copy_parameters(queue(), out);  // the frozen elements", ""),
-    ("nobody hears of who leaves", MEMBERSHIP, "ranks_.abandon(reason);", ""),
+    ("nobody hears of who leaves", MEMBERSHIP, "ranks_.abort(reason);", ""),
     ("who is destroyed in training leaves in peace", MEMBERSHIP, "if (state_ == state::at_peace) {", "if (state_ != state::gone) {"),
     ("optimizers share a channel", MEMBERSHIP, "ranks_.duplicate();", ""),
     ("an error of all ranks is told as one rank's", MEMBERSHIP, "      found_together_ = true;\n", ""),

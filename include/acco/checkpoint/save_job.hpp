@@ -163,17 +163,17 @@ struct anothers_problem : std::runtime_error {
 class purpose {
  public:
   /// Another save begins.
-  void begin() noexcept { abandoned_ = false; }
+  void begin() noexcept { aborted_ = false; }
   /// The ranks have been told that this save has failed.
-  void abandon() noexcept { abandoned_ = true; }
+  void abort() noexcept { aborted_ = true; }
   /// The optimizer ends, and nobody tells the ranks anything any more.
   void end() noexcept { ended_ = steady_seconds(); }
 
   void go_on() const {
-    if (abandoned_) throw anothers_problem("it was abandoned, because another rank failed");
+    if (aborted_) throw anothers_problem("it was aborted, because another rank failed");
   }
   /// Waits for the job's folder, or for what another rank makes in it; throws at the time given, when the save is
-  /// abandoned, and when the folder, which was there, is there no more.
+  /// aborted, and when the folder, which was there, is there no more.
   void wait_for(std::string const& path, int rank, char const* what, double until, save_job const& job) const {
     const double begin = steady_seconds();
     for (auto nap = std::chrono::microseconds(200);; nap = std::min(nap * 2, std::chrono::microseconds(50'000))) {
@@ -196,7 +196,7 @@ class purpose {
   static constexpr double grace = 1;  ///< seconds for what comes next, when this optimizer ends without `finish`
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> aborted_{false};
   std::atomic<double> ended_{never};
 };
 

@@ -232,7 +232,7 @@ class writer final : public checkpointer {
     if (saves_.empty() || (all.failed == 0 && all.complete == 0)) return;
     const bool begun = std::exchange(begun_, false);
     const std::lock_guard lock(mutex_);
-    if (begun && all.failed > 0) purpose_.abandon();
+    if (begun && all.failed > 0) purpose_.abort();
     save& now = saves_.front();
     try {
       if (begun) {

@@ -27,8 +27,8 @@ struct backend_traits {
   bool passes = false;
   /// `reduce_scatter` writes sums in the gradient's own type (NCCL), not in at least fp32.
   bool sums_in_element_type = false;
-  /// `abandon(std::string_view reason) noexcept`: this rank leaves for that reason, and the others' operations fail at
-  /// once, with an error that tells it; `retire() noexcept`: it leaves in peace, and an operation that would need it
+  /// `abort(std::string_view reason) noexcept`: this rank leaves for that reason, and the others' operations fail at
+  /// once, with an error that tells it; `close() noexcept`: it leaves in peace, and an operation that would need it
   /// fails at once. Any thread.
   bool tells_departures = false;
   /// `duplicate()`: a handle on the same ranks whose operations and failures are its own. Every rank calls it in the
@@ -50,7 +50,7 @@ struct backend_traits {
   /// not the trainer's.
   bool issues_slowly = false;
   /// `share(bool same_everywhere)`: told by an optimizer that uses this handle, beside others on its device, whether
-  /// its rounds start after as many micro-batches on every rank, until `retire` or `abandon`. Throws `usage_error`
+  /// its rounds start after as many micro-batches on every rank, until `close` or `abort`. Throws `usage_error`
   /// where they cannot go together. The order of operations on a device is that of the calls, whichever thread issues
   /// them.
   bool shares_device = false;
@@ -119,9 +119,9 @@ concept has_all_to_all = requires(Backend& backend, Queue& queue, std::span<std:
 };
 
 template <class Backend>
-concept has_abandon = requires(Backend const& backend, std::string_view reason) { backend.abandon(reason); };
+concept has_abort = requires(Backend const& backend, std::string_view reason) { backend.abort(reason); };
 template <class Backend>
-concept has_retire = requires(Backend const& backend) { backend.retire(); };
+concept has_close = requires(Backend const& backend) { backend.close(); };
 template <class Backend>
 concept has_duplicate = requires(Backend const& backend) {
   { backend.duplicate() } -> std::convertible_to<Backend>;
@@ -186,9 +186,9 @@ consteval bool check_collective_backend() {
   static_assert(!t.passes || has_all_to_all<Backend, Queue>,
                 "acco: the backend's traits declare `passes`, and it lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
-  static_assert(!t.tells_departures || (has_abandon<Backend> && has_retire<Backend>),
-                "acco: the backend's traits declare `tells_departures`, and it lacks `abandon(std::string_view) const` or "
-                "`retire() const`");
+  static_assert(!t.tells_departures || (has_abort<Backend> && has_close<Backend>),
+                "acco: the backend's traits declare `tells_departures`, and it lacks `abort(std::string_view) const` or "
+                "`close() const`");
   static_assert(!t.duplicates || has_duplicate<Backend>,
                 "acco: the backend's traits declare `duplicates`, and it lacks `duplicate() const`");
   static_assert(!t.duplicates_together || t.duplicates,
@@ -208,8 +208,8 @@ consteval bool check_collective_backend() {
 
   static_assert(t.passes || !has_all_to_all<Backend, Queue>,
                 "acco: the backend has `all_to_all`, and its traits do not declare `passes`: it would never be called");
-  static_assert(t.tells_departures || !(has_abandon<Backend> || has_retire<Backend>),
-                "acco: the backend has `abandon` or `retire`, and its traits do not declare `tells_departures`: they would never "
+  static_assert(t.tells_departures || !(has_abort<Backend> || has_close<Backend>),
+                "acco: the backend has `abort` or `close`, and its traits do not declare `tells_departures`: they would never "
                 "be called");
   static_assert(t.duplicates || !has_duplicate<Backend>,
                 "acco: the backend has `duplicate`, and its traits do not declare `duplicates`: it would never be called");

@@ -30,8 +30,8 @@ class ranks_in_use {
   [[nodiscard]] virtual int size() const = 0;
   /// Becomes its own duplicate.
   virtual void duplicate() = 0;
-  virtual void abandon(std::string_view reason) const = 0;
-  virtual void retire() const = 0;
+  virtual void abort(std::string_view reason) const = 0;
+  virtual void close() const = 0;
   virtual void share(bool same_everywhere) const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
   [[nodiscard]] virtual std::size_t buffer_bytes() const = 0;
@@ -99,11 +99,11 @@ class ranks_of : public Base {
   void duplicate() override {
     if constexpr (can.duplicates) held_ = held_.duplicate();
   }
-  void abandon([[maybe_unused]] std::string_view reason) const override {
-    if constexpr (can.tells_departures) held_.abandon(reason);
+  void abort([[maybe_unused]] std::string_view reason) const override {
+    if constexpr (can.tells_departures) held_.abort(reason);
   }
-  void retire() const override {
-    if constexpr (can.tells_departures) held_.retire();
+  void close() const override {
+    if constexpr (can.tells_departures) held_.close();
   }
   void share([[maybe_unused]] bool same_everywhere) const override {
     if constexpr (can.shares_device) held_.share(same_everywhere);

@@ -42,8 +42,8 @@ class solo_backend {
   void broadcast(Queue&, replicated<T>, int) const {}
 
   /// Nobody is there to be told, to be disturbed, or to be sent anything.
-  void abandon(std::string_view) const noexcept {}
-  void retire() const noexcept {}
+  void abort(std::string_view) const noexcept {}
+  void close() const noexcept {}
   [[nodiscard]] solo_backend duplicate() const noexcept { return *this; }
   /// Itself; throws `usage_error` where the color is negative.
   [[nodiscard]] solo_backend split(int color, int key = 0, double deadline = 600) const {

@@ -18,7 +18,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// One of the worlds into which a world is split, as one of its ranks sees it.
-struct split_part {
+struct split_result {
   std::vector<int> members;  ///< ranks of the world that is split, in the order of their ranks in the new one
   int rank = 0;              ///< this rank's in the new one
 
@@ -29,7 +29,7 @@ struct split_part {
 using split_answer = std::array<std::int32_t, 2>;
 
 /// Where the rank `me`, whose color is `color`, belongs.
-[[nodiscard]] inline split_part part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where) {
+[[nodiscard]] inline split_result part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where) {
   const auto before = [&](int a, int b) { return all[static_cast<std::size_t>(a)][1] < all[static_cast<std::size_t>(b)][1]; };
   std::vector<int> members;
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
@@ -47,7 +47,7 @@ using split_answer = std::array<std::int32_t, 2>;
 /// are equal. Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on
 /// every rank.
 template <class Backend>
-[[nodiscard]] split_part agree_on_split(Backend& backend, int color, int key, double deadline) {
+[[nodiscard]] split_result agree_on_split(Backend& backend, int color, int key, double deadline) {
   const error_place where{backend.rank(), -1, "split"};
   require_positive("split's deadline", deadline, where);
   const split_answer mine{color, key};

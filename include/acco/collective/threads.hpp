@@ -125,8 +125,8 @@ class ACCO_VISIBLE threads_backend {
   }
 
   /// This rank leaves this channel: for a reason, or in peace. Another channel of the world can be used again.
-  void abandon(std::string_view reason) const noexcept { point_->fail(rank_, reason); }
-  void retire() const noexcept { point_->leave(rank_, "has finished, left,"); }
+  void abort(std::string_view reason) const noexcept { point_->fail(rank_, reason); }
+  void close() const noexcept { point_->leave(rank_, "has finished, left,"); }
   /// The same rank, over a channel of its own. Waits for nobody.
   [[nodiscard]] threads_backend duplicate() const;
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks.

@@ -150,7 +150,7 @@ ACCO_ONCE std::vector<threads_backend> threads_backend::world(int ranks) {
 ACCO_ONCE threads_backend threads_backend::duplicate() const { return {world_, rank_}; }
 
 ACCO_ONCE threads_backend threads_backend::split(int color, int key, double deadline) const {
-  const split_part mine = agree_on_split(*this, color, key, deadline);
+  const split_result mine = agree_on_split(*this, color, key, deadline);
   return {world_->part(point_, mine.members), mine.rank};
 }
 

@@ -202,13 +202,13 @@ class nccl_backend {
 
   /// This rank leaves although a round is in flight: the communicator is aborted, and the others learn it from theirs,
   /// or at their deadline.
-  void abandon(std::string_view) const noexcept {
+  void abort(std::string_view) const noexcept {
     over_->abort();
     over_->leave_order();
   }
 
   /// This rank leaves in peace: NCCL has no word for it; who waits for it learns it at the deadline.
-  void retire() const noexcept { over_->leave_order(); }
+  void close() const noexcept { over_->leave_order(); }
 
   /// An optimizer uses this handle, beside others on this GPU. NCCL needs one order of collectives on all ranks, so,
   /// where there are others, `same_everywhere` must hold for all: throws `usage_error` if not (cuda/device_order.hpp).

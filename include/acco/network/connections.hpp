@@ -49,7 +49,7 @@ class connections {
   connections(connections const&) = delete;
   connections& operator=(connections const&) = delete;
   ~connections() {  // the others hear of it before messages are given up
-    if (std::uncaught_exceptions() > 0) abandon("an exception left its training loop");
+    if (std::uncaught_exceptions() > 0) abort("an exception left its training loop");
   }
 
   [[nodiscard]] int rank() const noexcept { return transport_.rank(); }
@@ -137,7 +137,7 @@ class connections {
   }
 
   /// Tells the other ranks that this one ends, and why; then ends all connections. Later calls do nothing.
-  void abandon(std::string_view reason, int blamed = -1) noexcept {
+  void abort(std::string_view reason, int blamed = -1) noexcept {
     try {
       {
         const std::lock_guard lock(mutex_);

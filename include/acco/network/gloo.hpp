@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes connected by Gloo over TCP (component `gloo`). Collectives are acco's own (exchange.hpp) over
+// Ranks as processes connected by Gloo over TCP (component `gloo`). Collectives are acco's own (message_collectives.hpp) over
 // Gloo's point-to-point buffers.
 #pragma once
 
@@ -14,10 +14,10 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
-#include "acco/network/exchange_backend.hpp"
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
+#include "acco/network/message_backend.hpp"
 #include "acco/network/print_end.hpp"
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
@@ -28,10 +28,10 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// A handle on this process as a rank of a group connected by Gloo; cheap to copy. Bit-identical with every other
 /// backend.
-class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
+class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
  public:
   static constexpr backend_traits traits = [] {
-    backend_traits with_more = exchange_backend::traits;
+    backend_traits with_more = message_backend::traits;
     with_more.splits = true;
     with_more.names_progress = true;
     return with_more;
@@ -43,15 +43,15 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its
   /// own; errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
   [[nodiscard]] gloo_backend split(int color, int key = 0, double deadline = 600) const {
-    const split_part mine = agree_on_split(*this, color, key, deadline);
+    const split_result mine = agree_on_split(*this, color, key, deadline);
     try {
       const gloo_start::meeting_in_world<gloo_backend> meeting{*this, mine, deadline};
-      const auto device = group().shared().transport().device();
+      const auto device = collectives().shared().transport().device();
       return gloo_backend(gloo_start::meshed(
                               {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
-                          {.piece_bytes = group().chosen_piece_bytes(), .deadline = deadline});
+                          {.piece_bytes = collectives().chosen_piece_bytes(), .deadline = deadline});
     } catch (std::exception const& e) {
-      abandon(e.what());
+      abort(e.what());
       throw;
     }
   }
@@ -60,7 +60,7 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
 
   /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
-      : exchange_backend(std::make_shared<exchange<gloo_transport>>(
+      : message_backend(std::make_shared<message_collectives<gloo_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)),
             chosen.deadline)) {}
 
@@ -110,7 +110,7 @@ class ACCO_VISIBLE gloo_backend : public exchange_backend<gloo_transport> {
     context->setTimeout(gloo_start::milliseconds(whole));
     return context;
   }
-  explicit gloo_backend(exchange_backend other) : exchange_backend(std::move(other)) {}
+  explicit gloo_backend(message_backend other) : message_backend(std::move(other)) {}
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -57,9 +57,9 @@ inline std::size_t address_size() { return gloo::transport::tcp::Address(sockadd
 template <class Backend>
 struct meeting_in_world {
   Backend world;
-  split_part part;
+  split_result part;
   double deadline;
-  [[nodiscard]] rendezvous::contributions exchange_parts(rendezvous::contributions parts) const {
+  [[nodiscard]] rendezvous::contributions deliver(rendezvous::contributions parts) const {
     auto queue = make_queue<host_queue>(world);
     queue.place = {world.rank(), -1, "split"};
     queue.deadline = deadline;
@@ -78,9 +78,9 @@ struct meeting_in_world {
 
 /// Gloo asks a store for the others' addresses; this one has exchanged them all by the first question.
 template <class Meeting>
-class exchanged_addresses : public gloo::rendezvous::Store {
+class known_addresses : public gloo::rendezvous::Store {
  public:
-  exchanged_addresses(rank_of mine, Meeting& meeting, double deadline)
+  known_addresses(rank_of mine, Meeting& meeting, double deadline)
       : mine_(mine), meeting_(meeting), deadline_(deadline), until_(steady_seconds() + deadline) {}
   void set(std::string const& key, std::vector<char> const& data) override {
     if (key != std::to_string(mine_.rank)) return;
@@ -88,7 +88,7 @@ class exchanged_addresses : public gloo::rendezvous::Store {
     for (int to = 0; to < mine_.size; ++to) {
       if (to != mine_.rank) parts[static_cast<std::size_t>(to)].assign(data.data() + place(to, mine_.rank), address_size());
     }
-    all_ = meeting_.exchange_parts(parts);
+    all_ = meeting_.deliver(parts);
   }
   std::vector<char> get(std::string const& key) override {
     if (all_.empty() || key.find_first_not_of("0123456789") != std::string::npos) return {};
@@ -129,7 +129,7 @@ class exchanged_addresses : public gloo::rendezvous::Store {
 template <class Device, class Meeting>
 [[nodiscard]] std::shared_ptr<gloo::Context> meshed(rank_of mine, Device make_device, std::string const& network, double deadline,
                                                     Meeting& meeting) {
-  exchanged_addresses<Meeting> store(mine, meeting, deadline);
+  known_addresses<Meeting> store(mine, meeting, deadline);
   try {
     auto device = make_device();
     auto context = std::make_shared<gloo::rendezvous::Context>(mine.rank, mine.size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as processes of an MPI job (component `mpi`). Collectives are acco's own over MPI_Isend and MPI_Irecv
-// (exchange.hpp): MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the
+// (message_collectives.hpp): MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the
 // trainer, keeps asking.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
-#include "acco/network/exchange_backend.hpp"
+#include "acco/network/message_backend.hpp"
 #include "acco/network/mpi_options.hpp"
 #include "acco/network/mpi_transport.hpp"  // mpi.h, without its C++ bindings
 #include "acco/network/print_end.hpp"
@@ -23,10 +23,10 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// A handle on this process as a rank of an MPI communicator; cheap to copy. Bit-identical with every other backend.
-class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
+class ACCO_VISIBLE mpi_backend : public message_backend<mpi_transport> {
  public:
   static constexpr backend_traits traits = [] {
-    backend_traits with_more = exchange_backend::traits;
+    backend_traits with_more = message_backend::traits;
     with_more.splits = true;
     with_more.driven = true;
     with_more.names_progress = true;
@@ -43,7 +43,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
     (void)agree_on_split(*this, color, key, deadline);
     // all have come through the first: who came too late hears it here
     (void)agree_on_split(*this, color, key, deadline);
-    mpi_transport const& whole = group().shared().transport();
+    mpi_transport const& whole = collectives().shared().transport();
     mpi_options chosen = whole.options();
     chosen.deadline = deadline;
     const mpi_transport::part members(whole, color, key);
@@ -54,7 +54,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
 
   /// Duplicates `group`; collective over it. MPI must outlive the last copy of the handle.
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
-      : exchange_backend(std::make_shared<exchange<mpi_transport>>(
+      : message_backend(std::make_shared<message_collectives<mpi_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {}
 
   /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit
@@ -78,7 +78,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
   }
 
   [[nodiscard]] char const* progress_policy() const noexcept {
-    switch (group().shared().transport().options().progress) {
+    switch (collectives().shared().transport().options().progress) {
       case mpi_progress::helper_thread: return "MPI: helper thread";
       case mpi_progress::poll: return "MPI: polled by the trainer";
       case mpi_progress::none: break;
@@ -89,7 +89,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
   [[nodiscard]] queue_driver driver() const noexcept {
     constexpr auto rest = [](void*) { std::this_thread::sleep_for(std::chrono::microseconds(20)); };
     constexpr auto nothing = [](void*) {};
-    switch (group().shared().transport().options().progress) {
+    switch (collectives().shared().transport().options().progress) {
       case mpi_progress::helper_thread: break;
       case mpi_progress::poll: return {rest, nothing, nullptr};
       case mpi_progress::none: return {rest, nullptr, nullptr};
@@ -98,7 +98,7 @@ class ACCO_VISIBLE mpi_backend : public exchange_backend<mpi_transport> {
   }
 
  private:
-  explicit mpi_backend(exchange_backend other) : exchange_backend(std::move(other)) {}
+  explicit mpi_backend(message_backend other) : message_backend(std::move(other)) {}
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -81,7 +81,7 @@ class tcp_host : start_up {
   }
 
   /// Blocks until all ranks have come.
-  [[nodiscard]] contributions exchange_parts(contributions const& mine) {
+  [[nodiscard]] contributions deliver(contributions const& mine) {
     const auto has_come = [](line const& each) { return each.rank > 0 && each.kind == "bring"; };
     while (turn(), std::count_if(clients_.begin(), clients_.end(), has_come) + 1 < me.size) {
       if (net::clock::now() >= until) fail_missing();

@@ -48,7 +48,7 @@ class tcp_guest : start_up {
   tcp_guest(start_up with, std::function<whereabouts()> look) : start_up(std::move(with)), look_(std::move(look)) { reach(); }
   [[nodiscard]] net::endpoint own_end() const { return net::end_of(line_.socket, getsockname); }
 
-  [[nodiscard]] contributions exchange_parts(contributions const& mine) {
+  [[nodiscard]] contributions deliver(contributions const& mine) {
     const std::string brought = pack(mine);
     if (2 * brought.size() > most)
       throw usage_error(where, text("this rank brings ", brought.size(), " bytes to the start-up"),
@@ -192,13 +192,13 @@ class tcp_rendezvous {
   [[nodiscard]] std::string const& own_address() const noexcept { return own_address_; }
 
   /// Everybody gets what everybody brings, by rank.
-  [[nodiscard]] contributions exchange(std::string const& mine) { return exchange_parts(contributions(with_.ranks, mine)); }
+  [[nodiscard]] contributions exchange(std::string const& mine) { return deliver(contributions(with_.ranks, mine)); }
   /// Each rank brings a part for each rank, and gets what everybody brought for it, by rank.
-  [[nodiscard]] contributions exchange_parts(contributions const& mine) {
+  [[nodiscard]] contributions deliver(contributions const& mine) {
     if (mine.size() != with_.ranks)
       throw usage_error(with_.where, text("this rank brings ", mine.size(), " parts for ", with_.ranks, " ranks"),
                         text("Bring one for each rank"));
-    contributions all = host_ ? host_->exchange_parts(mine) : guest_ ? guest_->exchange_parts(mine) : mine;
+    contributions all = host_ ? host_->deliver(mine) : guest_ ? guest_->deliver(mine) : mine;
     std::error_code ignored;
     if (!file_.empty()) std::filesystem::remove(file_, ignored);
     return all;

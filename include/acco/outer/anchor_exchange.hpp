@@ -19,8 +19,8 @@
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
-#include "acco/outer/group_backend.hpp"
 #include "acco/outer/regroup.hpp"
+#include "acco/outer/split_backend.hpp"
 #include "acco/round/engine.hpp"
 #include "acco/round/rule_in_use.hpp"
 #include "acco/round/schedule_in_use.hpp"
@@ -42,12 +42,12 @@ class anchor_exchange {
 
   template <class Exchange, class Rule, class Backend>
   anchor_exchange(exchange_settings const& settings, Exchange const& exchange, Rule rule, storage memory,
-                  group_backend<Backend> group, std::size_t slice, options chosen)
+                  split_backend<Backend> group, std::size_t slice, options chosen)
       : settings_(settings),
         slice_(slice),
         storage_(memory),
         engine_(schedule(settings, exchange_wire(exchange)), std::make_unique<rule_of<Rule, storage>>(std::move(rule)), memory,
-                std::make_unique<backend_of<group_backend<Backend>, storage>>(std::move(group)), parameter_layout(slice),
+                std::make_unique<backend_of<split_backend<Backend>, storage>>(std::move(group)), parameter_layout(slice),
                 std::move(chosen)) {
     engine_.loop().serve_worker();
   }

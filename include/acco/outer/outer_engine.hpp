@@ -22,10 +22,10 @@
 #include "acco/options.hpp"
 #include "acco/outer/anchor_exchange.hpp"
 #include "acco/outer/exchange_settings.hpp"
-#include "acco/outer/group_backend.hpp"
 #include "acco/outer/level_construction.hpp"
 #include "acco/outer/level_state.hpp"
 #include "acco/outer/regroup.hpp"
+#include "acco/outer/split_backend.hpp"
 #include "acco/outer/worker_exchanges.hpp"
 #include "acco/outer/workers_world.hpp"
 #include "acco/round/agreement.hpp"
@@ -65,7 +65,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
       : settings_(checked(settings, backend.rank(), backend.size())),
         chosen_(checked_for_level(std::move(chosen), exchange_wire(exchange), layout, backend.rank())),
         make_exchange_([exchange, rule = told(std::move(outer_rule), settings_), memory = storage.memory, of = of_outer(chosen_)](
-                           exchange_settings const& now, group_backend<Backend> group, std::size_t count) {
+                           exchange_settings const& now, split_backend<Backend> group, std::size_t count) {
           return std::make_unique<exchange_type>(now, exchange, rule, typename exchange_type::storage{.memory = memory},
                                                  std::move(group), count, of);
         }),
@@ -73,7 +73,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
         in_(std::make_unique<workers_world<Backend>>(std::move(backend), settings_.ranks_a_worker, chosen_.deadline)),
         inner_(std::make_unique<schedule_of<Inner, Storage>>(std::move(inner)),
                std::make_unique<rule_of<Rule, Storage>>(std::move(rule)), storage,
-               std::make_unique<backend_of<group_backend<Backend>, Storage>>(in_->within_worker()), std::move(layout),
+               std::make_unique<backend_of<split_backend<Backend>, Storage>>(in_->within_worker()), std::move(layout),
                of_inner(chosen_)),
         exchanges_(exchanges_over(*in_, settings_)) {
     inner_.loop().serve_worker();
@@ -376,7 +376,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
 
   exchange_settings settings_;
   options chosen_;
-  std::function<std::unique_ptr<exchange_type>(exchange_settings const&, group_backend<Backend>, std::size_t)> make_exchange_;
+  std::function<std::unique_ptr<exchange_type>(exchange_settings const&, split_backend<Backend>, std::size_t)> make_exchange_;
   level_position at_;
   std::unique_ptr<workers_world<Backend>> in_;
   std::uint64_t bytes_before_ = 0;  // of exchanges among other workers

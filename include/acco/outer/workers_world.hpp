@@ -14,7 +14,7 @@
 #include "acco/collective/blocking.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
-#include "acco/outer/group_backend.hpp"
+#include "acco/outer/split_backend.hpp"
 #include "acco/outer/world_ranks.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/membership.hpp"
@@ -48,8 +48,8 @@ class workers_world {
 
   [[nodiscard]] int rank() const noexcept { return backend_->rank(); }
   [[nodiscard]] int size() const noexcept { return backend_->size(); }
-  [[nodiscard]] group_backend<Backend> within_worker() const { return {backend_, names.inner, deadline_}; }
-  [[nodiscard]] group_backend<Backend> between_workers() const { return {backend_, names.outer, deadline_}; }
+  [[nodiscard]] split_backend<Backend> within_worker() const { return {backend_, names.inner, deadline_}; }
+  [[nodiscard]] split_backend<Backend> between_workers() const { return {backend_, names.outer, deadline_}; }
 
   /// A channel of its own, and whether all ranks were constructed alike, and begin alike.
   void join(std::string const& construction, char const* phase, char const* begins) {

@@ -5,17 +5,17 @@
 #include <string_view>
 
 #include "acco/error.hpp"
-#include "acco/outer/group_backend.hpp"
+#include "acco/outer/split_backend.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Where a rank of the world stands in its two groups: the worker's, and that of the ranks with which it exchanges.
 class world_ranks {
  public:
-  group_of_world inner, outer;
+  split_of_world inner, outer;
   int rank = 0;
 
-  world_ranks(group_of_world of_inner, group_of_world of_outer, int world_rank) noexcept
+  world_ranks(split_of_world of_inner, split_of_world of_outer, int world_rank) noexcept
       : inner(of_inner), outer(of_outer), rank(world_rank) {}
 
   [[nodiscard]] int worker() const noexcept { return outer.rank_of(rank); }
@@ -32,7 +32,7 @@ class world_ranks {
 
  private:
   template <class Action>
-  decltype(auto) named(group_of_world const& group, char const* level, Action& action) {
+  decltype(auto) named(split_of_world const& group, char const* level, Action& action) {
     try {
       return action();
     } catch (peer_error const& e) {
@@ -59,7 +59,7 @@ class world_ranks {
     }
   }
   template <class Error>
-  [[noreturn]] void raise(Error const& e, group_of_world const& group, char const* level) {
+  [[noreturn]] void raise(Error const& e, split_of_world const& group, char const* level) {
     named_ = true;  // the other level, which it leaves through, has nothing to add
     const int peer = e.peer() < 0 ? -1 : group.world_rank(group.color_of(rank), e.peer());
     const text advice = peer < 0 ? text("These words number the ranks of the group alone")

@@ -36,7 +36,7 @@ class membership {
       try {
         if (state_ != state::gone && !found_together_) {
           if (!ranks_.traits.duplicates_together) join();  // the channel at which the others may wait
-          ranks_.abandon(reason);
+          ranks_.abort(reason);
         }
       } catch (...) {  // nothing more can be done for the others
       }
@@ -47,7 +47,7 @@ class membership {
   void end(bool in_flight) noexcept {
     const bool unwinding = std::uncaught_exceptions() > uncaught_;
     if (state_ == state::at_peace) {
-      ranks_.retire();
+      ranks_.close();
     } else if (state_ == state::taking_part || (state_ == state::outside && unwinding)) {
       leave(
           text("it destroyed its optimizer ",

@@ -129,15 +129,15 @@ class decorated_backend {
     around(queue, {collective::all_to_all, in.size()}, [&] { backend_.all_to_all(queue, in, out); });
   }
 
-  void abandon(std::string_view reason) const noexcept
+  void abort(std::string_view reason) const noexcept
     requires(traits.tells_departures)
   {
-    backend_.abandon(reason);
+    backend_.abort(reason);
   }
-  void retire() const noexcept
+  void close() const noexcept
     requires(traits.tells_departures)
   {
-    backend_.retire();
+    backend_.close();
   }
   [[nodiscard]] decorated_backend duplicate() const
     requires(traits.duplicates)

@@ -81,10 +81,10 @@ class mock_backend {
   }
 
   /// This rank leaves this channel; the dead are silent.
-  void abandon(std::string_view reason) const noexcept {
+  void abort(std::string_view reason) const noexcept {
     if (!world_->state(mock_world::member(*channel_, rank_)).dead) mock_world::fail(*channel_, rank_, reason);
   }
-  void retire() const noexcept { mock_world::end_of(*channel_, rank_).left = "has finished, left,"; }
+  void close() const noexcept { mock_world::end_of(*channel_, rank_).left = "has finished, left,"; }
   /// The same rank, over a channel of its own.
   [[nodiscard]] mock_backend duplicate() const {
     mock_backend copy = *this;
@@ -94,7 +94,7 @@ class mock_backend {
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks,
   /// scripts and counters those of the whole.
   [[nodiscard]] mock_backend split(int color, int key = 0, double deadline = 600) const {
-    const split_part mine = agree_on_split(*this, color, key, deadline);
+    const split_result mine = agree_on_split(*this, color, key, deadline);
     mock_backend copy = *this;
     copy.channel_ = world_->open(*world_->part(*channel_->of, mine.members), mine.rank);
     copy.rank_ = mine.rank;

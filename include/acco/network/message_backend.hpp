@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective backend over an exchange: each operation is one task, which is asked again until its messages have
+// A collective backend over messages: each operation is one task, which is asked again until its messages have
 // arrived.
 #pragma once
 
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "acco/collective/backend.hpp"
-#include "acco/network/exchange.hpp"
+#include "acco/network/message_collectives.hpp"
 #include "acco/storage/host_queue.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
 /// What `mpi_backend` and `gloo_backend` are made of.
 template <class Transport>
-class exchange_backend {
+class message_backend {
  public:
   static constexpr backend_traits traits{.accumulates = true,
                                          .passes = true,
@@ -29,14 +29,14 @@ class exchange_backend {
                                          .counts_bytes = true,
                                          .allocates_messages = true};
 
-  explicit exchange_backend(std::shared_ptr<exchange<Transport>> group) : group_(std::move(group)) {}
+  explicit message_backend(std::shared_ptr<message_collectives<Transport>> collectives) : collectives_(std::move(collectives)) {}
 
-  [[nodiscard]] int rank() const noexcept { return group_->rank(); }
-  [[nodiscard]] int size() const noexcept { return group_->size(); }
+  [[nodiscard]] int rank() const noexcept { return collectives_->rank(); }
+  [[nodiscard]] int size() const noexcept { return collectives_->size(); }
 
   template <class T>
   void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
-    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_reduce(queue, in.local(), out.whole()); });
+    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->all_reduce(queue, in.local(), out.whole()); });
   }
   template <class Gradient, class Sum>
   void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
@@ -48,58 +48,58 @@ class exchange_backend {
   }
   template <class T>
   void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
-    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_gather(queue, in.slice(), out.whole()); });
+    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->all_gather(queue, in.slice(), out.whole()); });
   }
   void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
-    queue.enqueue([group = group_.get(), &queue, in, out] { return group->all_to_all(queue, in, out); });
+    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->all_to_all(queue, in, out); });
   }
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {
-    queue.enqueue([group = group_.get(), &queue, whole, root] {
-      return group->broadcast(queue, std::as_writable_bytes(whole.whole()), root);
+    queue.enqueue([of = collectives_.get(), &queue, whole, root] {
+      return of->broadcast(queue, std::as_writable_bytes(whole.whole()), root);
     });
   }
 
   /// This rank leaves for a reason: all channels over the same connections end with it, on every rank.
-  void abandon(std::string_view reason) const noexcept { group_->abandon(reason); }
+  void abort(std::string_view reason) const noexcept { collectives_->abort(reason); }
   /// In peace: who still waits for it learns it when this process closes its connections, or at the deadline.
-  void retire() const noexcept {}
+  void close() const noexcept {}
   /// The same ranks over the same connections, with operations of its own. When `message_channels` have been opened the
   /// ranks agree over this handle on one that is closed on all of them, which waits for them; throws `usage_error`
   /// where there is none, on every rank alike.
-  [[nodiscard]] exchange_backend duplicate() const { return another_over(*this); }
+  [[nodiscard]] message_backend duplicate() const { return another_over(*this); }
   /// Of this channel.
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_->bytes_sent(); }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return collectives_->bytes_sent(); }
 
   /// What the backend itself allocated for messages.
-  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return group_->buffer_bytes(); }
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return collectives_->buffer_bytes(); }
 
  protected:
-  [[nodiscard]] exchange<Transport>& group() const noexcept { return *group_; }
+  [[nodiscard]] message_collectives<Transport>& collectives() const noexcept { return *collectives_; }
   /// `duplicate()` of a backend that is this one, and knows how to wait.
   template <class Backend>
-  [[nodiscard]] exchange_backend another_over(Backend const& whole) const {
-    auto& all = group_->shared();
+  [[nodiscard]] message_backend another_over(Backend const& whole) const {
+    auto& all = collectives_->shared();
     std::vector<typename connections<Transport>::channel_states> of_ranks;
     if (all.reopens()) {
       const auto mine = all.states();
       of_ranks.resize(static_cast<std::size_t>(size()));
       auto queue = make_queue<host_queue>(whole);
       queue.place = {rank(), -1, "initialize"};
-      queue.deadline = group_->deadline();
+      queue.deadline = collectives_->deadline();
       all_gather(queue, sharded(std::span(&mine, 1)), replicated(std::span(of_ranks)));
       queue.wait();
     }
-    return exchange_backend(std::make_shared<exchange<Transport>>(*group_, all.open(of_ranks)));
+    return message_backend(std::make_shared<message_collectives<Transport>>(*collectives_, all.open(of_ranks)));
   }
 
  private:
   template <bool add, class Gradient, class Sum>
   void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
-    queue.enqueue([group = group_.get(), &queue, in, out] { return group->reduce_scatter(queue, in.local(), out.slice(), add); });
+    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->reduce_scatter(queue, in.local(), out.slice(), add); });
   }
 
-  std::shared_ptr<exchange<Transport>> group_;
+  std::shared_ptr<message_collectives<Transport>> collectives_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -27,10 +27,10 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One channel over a rank's connections. One thread at a time calls all members but `abandon` and `sent`. The first
+/// One channel over a rank's connections. One thread at a time calls all members but `abort` and `sent`. The first
 /// failure is final: it is told to all other ranks, with its cause.
 template <class Transport>
-class message_group {
+class message_channel {
   struct transfer {
     typename Transport::request request;
     int peer;
@@ -44,10 +44,10 @@ class message_group {
     std::size_t settled = 0;
   };
 
-  message_group(std::shared_ptr<connections<Transport>> all, std::uint32_t channel)
+  message_channel(std::shared_ptr<connections<Transport>> all, std::uint32_t channel)
       : all_(std::move(all)), channel_(channel), heard_from_(static_cast<std::size_t>(all_->size()), 0) {}
-  message_group(message_group const&) = delete;
-  message_group& operator=(message_group const&) = delete;
+  message_channel(message_channel const&) = delete;
+  message_channel& operator=(message_channel const&) = delete;
 
   [[nodiscard]] int rank() const noexcept { return all_->rank(); }
   [[nodiscard]] int size() const noexcept { return all_->size(); }
@@ -145,7 +145,7 @@ class message_group {
               busy_peer_);
         }
         if (const auto word = all_->hear(busy_peer_)) throw_farewell(queue, operation, *word);
-        abandon(text("it lost the connection to rank ", busy_peer_).view(), busy_peer_);
+        abort(text("it lost the connection to rank ", busy_peer_).view(), busy_peer_);
         throw peer_error(
             queue.place,
             text(name_of(operation), " failed: the connection to rank ", busy_peer_, " is lost (", failure.reason, ")"),
@@ -153,15 +153,15 @@ class message_group {
             busy_peer_);
       }
     } catch (error const& e) {
-      abandon(e.what(), e.peer());
+      abort(e.what(), e.peer());
       throw;
     } catch (std::exception const& e) {
-      abandon(e.what());
+      abort(e.what());
       throw;
     }
   }
   /// Tells the other ranks that this one ends, and why; then ends all connections. Any thread; later calls do nothing.
-  void abandon(std::string_view reason, int blamed = -1) noexcept { all_->abandon(reason, blamed); }
+  void abort(std::string_view reason, int blamed = -1) noexcept { all_->abort(reason, blamed); }
 
  private:
   [[nodiscard]] Transport& transport() noexcept { return all_->transport(); }
@@ -179,7 +179,7 @@ class message_group {
       const auto one = std::find(absent.begin(), absent.end(), true);
       if (one != absent.end()) first = static_cast<int>(one - absent.begin());
     }
-    abandon(text("rank ", first, " did not come to ", name_of(operation), " within ", queue.deadline, " s").view(), first);
+    abort(text("rank ", first, " did not come to ", name_of(operation), " within ", queue.deadline, " s").view(), first);
     std::vector<bool> missing = others ? absent : std::vector<bool>(static_cast<std::size_t>(size()), false);
     missing[static_cast<std::size_t>(first)] = true;
     for (std::size_t k = of.settled + 1; k < of.transfers.size() && !others; ++k) {

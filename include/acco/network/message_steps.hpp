@@ -19,7 +19,7 @@ namespace ACCO_SIMD_NAMESPACE {
 inline constexpr int most_peers = 16;
 
 /// What one rank does in a step. Where `to` or `from` is the rank itself nothing travels.
-struct exchange_step {
+struct message_step {
   static constexpr std::size_t nothing = static_cast<std::size_t>(-1);
   int to, from;
   std::size_t gives, takes;  ///< which piece; or `nothing`
@@ -31,7 +31,7 @@ class direct_steps {
  public:
   constexpr direct_steps(int rank, int ranks, std::size_t pieces) noexcept : rank_(rank), ranks_(ranks), pieces_(pieces) {}
   [[nodiscard]] constexpr std::size_t count() const noexcept { return pieces_ * static_cast<std::size_t>(ranks_); }
-  [[nodiscard]] constexpr exchange_step at(std::size_t step) const noexcept {
+  [[nodiscard]] constexpr message_step at(std::size_t step) const noexcept {
     const auto ranks = static_cast<std::size_t>(ranks_);
     const int distance = static_cast<int>(step % ranks);
     return {(rank_ + distance) % ranks_, (rank_ + ranks_ - distance) % ranks_, step / ranks, step / ranks};
@@ -53,7 +53,7 @@ class ordered_steps {
   constexpr ordered_steps(int rank, int ranks, std::size_t pieces) noexcept
       : rank_(static_cast<std::size_t>(rank)), ranks_(static_cast<std::size_t>(ranks)), pieces_(pieces) {}
   [[nodiscard]] constexpr std::size_t count() const noexcept { return pieces_ == 0 ? 0 : (pieces_ + 1) * ranks_ - 1; }
-  [[nodiscard]] constexpr exchange_step at(std::size_t step) const noexcept {
+  [[nodiscard]] constexpr message_step at(std::size_t step) const noexcept {
     const std::size_t to = (rank_ + ranks_ - 1 - step % ranks_) % ranks_, from = (rank_ + 1 + step) % ranks_;
     return {static_cast<int>(to), static_cast<int>(from), piece(to, step), piece(rank_, step)};
   }
@@ -62,7 +62,7 @@ class ordered_steps {
   /// That `rank` takes.
   [[nodiscard]] constexpr std::size_t piece(std::size_t rank, std::size_t step) const noexcept {
     const std::size_t round = (rank + 1 + step) / ranks_;
-    return round == 0 || round > pieces_ ? exchange_step::nothing : round - 1;
+    return round == 0 || round > pieces_ ? message_step::nothing : round - 1;
   }
   std::size_t rank_, ranks_, pieces_;
 };

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <acco/network/exchange_steps.hpp>
+#include <acco/network/message_steps.hpp>
 
 namespace {
 
@@ -27,7 +27,7 @@ void check_meetings(int ranks, std::size_t pieces) {
       auto const [to, from, gives, takes] = mine.at(t);
       auto const other = Steps(to, ranks, pieces).at(t);
       wrong += other.from == rank && other.takes == gives ? 0 : 1;
-      if (gives == acco::exchange_step::nothing) continue;
+      if (gives == acco::message_step::nothing) continue;
       wrong += gives < pieces && went.emplace(rank, to, gives).second ? 0 : 1;
     }
   }
@@ -54,7 +54,7 @@ TEST_CASE("in order: each piece comes from rank 0, 1, 2, ... before the next pie
       int wrong = 0;
       for (std::size_t t = 0; t < steps.count(); ++t) {
         auto const each = steps.at(t);
-        if (each.takes == acco::exchange_step::nothing) continue;
+        if (each.takes == acco::message_step::nothing) continue;
         wrong += each.takes * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(each.from) == next++ ? 0 : 1;
       }
       CHECK(wrong == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over messages between two ranks: what the network backends share. Every rank sends each other rank its
-// part directly, to at most 16 at a time (exchange_steps.hpp), so both directions of every link are busy; a rank sends
+// part directly, to at most 16 at a time (message_steps.hpp), so both directions of every link are busy; a rank sends
 // (N-1)/N of the whole for a reduce-scatter or an all-gather, as in a ring, but sums arrive unrounded and are added in
 // rank order: results do not depend on backend, piece size or the way that messages take. A sum of a few numbers is
 // made by every rank itself, of addends that the ranks pass on, in few messages.
@@ -18,8 +18,8 @@
 
 #include "acco/collective/redistribution.hpp"
 #include "acco/function_view.hpp"
-#include "acco/network/exchange_steps.hpp"
-#include "acco/network/message_group.hpp"
+#include "acco/network/message_channel.hpp"
+#include "acco/network/message_steps.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -27,38 +27,39 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's end of a group of ranks. Operations are called by tasks of a queue, one operation at a time, in the same
+/// One rank's end of a channel of some ranks. Operations are called by tasks of a queue, one operation at a time, in the same
 /// order on every rank. An operation that returns `progress::pending` must be called again with the same arguments. The
 /// first failure is final: it is told to all other ranks, with its cause.
 template <class Transport>
-class exchange {
+class message_collectives {
  public:
   /// A first channel over the connections. Messages are pieces of about `piece_bytes`: while one is summed the next
   /// ones travel. 0: `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way
   /// than that do not make a link faster; where several ranks send to one, its link drops what it cannot hold.
   /// `deadline`: seconds to wait for the other ranks where they must agree on a channel.
-  exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all, double deadline = 600)
-      : exchange(piece_bytes, usual_piece, all, deadline, all->open()) {}
+  message_collectives(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all,
+                      double deadline = 600)
+      : message_collectives(piece_bytes, usual_piece, all, deadline, all->open()) {}
   /// Another channel over the same connections: the one that they have opened.
-  exchange(exchange const& other, std::uint32_t opened)
-      : exchange(other.piece_bytes_, other.piece_bytes_, other.group_.shared(), other.deadline_, opened) {
+  message_collectives(message_collectives const& other, std::uint32_t opened)
+      : message_collectives(other.piece_bytes_, other.piece_bytes_, other.channel_.shared(), other.deadline_, opened) {
     chosen_piece_bytes_ = other.chosen_piece_bytes_;
   }
-  exchange(exchange const&) = delete;
-  exchange& operator=(exchange const&) = delete;
-  ~exchange() {
-    if (!under_way_) group_.close();
+  message_collectives(message_collectives const&) = delete;
+  message_collectives& operator=(message_collectives const&) = delete;
+  ~message_collectives() {
+    if (!under_way_) channel_.close();
   }
 
-  [[nodiscard]] int rank() const noexcept { return group_.rank(); }
-  [[nodiscard]] int size() const noexcept { return group_.size(); }
-  [[nodiscard]] connections<Transport>& shared() const noexcept { return *group_.shared(); }
+  [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
+  [[nodiscard]] int size() const noexcept { return channel_.size(); }
+  [[nodiscard]] connections<Transport>& shared() const noexcept { return *channel_.shared(); }
   [[nodiscard]] double deadline() const noexcept { return deadline_; }
   /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
   /// Memory for arriving addends, in bytes, and for a sum of them under way; taken by the first operation that sums.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes(); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return group_.sent(); }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return channel_.sent(); }
 
   /// out = (or +=) this rank's slice of the sum.
   template <class From, class To>
@@ -102,10 +103,10 @@ class exchange {
       return whole.subspan(begin, std::min(longest, whole.size() - begin));
     };
     const auto receive = [&](batch& into, std::uint32_t half, int from, std::span<std::byte> bytes) {
-      group_.receive(into, label(half), from, bytes.data(), bytes.size());
+      channel_.receive(into, label(half), from, bytes.data(), bytes.size());
     };
     const auto send = [&](batch& into, std::uint32_t half, int to, std::span<std::byte> bytes) {
-      group_.send(into, label(half), to, bytes.data(), bytes.size());
+      channel_.send(into, label(half), to, bytes.data(), bytes.size());
     };
     return operate(queue, collective::broadcast, crowded_, [&] {
       const direct_steps steps(rank(), size(), 1);
@@ -136,10 +137,10 @@ class exchange {
   }
 
   /// Tells the other ranks that this one ends, and why; then ends all connections. Any thread; later calls do nothing.
-  void abandon(std::string_view reason, int blamed = -1) noexcept { group_.abandon(reason, blamed); }
+  void abort(std::string_view reason, int blamed = -1) noexcept { channel_.abort(reason, blamed); }
 
  private:
-  using batch = typename message_group<Transport>::batch;
+  using batch = typename message_channel<Transport>::batch;
   struct grouping {
     std::size_t steps, stages;  // steps of a stage: their messages are completed together; stages under way
   };
@@ -151,9 +152,9 @@ class exchange {
   static constexpr std::size_t most_relayed = std::size_t{4} << 10U;
   static constexpr std::size_t widest = sizeof(double) / sizeof(std::uint16_t);  // a sum's bytes for an addend's
 
-  exchange(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all, double deadline,
-           std::uint32_t channel)
-      : group_(std::move(all), channel),
+  message_collectives(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all,
+                      double deadline, std::uint32_t channel)
+      : channel_(std::move(all), channel),
         chosen_piece_bytes_(piece_bytes),
         deadline_(deadline),
         hops_(size()),
@@ -164,7 +165,7 @@ class exchange {
         piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
     piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
     const std::size_t messages = 2 * std::max(usual_.steps, std::size_t{8});
-    for (batch& each : batches_) group_.reserve(each, messages, piece_bytes_);
+    for (batch& each : batches_) channel_.reserve(each, messages, piece_bytes_);
   }
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
@@ -215,8 +216,8 @@ class exchange {
           [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (to == rank()) return;
-            group_.receive(into, label(takes), from, arrivals<From>(into, place(from)), size_of(takes) * sizeof(From));
-            group_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
+            channel_.receive(into, label(takes), from, arrivals<From>(into, place(from)), size_of(takes) * sizeof(From));
+            channel_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
           },
           [&](batch& of, std::size_t step) {
             const std::size_t piece = steps.at(step).takes;
@@ -242,14 +243,15 @@ class exchange {
           queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
-            if (from != rank() && takes != exchange_step::nothing)
-              group_.receive(into, label(takes), from, arrivals<From>(into, step % usual_.steps), size_of(takes) * sizeof(From));
-            if (to != rank() && gives != exchange_step::nothing)
-              group_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
+            if (from != rank() && takes != message_step::nothing)
+              channel_.receive(into, label(takes), from, arrivals<From>(into, step % usual_.steps),
+                               size_of(takes) * sizeof(From));
+            if (to != rank() && gives != message_step::nothing)
+              channel_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
           },
           [&](batch& of, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
-            if (takes == exchange_step::nothing) return;
+            if (takes == message_step::nothing) return;
             const std::size_t n = size_of(takes);
             From const* const addend = from == rank() ? part(from, takes * most) : arrivals<From>(of, step % usual_.steps);
             auto* const sums = reinterpret_cast<total*>(sums_.get());
@@ -277,8 +279,8 @@ class exchange {
               const std::size_t bytes = static_cast<std::size_t>(hop.blocks(k, size())) * in.size_bytes();
               const int away = hop.distance(k);
               if (bytes == 0) break;
-              group_.receive(into, operation_, (rank() + away) % size(), block(away), bytes);
-              group_.send(into, operation_, (rank() + size() - away) % size(), blocks, bytes);
+              channel_.receive(into, operation_, (rank() + away) % size(), block(away), bytes);
+              channel_.send(into, operation_, (rank() + size() - away) % size(), blocks, bytes);
             }
           },
           [&](batch&, std::size_t step) {
@@ -301,8 +303,8 @@ class exchange {
             auto const [to, from, gives, takes] = steps.at(step);
             const std::size_t offset = gives * piece, count = std::min(piece, bytes - offset);
             if (to != rank()) {
-              group_.receive(into, label(takes), from, arriving(from, offset), count);
-              group_.send(into, label(gives), to, leaving(to, offset), count);
+              channel_.receive(into, label(takes), from, arriving(from, offset), count);
+              channel_.send(into, label(gives), to, leaving(to, offset), count);
             } else if (leaving(to, offset) != arriving(to, offset)) {
               std::memcpy(arriving(to, offset), leaving(to, offset), count);
             }
@@ -312,18 +314,18 @@ class exchange {
   }
 
   /// Begins an operation or goes on with it: advance() tells whether it is done. `relayed`:
-  /// message_group::next_operation.
+  /// message_channel::next_operation.
   progress operate(host_queue const& queue, collective operation, bool relayed, function_view<bool()> advance) {
     bool done = false;
-    group_.guarded(queue, operation, [&] {
+    channel_.guarded(queue, operation, [&] {
       if (!std::exchange(under_way_, true)) {
-        operation_ = group_.next_operation(operation, relayed);
+        operation_ = channel_.next_operation(operation, relayed);
         started_ = finished_ = half_ = 0;
       }
       done = advance();
       if (done) under_way_ = false;
     });
-    return group_.answer(done);
+    return channel_.answer(done);
   }
   /// Starts steps, a stage of them at a time, as long as not too many stages are under way; finishes them in order.
   bool in_stages(host_queue const& queue, std::size_t steps, grouping by, work_on_step start, work_on_step finish) {
@@ -335,12 +337,12 @@ class exchange {
     for (;;) {
       for (; started_ < stages && started_ < finished_ + by.stages; ++started_) of(started_, start);
       if (finished_ == stages) return true;
-      if (!group_.settle(queue, batches_[finished_ % batch_count], operation_.operation)) return false;
+      if (!channel_.settle(queue, batches_[finished_ % batch_count], operation_.operation)) return false;
       of(finished_++, finish);
     }
   }
 
-  message_group<Transport> group_;
+  message_channel<Transport> channel_;
   std::size_t chosen_piece_bytes_;
   double deadline_;
   relay_hops hops_;
