@@ -104,7 +104,7 @@ MUTANTS = [
     ("gather_committed forgets the frozen ones", TRANSFER,
      "accumulator_.copy_parameters(queue(), out);  // the frozen elements", ""),
     ("nobody hears of who leaves", MEMBERSHIP, "ranks_.abort(reason);", ""),
-    ("who is destroyed in training leaves in peace", MEMBERSHIP, "if (state_ == state::at_peace) {", "if (state_ != state::gone) {"),
+    ("who is destroyed in training leaves in peace", MEMBERSHIP, "if (state_ == state::finished) {", "if (state_ != state::failed) {"),
     ("optimizers share a channel", MEMBERSHIP, "ranks_.duplicate();", ""),
     ("an error of all ranks is told as one rank's", MEMBERSHIP, "      found_together_ = true;\n", ""),
     ("an accumulator that should keep is cleared, and the reverse", ACCUMULATOR, "full_ = !in_place;", "full_ = in_place;"),

@@ -184,7 +184,7 @@ class anchor_exchange {
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
-    engine_.be_at_peace();
+    engine_.mark_finished();
   }
 
   // A state is kept, and comes back.

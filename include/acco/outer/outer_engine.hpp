@@ -227,7 +227,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
       each.exchange->level().attach(state_.of_exchange(&each == &exchanges_.all().front()).release());
     state_.attach(std::move(taken));
   }
-  [[nodiscard]] bool finished() const noexcept override { return at_rest() && in_->member.at_peace(); }
+  [[nodiscard]] bool finished() const noexcept override { return at_rest() && in_->member.finished(); }
   [[nodiscard]] bool can_be_saved() const noexcept override { return inner_.can_be_saved(); }
   [[nodiscard]] checkpointer* keeper() noexcept override { return state_.keeper(); }
   [[nodiscard]] save_outcome const* saved() const noexcept override {
@@ -273,7 +273,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
 
   void depart() override {
     (void)brought_by_workers<master_type>::hand_over(*in_, nullptr, inner_, exchanges_.all(), settings_.ranks_a_worker);
-    inner_.be_at_peace();
+    inner_.mark_finished();
   }
   [[nodiscard]] changing_workers* changing() noexcept override { return this; }
   [[nodiscard]] type_mark world_type() const noexcept override { return type_mark::of<Backend>(); }

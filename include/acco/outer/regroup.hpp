@@ -196,7 +196,7 @@ class brought_by_workers {
     in.names.of_exchange([&] {
       for (std::size_t p = 0; p < fragments.size(); ++p) {
         if (change.staying != 0) fragments[p].exchange->hand_over(all.anchors_[p], to == nullptr, change);
-        fragments[p].exchange->level().be_at_peace();
+        fragments[p].exchange->level().mark_finished();
       }
     });
     in.member.finish();
@@ -231,7 +231,7 @@ class brought_by_workers {
     });
     if (!stays) {
       to.names.of_worker([&] { inner.loop().masters_changed(); });
-      inner.be_at_peace();
+      inner.mark_finished();
     }
     to.member.finish();
   }

@@ -145,7 +145,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     loop_.shows(visible::masters);
   }
   [[nodiscard]] bool at_rest() const noexcept override { return loop_.at_rest(); }
-  [[nodiscard]] bool finished() const noexcept override { return at_rest() && membership_.at_peace(); }
+  [[nodiscard]] bool finished() const noexcept override { return at_rest() && membership_.finished(); }
 
   [[nodiscard]] std::span<parameter_type const> parameters() const noexcept override { return accumulator_.parameters(); }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override { return accumulator_.gradients(); }
@@ -304,7 +304,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     return tasks_.arrays().template feedback<T>();
   }
   /// At rest, on every rank: this one may leave in peace, as after `finish`.
-  void be_at_peace() noexcept { membership_.finish(); }
+  void mark_finished() noexcept { membership_.finish(); }
 
   void leave(std::string_view reason) noexcept override { loop_.leave(reason); }
   [[nodiscard]] bool in_step() const noexcept override { return membership_.in_step(); }

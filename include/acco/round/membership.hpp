@@ -11,8 +11,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's. A rank is outside until it joins, takes part from then on, is at peace after `finish` as long as it does
-/// nothing else, and gone when it has left, once, in peace or for a reason. The trainer's thread calls all members.
+/// One rank's. A rank is outside until it joins, takes part from then on, is finished after `finish` as long as it does
+/// nothing else, and has failed when it has left for a reason. The trainer's thread calls all members.
 class membership {
  public:
   /// `ranks`, which must outlive it, becomes a channel of its own when the rank joins.
@@ -25,28 +25,28 @@ class membership {
     together([&] { ranks_.duplicate(); });
     state_ = state::taking_part;
   }
-  void take_part() noexcept { state_ = state_ == state::at_peace ? state::taking_part : state_; }
-  void finish() noexcept { state_ = state::at_peace; }
-  [[nodiscard]] bool at_peace() const noexcept { return state_ == state::at_peace; }
+  void take_part() noexcept { state_ = state_ == state::finished ? state::taking_part : state_; }
+  void finish() noexcept { state_ = state::finished; }
+  [[nodiscard]] bool finished() const noexcept { return state_ == state::finished; }
 
   /// Tells the others, at once, that this rank will not go on, and why. What all ranks have found together needs no
   /// telling.
   void leave(std::string_view reason) noexcept {
     if (ranks_.traits.tells_departures) {
       try {
-        if (state_ != state::gone && !found_together_) {
+        if (state_ != state::failed && !found_together_) {
           if (!ranks_.traits.duplicates_together) join();  // the channel at which the others may wait
           ranks_.abort(reason);
         }
       } catch (...) {  // nothing more can be done for the others
       }
     }
-    state_ = state::gone;
+    state_ = state::failed;
   }
   /// The optimizer is destroyed: after `finish` the rank leaves in peace, else for that reason.
   void end(bool in_flight) noexcept {
     const bool unwinding = std::uncaught_exceptions() > uncaught_;
-    if (state_ == state::at_peace) {
+    if (state_ == state::finished) {
       ranks_.close();
     } else if (state_ == state::taking_part || (state_ == state::outside && unwinding)) {
       leave(
@@ -57,7 +57,8 @@ class membership {
     }
   }
 
-  /// What `action` throws that no other rank, and no device, is to blame for, every rank throws alike.
+  /// Runs `action`. An error that is not a peer's, a deadline's or a device's is raised by every rank at the same point:
+  /// the ranks stay in step and need not be told.
   template <class Action>
   void together(Action&& action) {
     try {
@@ -77,7 +78,7 @@ class membership {
   [[nodiscard]] bool in_step() const noexcept { return found_together_; }
 
  private:
-  enum class state { outside, taking_part, at_peace, gone };
+  enum class state { outside, taking_part, finished, failed };
 
   ranks_in_use& ranks_;
   state state_ = state::outside;
