@@ -76,8 +76,8 @@ class partition {
     const bucket b = (*this)[index];
     return b.begin + share_of_rank(rank) * b.share + (offset - b.offset);
   }
-  /// Who has an element: the rank, where in its slice, and how many elements from there on are its, as they are
-  /// numbered.
+  /// The owner of an element: its rank, the offset in that rank's slice, and how many of the following elements it owns
+  /// too.
   struct owner {
     int rank;
     std::size_t offset, left;

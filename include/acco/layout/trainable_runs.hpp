@@ -15,8 +15,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Neighbours: as they travel they start at the position `first`, in the trainer's flat buffer at `offset`. Without a
-/// placement trainable elements travel in the order of the layout, without gaps, and only frozen tensors end a run: a
+/// A contiguous run of trainable elements. `first`: its index on the wire. `offset`: its index in the trainer's buffer.
+/// Without a placement trainable elements travel in the order of the layout, without gaps, and only frozen tensors end a run: a
 /// group does not change an address.
 struct trainable_run {
   std::size_t first;

@@ -113,8 +113,8 @@ class worker_exchanges {
     const double taken_now = taken(each, samples);
     return each.exchange->exchange(each.of(w), taken_now) || changed;
   }
-  /// In the order in which the others, who may train on, exchange: whoever waited in another fragment's exchange would
-  /// hold them up for ever.
+  /// Finishes the fragments in the order in which ranks that are still training exchange them. Any other order
+  /// deadlocks.
   void finish(std::span<Master> w, double samples) {
     const std::size_t count = fragments_.size(), next = phase_ / settings_.stretch() % count;
     std::size_t brought = 0;

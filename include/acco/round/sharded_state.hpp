@@ -220,8 +220,7 @@ class sharded_state {
     first_.push_back(cut_.size());
     first_matrix_.push_back(cut_matrices_.size());
   }
-  /// Where a share would begin if the shares of the buckets before lay in front of it: an array that is indexed like
-  /// the slice.
+  /// Base pointer such that `base[offset in the slice]` is this bucket's element in the gathered buffer.
   [[nodiscard]] parameter_type* share_of(std::size_t bucket, replicated<parameter_type> out) const noexcept {
     return out.whole().data() + (shares_.position(rank_, shares_[bucket].offset) - shares_[bucket].offset);
   }

@@ -43,7 +43,7 @@ class state_copies {
   }
   [[nodiscard]] staging const& room() const noexcept { return *staging_; }
 
-  // A round: start, tell, enqueue; when it has been worked off: end, hear; when it has landed: news.
+  // A round: start, tell, enqueue; when its tasks are done: end, hear; when it has landed: news.
 
   /// The trainer's gradients leave for a round that commits, or does not.
   void start(bool commits) noexcept {

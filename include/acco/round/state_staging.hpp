@@ -118,7 +118,7 @@ class state_staging<Storage> {
   int rank_;
 };
 
-/// What is wanted of a round once it has been worked off.
+/// What is wanted of a round once its tasks are done.
 template <class Storage>
 struct round_end {
   state_staging<Storage>* copy = nullptr;  ///< to which the state is copied

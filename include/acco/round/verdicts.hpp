@@ -25,7 +25,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Refers to what an engine owns. The trainer's thread calls all members, on every rank with the same round, once it
-/// has been worked off; what they throw says so on every rank.
+/// is done; what they throw says so on every rank.
 template <class Storage>
 class round_verdicts {
  public:

@@ -2,7 +2,7 @@
 // The whole state of a run at a cut, as it leaves an engine and comes back: plain types, between the engine and whoever
 // keeps it.
 //
-// A cut is a round that commits. It carries all gradients that there are, so when it has been worked off, and before it
+// A cut is a round that commits. It carries all gradients that there are, so when its tasks are done, and before it
 // lands, no gradient lives anywhere: the state is masters, slots, averages, what wires keep, the parameters in use, and
 // those that arrive.
 #pragma once
@@ -43,7 +43,7 @@ struct run_counters {
   double estimate_seconds = 0, commit_seconds = 0;  ///< of the last ones
 };
 
-/// A round that has been worked off and has not landed.
+/// A round whose tasks are done, and whose parameters are not yet in use.
 struct completed_round {
   summed_counts counts;
   double squares = 0, step_weight = 0, loss_scale = 1, norm = 0, clip = 1, rate = 1, seconds = 0;
