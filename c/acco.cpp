@@ -185,7 +185,8 @@ acco_rule usual_rule(int kind) {
 }
 
 constexpr char const* pace_constants[] = {"ACCO_FIXED_PACE", "ACCO_ELASTIC_PACE", "ACCO_AUTO_PACE"};
-constexpr char const* encoding_constants[] = {"ACCO_FULL", "ACCO_BFLOAT16", "ACCO_INT8", "ACCO_INT4", "ACCO_INT8_INT4"};
+constexpr char const* encoding_constants[] = {"ACCO_FULL", "ACCO_BFLOAT16",  "ACCO_INT8",
+                                              "ACCO_INT4", "ACCO_INT8_INT4", "ACCO_CODED"};
 
 acco_schedule usual_schedule(int kind) {
   require_one_of("acco_schedule.kind", kind, constants<acco::all_schedules>::names);
@@ -208,7 +209,11 @@ template <class Schedule>
 constexpr schedule_numbers numbers_of(char const* name) {
   schedule_numbers numbers{name, static_cast<int>(acco::find_name(acco::all_schedules{}, Schedule::name)), ACCO_FULL,
                            number_of<decltype(Schedule::commit)>};
-  if constexpr (requires(Schedule const& s) { s.estimate; }) numbers.estimate = number_of<decltype(Schedule::estimate)>;
+  if constexpr (requires(Schedule const& s) { s.estimate; }) {
+    using estimate = decltype(Schedule::estimate);
+    numbers.estimate =
+        number_of<std::conditional_t<std::is_same_v<estimate, acco::coded_estimate>, acco::coded_commit, estimate>>;
+  }
   return numbers;
 }
 template <class... Named>
@@ -341,6 +346,10 @@ acco_schedule checked_schedule(acco_schedule const* given) {
   if (s.kind != ACCO_TWO_PHASE && s.estimate != ACCO_FULL) {
     throw acco::usage_error({}, acco::text("acco_schedule.estimate is set, and this kind of schedule has no estimates"),
                             acco::text("Leave it at ACCO_FULL, or choose ACCO_TWO_PHASE"));
+  }
+  if (s.kind == ACCO_TWO_PHASE && (s.estimate == ACCO_CODED) != (s.commit == ACCO_CODED)) {
+    throw acco::usage_error({}, acco::text("one of acco_schedule.estimate and acco_schedule.commit is ACCO_CODED"),
+                            acco::text("Give it to both, or to none"));
   }
   if (s.kind != ACCO_TWO_PHASE && s.pace == ACCO_AUTO_PACE) {
     throw acco::usage_error({}, acco::text("ACCO_AUTO_PACE splits steps, and this kind of schedule has steps of one part"),

@@ -10,7 +10,8 @@
 namespace acco_c {
 
 /// How rounds travel, by ACCO_FULL and its kin.
-using wires = acco::type_list<acco::full, acco::bfloat16_wire, acco::block_int8<>, acco::block_int4<>, acco::coded_commit>;
+using wires = acco::type_list<acco::full, acco::bfloat16_wire, acco::block_int8<>, acco::block_int4<>,
+                              acco::coded<acco::block_int8<>, acco::block_int4<>>, acco::coded_commit>;
 
 /// The defaults of a rule, in the members that it has.
 template <class Rule>

@@ -124,6 +124,7 @@ std::vector<row> rows(settings const& s) {
   at_once("synchronous: int8, int4", int8, int4);
   at_once("synchronous: int4, int4", int4, int4);
   at_once("synchronous: gauss4, ternary", plain(gauss4), ternary);
+  at_once("synchronous: gauss4, gauss3", plain(gauss4), gauss3);
   at_once("synchronous: gauss4, gauss2", plain(gauss4), gauss2);
   at_once("synchronous: gauss3, ternary", plain(gauss3), ternary);
   at_once("synchronous: rotated gauss3, ternary", plain(rotated<block_gauss3>{}), ternary);

@@ -41,7 +41,7 @@ def flags_of(label, split, local_steps=0):
     if local_steps:
         return flags + ["--local-steps", str(local_steps)] + (["--exchange", wire] if wire else [])
     if wire == "coded":
-        return flags + ["--estimate", "int4", "--commit", "coded"]
+        return flags + ["--commit", "coded"]
     return flags + (["--estimate", wire] if wire else [])
 
 

@@ -248,7 +248,8 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
       ->check(CLI::IsMember({"full", "int8", "int4", "own", "own_corrected"}))
       ->capture_default_str();
   app.add_option("--commit", s.commit,
-                 "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
+                 "How commits travel: the whole numbers, or gradients in 4 bits and parameters as differences in 3; then "
+                 "two_phase's estimates are of each owner's own gradients, their parameters in 3 bits")
       ->check(CLI::IsMember({"full", "coded"}))
       ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
@@ -315,10 +316,10 @@ void check(settings& s) {
     throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");
   if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
-  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
+  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "coded";
   check_family(s);
-  if (s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
-    throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
+  if (s.commit != "full" && s.estimate != "full" && s.estimate != "coded")
+    throw CLI::ValidationError("--estimate", "beside --commit coded estimates are coded, too: leave it out");
   if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
   if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");
