@@ -51,6 +51,11 @@ auto narrow() {
 auto without_zeros() {
   return acco::coded{acco::with_feedback{acco::loosely<acco::block_sign>{}, acco::error_feedback{}}, acco::full{}};
 }
+/// In eight bits; zeros are cleared where no element is.
+auto packed() {
+  return acco::coded{acco::with_error_feedback<acco::loosely<acco::block_sign>, acco::int8_blocks>{{}, {.decay = 0.9}},
+                     acco::full{}};
+}
 
 // A run with disasters: a rank that brings nothing, rounds that nobody brings anything to, a gradient that is infinite.
 constexpr std::size_t micro_batches = 26;
@@ -197,6 +202,7 @@ TEST_CASE("a run with feedback, killed at a cut, goes on as if it had not been, 
     compare(acco::delayed{.commit = sending(acco::ef21{})}, ranks);
     compare(acco::delayed{.commit = narrow()}, ranks);
     compare(acco::delayed{.commit = without_zeros()}, ranks);
+    compare(acco::delayed{.commit = packed()}, ranks);
     compare(acco::two_phase{.estimate = of_rank_1, .commit = products, .pace = acco::fixed_pace{1}}, ranks);
   }
 }
@@ -279,6 +285,7 @@ void digests_agree(Wire const& wire) {
 TEST_CASE("the digest that a round computes has what a wire keeps, in its own type, and is that of the state that comes back") {
   digests_agree(sending(acco::error_feedback{}));
   digests_agree(narrow());
+  digests_agree(packed());
 }
 
 TEST_CASE("a training that goes back, or gets other parameters, has the directions of then, or none") {

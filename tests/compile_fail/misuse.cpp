@@ -32,6 +32,9 @@ struct never_commits {
   acco::fixed_pace pace;
   constexpr acco::round_plan plan(std::size_t) const { return {.parameters = acco::update::predict}; }
 };
+struct of_32_numbers : acco::block_int8<> {
+  static constexpr std::size_t block_size = 32;
+};
 struct shows_nothing {
   acco::fixed_pace pace;
   constexpr acco::round_plan plan(std::size_t) const { return {.parameters = acco::update::commit_and_show}; }
@@ -250,6 +253,11 @@ void use() {
   {
     using states = acco::with_feedback<acco::block_int4<>, acco::ef21, acco::bfloat16>;
     states wrong;
+  }
+#endif
+#if defined(SCALES_OF_SEVERAL_BLOCKS)  // expect: int8_blocks keeps 64 numbers with one scale: give it a code whose blocks have
+  {
+    acco::with_error_feedback<of_32_numbers, acco::int8_blocks> wrong;
   }
 #endif
 #if defined(BIASED_COMMIT)  // expect: a commit's gradients travel in a code that is biased, and what it loses adds up: give it

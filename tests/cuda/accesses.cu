@@ -55,6 +55,34 @@ void other_blocks(acco::cuda_queue& queue, arrays const& a, acco::bfloat16* valu
   encoded(queue, a, values, acco::block_int4<128>{});
   acco::cuda_storage<float>::average(queue, a.wanted, a.sums, a.sums, 1, 0.5);
 }
+template <class Encoding, class Place>
+void kept(acco::cuda_queue& queue, arrays const& a, float const* values, Place state) {
+  using storage = acco::cuda_storage<float>;
+  const Encoding e;
+  storage::encode_with_feedback(queue, e, values, state, 0, 1, 64, a.codes, a.bad, 1);
+  storage::keep_feedback(queue, a.wanted, e, values, state, 1, 64, a.codes, 1);
+}
+/// Codes of levels, and those that choose, in a warp and in a thread block; what a feedback keeps.
+void other_codes(acco::cuda_queue& queue, arrays const& a, float* values) {
+  kept<acco::with_error_feedback<acco::block_int4<>>>(queue, a, values, a.sums);
+  kept<acco::with_error_feedback<acco::block_int4<>, acco::int8_blocks>>(queue, a, values, acco::int8_place{});
+  kept<acco::with_error_feedback<acco::block_top<64, 4096, 2>, acco::int8_blocks>>(queue, a, values, acco::int8_place{});
+  encoded(queue, a, values, acco::block_gauss4{});
+  encoded(queue, a, values, acco::block_gauss3{});
+  encoded(queue, a, values, acco::block_gauss2{});
+  encoded(queue, a, values, acco::block_stat2{});
+  encoded(queue, a, values, acco::block_ternary{});
+  encoded(queue, a, values, acco::block_sign{});
+  encoded(queue, a, values, acco::majority_vote{});
+  encoded(queue, a, values, acco::rotated<acco::block_gauss3>{});
+  encoded(queue, a, values, acco::rotated<acco::block_int4<>>{});
+  encoded(queue, a, values, acco::block_top<16>{});
+  encoded(queue, a, values, acco::block_random<32>{});
+  encoded(queue, a, values, acco::block_dct_top<16>{});
+  encoded(queue, a, values, acco::block_top<64, 4096, 2>{});
+  encoded(queue, a, values, acco::scaled_random<65, 4096>{});
+  encoded(queue, a, values, acco::block_dct2_top<64, 2>{});
+}
 static_assert(acco::half(1.0F).bits() == 0x3c00, "a constant, in files of nvcc too");
 template void all_kernels<float>(acco::cuda_queue&, arrays const&, float*);
 template void all_kernels<acco::bfloat16>(acco::cuda_queue&, arrays const&, acco::bfloat16*);

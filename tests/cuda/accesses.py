@@ -3,8 +3,9 @@
 """How the kernels of accesses.cu pass memory, as compiled: accesses.py NVCC INCLUDE SOURCE WORK
 
 For sm_80 and sm_90: a tile moves in accesses of 16 bytes, as few as its bytes allow; what the update reads is on its way before
-anything is asked; encoders divide once a block; nothing is kept in local memory. Looks at the PTX, at what ptxas says of
-registers, and, where cuobjdump is found, at the machine code.
+anything is asked; encoders divide once a block, but for block_stat2, whose two levels are means, and for codes that choose numbers
+and send them in eight bits, which divide each of these by the scale; nothing is kept in local memory, but for what SPILLS says. Looks
+at the PTX, at what ptxas says of registers, and, where cuobjdump is found, at the machine code.
 """
 import pathlib
 import re
@@ -13,7 +14,9 @@ import subprocess
 import sys
 
 NVCC, INCLUDE, SOURCE, WORK = sys.argv[1:5]
-KERNELS = 73  # of accesses.cu that work on tiles
+KERNELS = 150  # of accesses.cu that work on tiles
+SPILLS = {'80': {'encode_bodyINS1_11block_stat2ENS2_16values_to_encode': 8, 'decode_onto_bodyINS1_14block_dct2_top': 40}}
+# sm_80 lacks some registers there, for as many thread blocks as a multiprocessor is to have: at most so many bytes
 WIDE_LOAD, WIDE_STORE = r'\bld\.(?:global\.)?(?:nc\.)?v4\.', r'\bst\.(?:global\.)?v4\.'
 faults = []
 
@@ -40,13 +43,18 @@ def accesses_of_tile(mangled):
     if 'find_where_wanted' in mangled:
         return words, 0
     wire = 1 if '13bfloat16_wire' in mangled else 0  # numbers of 16 bits for codes
+    tiles = 2 if re.search(r'Lm4096E|block_dct2_top', mangled) else 1  # a warp's, of a block that a thread block has
     if 'values_to_encode' in mangled:
-        return 3 * words, wire
+        return 3 * words * tiles, wire
     if 'difference_to_encode' in mangled:
-        return 6 * words, wire
+        return 6 * words * tiles, wire
     if 'decode_onto_body' in mangled:
-        return 3 * words + wire, words
+        return 3 * words * tiles + wire, words * tiles
     return None
+
+
+def divides_more(mangled):
+    return re.search(r'block_stat2|block_random|scaled_random|block_(?:dct_)?topI\w*?Li8E', mangled)
 
 
 def unusual(mangled):
@@ -98,7 +106,7 @@ def check_ptx(arch, text):
             between = body[places[0]:places[-1]]
             if re.search(r'\bbra\b|\bsetp\b', between):
                 fault('something is asked between the loads of an update')
-        if '_to_encode' in mangled and len(re.findall(r'\bdiv\.rn', body)) > 1:
+        if '_to_encode' in mangled and len(re.findall(r'\bdiv\.rn', body)) > 1 and not divides_more(mangled):
             fault('more than one division a block')
         if 'half' in mangled and ('convert_body' in mangled or 'take_step' in mangled) and 'cvt' not in body:
             fault('half is converted by hand')
@@ -131,7 +139,7 @@ for arch in ('80', '90'):
         faults.append(f'sm_{arch}: expected {KERNELS} kernels that work on tiles, found {seen}')
     frames = re.findall(r"Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores", made.stderr)
     faults += [f'sm_{arch}: a stack frame of {frame} bytes, {spilled} of spilled registers: {name}' for name, frame, spilled in frames
-               if int(frame) or int(spilled)]
+               if max(int(frame), int(spilled)) > max((most for part, most in SPILLS.get(arch, {}).items() if part in name), default=0)]
     if len(frames) < KERNELS:
         faults.append(f'sm_{arch}: ptxas told of {len(frames)} kernels')
     code = 'its PTX'

@@ -381,6 +381,58 @@ TEST_CASE_TEMPLATE("feedback sends and keeps what the host's does", Feedback, ac
   }
 }
 
+TEST_CASE("a feedback that is kept in int8_blocks has the host's bytes, and they are digested and cleared") {
+  using code = acco::with_error_feedback<acco::block_int4<>, acco::int8_blocks>;
+  constexpr std::size_t n = 3 * code::block_size + 64, slices = 2, bytes = acco::encoded_size<code>(n), all = slices * n;
+  const code e;
+  placed<float> gradients(all);
+  placed<std::int8_t> there(acco::int8_blocks::bytes_of(all)), here(there.size);
+  placed<std::byte> codes(slices * bytes + 16);
+  placed<unsigned long long> found(3);
+  placed<bool> wanted(1);
+  std::vector<std::byte> sent(slices * bytes);
+  const auto place_in = [](placed<std::int8_t>& in) {
+    std::fill_n(in.data, in.size, std::int8_t{});
+    return acco::int8_place{in.data, reinterpret_cast<std::uint8_t*>(in.data + all), 0};
+  };
+  const acco::int8_place state = place_in(there), expected = place_in(here);
+  const acco::coding::refused bad{found.data, found.data + 1};
+  acco::cuda_queue queue(nullptr);
+  using storage = acco::cuda_storage<float>;
+  const acco::digest_key key{5, 2};
+  const std::vector<acco::digest_piece<acco::int8_blocks>> pieces{{state + 70, all - 99, key, 0}};
+  const auto same = [&] {
+    CHECK(std::memcmp(there.data, here.data, here.size) == 0);
+    CHECK(found.data[2] == acco::digest_of(expected + 70, all - 99, key));
+  };
+  found.data[0] = 0;
+  for (std::size_t round = 0; round < 4; ++round) {
+    for (std::size_t i = 0; i < all; ++i)
+      gradients.data[i] = i / 64 % 5 == 3 ? 0 : std::sin(static_cast<float>(i * 37 + round)) * (i % 64 == 9 ? 90.0F : 1.0F);
+    *wanted.data = round != 1;
+    storage::encode_with_feedback(queue, e, static_cast<float const*>(gradients.data), state, 0, slices, n, codes.data, bad, 1);
+    storage::keep_feedback(queue, wanted.data, e, static_cast<float const*>(gradients.data), state, slices, n,
+                           static_cast<std::byte const*>(codes.data), 1);
+    storage::digest(queue, std::span(pieces), found.data + 2, 1);
+    queue.wait();
+    settle();
+    for (std::size_t k = 0; k < slices; ++k) {
+      acco::coding::encode_with_feedback(e, gradients.data + k * n, expected + k * n, 1, 0, n, sent.data() + k * bytes, bad);
+      if (round != 1) acco::coding::keep_feedback(e, gradients.data + k * n, expected + k * n, 1, n, sent.data() + k * bytes);
+    }
+    CHECK(std::memcmp(codes.data, sent.data(), sent.size()) == 0);
+    same();
+  }
+  CHECK(found.data[0] == 0);
+  *wanted.data = true;
+  storage::clear_if(queue, wanted.data, state + 3, 100);
+  storage::digest(queue, std::span(pieces), found.data + 2, 1);
+  queue.wait();
+  settle();
+  std::fill_n((expected + 3).codes, 100, std::int8_t{});
+  same();
+}
+
 TEST_CASE("a training loads every kernel before its first round, and keeps to its thread blocks") {
   const auto train = [](int ctas) {
     std::vector<float> out(20'011);

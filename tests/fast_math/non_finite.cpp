@@ -2,6 +2,7 @@
 // Compiled with -ffinite-math-only: a gradient that is not finite raises or skips as documented, and so do numbers that
 // a trainer gives. Nothing here may compare with a NaN: bits are written and read.
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -109,6 +110,41 @@ TEST_CASE("and in encoded rounds") {
   expect_error_and_skip<float>(acco::two_phase{.estimate = acco::block_int4<>{}, .pace = acco::fixed_pace{1}}, 0);
   expect_error_and_skip<float>(acco::delayed{.commit = acco::bfloat16_wire{}}, 1);
   expect_error_and_skip<acco::half>(acco::delayed{.commit = acco::block_int8<>{}}, 0);
+  const acco::with_error_feedback<acco::block_gauss2, acco::int8_blocks> kept;
+  expect_error_and_skip<float>(acco::delayed{.commit = acco::coded{kept, acco::block_gauss4{}}}, 0);
+}
+
+TEST_CASE_TEMPLATE("a block with a number that is not finite arrives as one, alone and in a sum", Code, acco::block_int8<>,
+                   acco::block_int4<>, acco::bfloat16_wire, acco::block_gauss4, acco::block_gauss3, acco::block_gauss2,
+                   acco::block_stat2, acco::block_ternary, acco::block_sign, acco::majority_vote,
+                   acco::rotated<acco::block_gauss3>, acco::rotated<acco::block_int4<>>, acco::block_top<16>,
+                   acco::block_top<64, 4096, 2>, acco::block_random<32>, acco::scaled_random<65, 4096>, acco::block_dct_top<16>,
+                   acco::block_dct_top<16, 256, 4, acco::mean_over::senders>, acco::block_dct2_top<64, 2>) {
+  constexpr std::size_t size = Code::block_size;
+  std::vector<float> values(size), decoded(size), sums(size);
+  std::vector<std::byte> bytes(Code::block_bytes), others(Code::block_bytes);
+  std::byte const* const sources[] = {others.data(), bytes.data()};
+  const auto non_finite = [](std::vector<float> const& numbers) {
+    std::size_t first = 0;
+    return acco::elementwise::count_non_finite(numbers.data(), numbers.size(), first);
+  };
+  for (std::size_t i = 0; i < size; ++i) values[i] = static_cast<float>(i % 7) - 2.75F;
+  const Code code;
+  code.encode(values.data(), others.data());
+  code.decode(others.data(), decoded.data());
+  CHECK(non_finite(decoded) == 0);
+  for (std::size_t at = 0; at < size; at += size / 4 - 1) {
+    for (const std::uint64_t bits : strange<float>) {
+      const float was = values[at];
+      poison(values[at], bits);
+      code.encode(values.data(), bytes.data());
+      values[at] = was;
+      code.decode(bytes.data(), decoded.data());
+      CHECK(non_finite(decoded) != 0);
+      acco::coding::decode_sum(code, 2, [&](int k) { return sources[k]; }, sums.data(), size, false);
+      CHECK(non_finite(sums) != 0);
+    }
+  }
 }
 
 TEST_CASE("numbers that a trainer gives, and those that its learning rate returns") {

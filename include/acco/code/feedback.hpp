@@ -9,6 +9,7 @@
 
 #include "acco/bfloat16.hpp"
 #include "acco/code/encoding.hpp"
+#include "acco/number/int8_blocks.hpp"
 #include "acco/number/pack.hpp"
 #include "acco/number/require.hpp"
 #include "acco/version.hpp"
@@ -116,7 +117,11 @@ struct ef21 {
 
 /// In what a state may be kept; `full`: in the gradients' type.
 template <class Store>
-concept feedback_store = std::same_as<Store, full> || std::same_as<Store, float> || std::same_as<Store, bfloat16>;
+concept feedback_store =
+    std::same_as<Store, full> || std::same_as<Store, float> || std::same_as<Store, bfloat16> || std::same_as<Store, int8_blocks>;
+/// No two blocks of the code have numbers that are kept with one scale.
+template <class Encoding>
+concept fills_int8_blocks = !encoding<Encoding> || Encoding::block_size % int8_blocks::block_size == 0;
 template <class Feedback>
 concept keeps_sent = requires { requires Feedback::keeps_sent; };
 
@@ -124,9 +129,11 @@ concept keeps_sent = requires { requires Feedback::keeps_sent; };
 /// gradients of a schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which
 /// needs no feedback there (in full, where the code is one of matrices).
 /// It rounds to nearest. The state is an array of all trainable elements on every rank, in memory, digests and
-/// checkpoints (docs/coarse.md): in the gradients' type, or in that of `Store`, `float` or `bfloat16`. What bfloat16
-/// rounds is lost: of each number at most 2^-8 in each round that counts; of error feedback behind `block_int4` that is
-/// 1/3500 of the largest magnitude of its block.
+/// checkpoints (docs/coarse.md): in the gradients' type, or in that of `Store`, `float`, `bfloat16` or `int8_blocks`.
+/// What a store rounds is lost, in each round that counts. By bfloat16 it is at most 2^-8 of each number; of error
+/// feedback behind `block_int4` that is 1/3500 of the largest magnitude of its block. By `int8_blocks`, 65 bytes for 64
+/// numbers, it is at most 1/127 of the largest magnitude that is kept of the 64, whatever the size of the number itself:
+/// what a sender would keep of a number is lost whole, in every round, where it is below 1/256 of that.
 template <lossy Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback : Encoding {
   static_assert(!unscaled<Encoding> || keeps_sent<Feedback>,
@@ -135,6 +142,8 @@ struct with_feedback : Encoding {
   static_assert(
       std::same_as<Store, full> || !requires { requires Feedback::sums_states; },
       "acco: a feedback whose receivers sum states (ef21) keeps them in the masters' type: give it no other store");
+  static_assert(!std::same_as<Store, int8_blocks> || fills_int8_blocks<Encoding>,
+                "acco: int8_blocks keeps 64 numbers with one scale: give it a code whose blocks have a multiple of 64");
   using store = Store;
   Feedback policy = {};
 };

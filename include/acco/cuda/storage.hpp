@@ -166,8 +166,8 @@ struct cuda_storage {
     });
   }
   /// Enqueues to[i] = 0 where *wanted.
-  template <class T>
-  static void clear_if(cuda_queue& queue, bool const* wanted, T* to, std::size_t count) {
+  template <class Place>
+  static void clear_if(cuda_queue& queue, bool const* wanted, Place to, std::size_t count) {
     issue(queue, [=](cuda_kernels::on where) { cuda_kernels::launch_clear(where, wanted, to, count); });
   }
   /// Enqueues, where *wanted: how many elements are infinite or not a number, and the index of the first of them.
@@ -258,15 +258,15 @@ struct cuda_storage {
                      std::byte* to, coding::refused bad, std::uint64_t seed) {
     issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad, seed); });
   }
-  template <feeds_back Encoding, class T, class State>
-  static void encode_with_feedback(cuda_queue& queue, Encoding const& e, T const* from, State const* state, std::size_t index,
+  template <feeds_back Encoding, class T, class Place>
+  static void encode_with_feedback(cuda_queue& queue, Encoding const& e, T const* from, Place state, std::size_t index,
                                    std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
     issue(queue, [=](cuda_kernels::on where) {
       cuda_kernels::launch_encode_with_feedback(where, e, from, state, index, slices, count, to, bad, rate);
     });
   }
-  template <feeds_back Encoding, class T, class State>
-  static void keep_feedback(cuda_queue& queue, bool const* wanted, Encoding const& e, T const* from, State* state,
+  template <feeds_back Encoding, class T, class Place>
+  static void keep_feedback(cuda_queue& queue, bool const* wanted, Encoding const& e, T const* from, Place state,
                             std::size_t slices, std::size_t count, std::byte const* sent, double rate) {
     issue(queue, [=](cuda_kernels::on where) {
       cuda_kernels::launch_keep_feedback(where, wanted, e, from, state, slices, count, sent, rate);

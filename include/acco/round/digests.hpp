@@ -35,8 +35,8 @@ class round_digests {
   void allocate(Storage const& storage, parameter_layout const& layout, state_arrays<Storage> const& arrays) {
     of_tensors_ = {storage, layout.tensor_count()};
     shown_.reserve(layout.tensor_count());
-    arrays.for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
-      std::get<pieces_list<std::remove_cvref_t<decltype(*values)>>>(state_).push_back(
+    arrays.for_elements([&](std::size_t array, auto values, std::size_t first, std::size_t count) {
+      std::get<pieces_list<typename number_at<decltype(values)>::type>>(state_).push_back(
           {values, count, arrays.key(array, first), 0});
     });
     for_state([](auto const&) {});
@@ -76,7 +76,8 @@ class round_digests {
  private:
   template <class T>
   using pieces_list = std::vector<digest_piece<T>>;
-  using all_pieces = std::tuple<pieces_list<float>, pieces_list<double>, pieces_list<bfloat16>, pieces_list<half>>;
+  using all_pieces =
+      std::tuple<pieces_list<float>, pieces_list<double>, pieces_list<bfloat16>, pieces_list<half>, pieces_list<int8_blocks>>;
 
   /// visit(pieces) for the lists that have some; `sums_` counts them.
   template <class Visitor>

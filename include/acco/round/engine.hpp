@@ -298,9 +298,9 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     return found;
   }
   /// At rest: by position, what wires keep of this rank's gradients that they have not sent; empty where none does
-  /// so in `T`.
+  /// so in `T`; in int8_blocks an int8_place.
   template <class T = gradient_type>
-  [[nodiscard]] std::span<T> feedback() noexcept {
+  [[nodiscard]] auto feedback() noexcept {
     return tasks_.arrays().template feedback<T>();
   }
   /// At rest, on every rank: this one may leave in peace, as after `finish`.
@@ -318,7 +318,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   }
   template <class Visitor>
   void for_shards(Visitor&& visit) {
-    tasks_.arrays().for_kept([&](std::size_t array, auto* values) {
+    tasks_.arrays().for_kept([&](std::size_t array, auto values) {
       if constexpr (std::is_invocable_v<Visitor&, std::size_t, decltype(values)>) {  // other types are whole
         if (shape().extent(array) == array_extent::shard) visit(array, values);
       }

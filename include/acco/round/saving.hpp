@@ -158,7 +158,7 @@ class saving {
   }
   [[nodiscard]] std::unique_ptr<staging> new_staging() const {
     auto made = std::make_unique<staging>(empty_staging());
-    const std::size_t most_pieces = tasks_.arrays().shape().owned() + shares_.buckets() + accumulator_.most_ranges();
+    const std::size_t most_pieces = 2 * tasks_.arrays().shape().owned() + shares_.buckets() + accumulator_.most_ranges();
     made->allocate(tasks_.storage(), most_pieces, std::max(tasks_.norms().regions().size(), layout_.tensor_count()));
     return made;
   }

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "acco/layout/partition.hpp"
+#include "acco/number/int8_blocks.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage_traits.hpp"
@@ -33,7 +35,7 @@ class state_staging {
     for (std::size_t k = 0; k < shape_.arrays(); ++k) sum += rounded(bytes_of(k));
     return sum;
   }
-  /// For copies of at most so many pieces, and the norms of so many regions.
+  /// For copies of at most so many pieces, packed arrays two each, and the norms of so many regions.
   void allocate(Storage const& storage, std::size_t pieces, std::size_t regions) {
     buffer_ = storage.allocate_staging(bytes());
     pieces_.reserve(pieces);
@@ -64,10 +66,25 @@ class state_staging {
     const std::size_t size = size_of(shape_.type(array));
     pieces_.push_back({from, begin + offset * size, count * size});
   }
+  /// The same of numbers that are packed, all of an array's.
+  void add(std::size_t array, std::size_t, int8_place from, std::size_t count) {
+    const int8_place to = packed_in(array);
+    arrays_[array] = begin_of(array);
+    pieces_.push_back({from.codes, reinterpret_cast<std::byte*>(to.codes), count});
+    pieces_.push_back({from.exponents, reinterpret_cast<std::byte*>(to.exponents), count / int8_blocks::block_size});
+    unpacked_ = false;
+  }
   /// Enqueues the copying of what was added.
   void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_piece const>(pieces_)); }
 
-  [[nodiscard]] state_view view() const noexcept { return {&numbers, &shape_, shares_, rank_, arrays_, shows, arrives}; }
+  /// When the copy is complete.
+  [[nodiscard]] state_view view() noexcept {
+    for (std::size_t k = 0; k < shape_.owned() && !unpacked_; ++k) {
+      if (shape_.kept[k].packed && arrays_[k] != nullptr) unpack(k);
+    }
+    unpacked_ = true;
+    return {&numbers, &shape_, shares_, rank_, arrays_, shows, arrives};
+  }
 
   run_numbers numbers;
   bool shows = false, arrives = false;  ///< parameters in use, and parameters that arrive
@@ -76,8 +93,27 @@ class state_staging {
   [[nodiscard]] static constexpr std::size_t rounded(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
   [[nodiscard]] std::size_t bytes_of(std::size_t array) const noexcept {
     if ((array == shape_.shown() && !may_show_) || (array == shape_.arriving() && !may_arrive_)) return 0;
-    const bool whole = shape_.extent(array) == array_extent::whole;
-    return (whole ? shares_.padded_size() : shares_.slice_size()) * size_of(shape_.type(array));
+    const std::size_t packed = is_packed(array) ? elements(array) / int8_blocks::block_size : 0;
+    return elements(array) * size_of(shape_.type(array)) + packed;
+  }
+  [[nodiscard]] bool is_packed(std::size_t array) const noexcept { return array < shape_.owned() && shape_.kept[array].packed; }
+  [[nodiscard]] std::size_t elements(std::size_t array) const noexcept {
+    return shape_.extent(array) == array_extent::whole ? shares_.padded_size() : shares_.slice_size();
+  }
+  /// Of n numbers codes come into the second half of 2 n bytes, exponents behind these. What is unpacked from the front
+  /// on never reaches codes that are still to be.
+  [[nodiscard]] int8_place packed_in(std::size_t array) const noexcept {
+    const std::size_t count = elements(array);
+    std::byte* const codes = begin_of(array) + count;
+    return {reinterpret_cast<std::int8_t*>(codes), reinterpret_cast<std::uint8_t*>(codes + count), 0};
+  }
+  void unpack(std::size_t array) const noexcept {
+    std::byte* const to = begin_of(array);
+    packed_in(array).unpack(elements(array), [to](float const* values, std::size_t i, std::size_t n) {
+      bfloat16 narrow[int8_blocks::block_size];
+      elementwise::convert(values, narrow, n);
+      std::memcpy(to + i * sizeof(bfloat16), narrow, n * sizeof(bfloat16));
+    });
   }
   [[nodiscard]] std::byte* begin_of(std::size_t array) const noexcept {
     std::byte* at = buffer_.template as<std::byte>();
@@ -91,6 +127,7 @@ class state_staging {
   bool may_show_, may_arrive_;
   decltype(std::declval<Storage const&>().allocate_staging(std::size_t{})) buffer_;
   std::vector<state_piece> pieces_;
+  bool unpacked_ = true;
   std::vector<std::byte const*> arrays_;
 };
 
@@ -105,7 +142,8 @@ class state_staging<Storage> {
   [[nodiscard]] static constexpr bool may_arrive() noexcept { return false; }
   void allocate(Storage const&, std::size_t, std::size_t) noexcept {}
   void clear() noexcept {}
-  void add(std::size_t, std::size_t, void const*, std::size_t) noexcept {}
+  template <class Place>
+  void add(std::size_t, std::size_t, Place, std::size_t) noexcept {}
   void enqueue(typename Storage::queue&) noexcept {}
   [[nodiscard]] state_view view() const noexcept { return {&numbers, &shape_, shares_, rank_, {}, false, false}; }
 

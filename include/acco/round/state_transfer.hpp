@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <type_traits>
 #include <vector>
 
+#include "acco/bfloat16.hpp"
 #include "acco/collective/blocking.hpp"
 #include "acco/function_view.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/number/convert.hpp"
+#include "acco/number/int8_blocks.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/checkpointer.hpp"
 #include "acco/round/gradient_accumulator.hpp"
@@ -190,12 +193,18 @@ class state_transfer {
       if (group.frozen && layout_[k].size != 0 && (rank() == 0 || group.per_rank))
         source.read_frozen(k, reinterpret_cast<std::byte*>(into->values.data() + layout_[k].offset));
     }
-    arrays.for_kept([&](std::size_t array, auto* values) {
+    arrays.for_kept([&](std::size_t array, auto values) {
       if (shape.kept[array].use == array_use::feedback && !source.has(array)) {
         arrays.clear(queue(), array);
         return settle();
       }
-      read(source, array, shape.extent(array), [values](std::size_t index) { return values + index; });
+      if constexpr (std::is_same_v<decltype(values), int8_place>) {
+        arrays.clear(queue(), array);
+        settle();
+        read_packed(source, array, values);
+      } else {
+        read(source, array, shape.extent(array), [values](std::size_t index) { return values + index; });
+      }
     });
     if (shows) {
       into->shown = accumulator_.gathered();
@@ -279,6 +288,40 @@ class state_transfer {
         }
       }
     });
+  }
+  /// The same of numbers that are packed, by stretches of whole blocks; those on which no element lies are 0 already.
+  void read_packed(state_source& source, std::size_t array, int8_place to) {
+    constexpr std::size_t size = int8_blocks::block_size;
+    std::vector<bfloat16> stretch;  // from number `begin` on
+    std::size_t begin = 0;
+    const auto put = [&] {
+      if (stretch.empty()) return;
+      stretch.resize((stretch.size() + size - 1) / size * size, bfloat16(0.0F));
+      std::vector<float> values(stretch.size());
+      elementwise::convert(static_cast<bfloat16 const*>(stretch.data()), values.data(), values.size());
+      std::vector<std::int8_t> codes(stretch.size());
+      std::vector<std::uint8_t> exponents(stretch.size() / size);
+      int8_place{codes.data(), exponents.data(), 0}.pack(values.data(), values.size());
+      const int8_place there = to + begin;
+      Storage::copy(queue(), static_cast<std::int8_t const*>(codes.data()), there.codes, codes.size());
+      Storage::copy(queue(), static_cast<std::uint8_t const*>(exponents.data()), &there.exponent(), exponents.size());
+      settle();
+      stretch.clear();
+    };
+    const array_extent extent = tasks_.arrays().shape().extent(array);
+    for_elements_of(extent, shares_, rank(), [&](std::size_t index, std::size_t first, std::size_t count) {
+      for (std::size_t i = 0, n = 0; i < count; i += n) {
+        const std::size_t at = index + i;
+        if (at >= begin + most) {
+          put();
+          begin = at / most * most;
+        }
+        n = std::min(begin + most - at, count - i);
+        stretch.resize(at - begin + n, bfloat16(0.0F));
+        source.read(array, first + i, n, reinterpret_cast<std::byte*>(stretch.data() + (at - begin)));
+      }
+    });
+    put();
   }
   void show(parameter_type const* trainable) {
     queue().before_computation();

@@ -200,8 +200,7 @@ class round_tasks {
     state_shape const& shape = arrays_.shape();
     copy.shows = shows;
     copy.arrives = arrives;
-    arrays_.for_kept(
-        [&](std::size_t array, auto const* values) { copy.add(array, 0, values, arrays_.elements(shape.extent(array))); });
+    arrays_.for_kept([&](std::size_t array, auto values) { copy.add(array, 0, values, arrays_.elements(shape.extent(array))); });
     if (shows) {
       accumulator_.for_slice_in_use(backend_->rank(), [&](std::size_t offset, parameter_type const* from, std::size_t count) {
         copy.add(shape.shown(), offset, from, count);

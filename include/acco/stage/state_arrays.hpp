@@ -18,6 +18,7 @@
 #include "acco/error.hpp"
 #include "acco/half.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/number/int8_blocks.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/stage/world_digest.hpp"
@@ -31,7 +32,7 @@ template <class T>
 [[nodiscard]] constexpr element_type element_type_of() noexcept {
   if constexpr (std::is_same_v<T, double>) {
     return element_type::float64;
-  } else if constexpr (std::is_same_v<T, bfloat16>) {
+  } else if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, int8_blocks>) {
     return element_type::bfloat16;
   } else {
     return std::is_same_v<T, half> ? element_type::float16 : element_type::float32;
@@ -58,23 +59,28 @@ class state_arrays {
     shape_.parameter = element_type_of<typename Storage::parameter_type>();
   }
 
-  /// Whether there may be arrays of `T`: the storage's master, gradient or parameter type, float or bfloat16.
+  /// Whether there may be arrays of `T`: the storage's master, gradient or parameter type, float, bfloat16 or
+  /// int8_blocks.
   template <class T>
   static constexpr bool may_have =
       std::is_same_v<T, typename Storage::master_type> || std::is_same_v<T, typename Storage::gradient_type> ||
-      std::is_same_v<T, typename Storage::parameter_type> || std::is_same_v<T, float> || std::is_same_v<T, bfloat16>;
+      std::is_same_v<T, typename Storage::parameter_type> || std::is_same_v<T, float> || std::is_same_v<T, bfloat16> ||
+      std::is_same_v<T, int8_blocks>;
   /// An array of `T` that digests and checkpoints have. `what.type` is filled in; a second array of a name gets ".2"
   /// behind it. Returns its number.
   template <class T>
   std::size_t declare(kept_array what, array_place const& place) {
     static_assert(may_have<T>,
-                  "acco: an array of the state has the storage's master, gradient or parameter type, or is of float or bfloat16");
+                  "acco: an array of the state has the storage's master, gradient or parameter type, or is of float, bfloat16 or "
+                  "int8_blocks");
     require_name(what);
     what.type = element_type_of<T>();
+    what.packed = std::is_same_v<T, int8_blocks>;
     const std::string name = what.name;
     for (std::size_t n = 2; shape_.has(what.name); ++n) what.name = name + "." + std::to_string(n);
     const array_use use = what.use;
-    const std::size_t bytes = elements(what.extent) * sizeof(T), at = shape_.add(std::move(what));
+    const std::size_t count = elements(what.extent);
+    const std::size_t bytes = what.packed ? int8_blocks::bytes_of(count) : count * sizeof(T), at = shape_.add(std::move(what));
     kept_.insert(kept_.begin() + static_cast<std::ptrdiff_t>(at), arrays_.size());
     arrays_.push_back({"", use, bytes, place, {}});
     return arrays_.size() - 1;
@@ -127,30 +133,49 @@ class state_arrays {
   [[nodiscard]] T* as(std::size_t number) const noexcept {
     return arrays_[number].memory.template as<T>();
   }
+  /// Where its numbers lie: a pointer, or an int8_place.
+  template <class T>
+  [[nodiscard]] place_of<T> place(std::size_t number) const noexcept {
+    if constexpr (std::is_same_v<T, int8_blocks>) {
+      auto* const codes = as<std::int8_t>(number);
+      return {codes, as<std::uint8_t>(number) + int8_blocks::count_of(arrays_[number].bytes), 0};
+    } else {
+      return as<T>(number);
+    }
+  }
   /// Numbers of an array, padding included.
   [[nodiscard]] std::size_t elements(array_extent extent) const noexcept {
     return extent == array_extent::shard ? shares_.slice_size() : shares_.padded_size();
   }
-  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does so in `T`.
+  /// By position, what a wire keeps of this rank's gradients that it has not sent; empty where none does so in `T`. In
+  /// int8_blocks an int8_place.
   template <class T = typename Storage::gradient_type>
-  [[nodiscard]] std::span<T> feedback() const noexcept {
+  [[nodiscard]] auto feedback() const noexcept {
+    constexpr bool packed = std::is_same_v<T, int8_blocks>;
+    using found = std::conditional_t<packed, int8_place, std::span<T>>;
     for (std::size_t k = 0; k < kept_.size(); ++k) {
       kept_array const& each = shape_.kept[k];
-      if (each.use == array_use::feedback && each.extent == array_extent::whole && each.type == element_type_of<T>())
-        return {as<T>(kept_[k]), shares_.size()};
+      if (each.use != array_use::feedback || each.extent != array_extent::whole || each.type != element_type_of<T>() ||
+          each.packed != packed)
+        continue;
+      if constexpr (packed) {
+        return place<T>(kept_[k]);
+      } else {
+        return found{as<T>(kept_[k]), shares_.size()};
+      }
     }
-    return {};
+    return found();
   }
-  /// visit(number in the shape, pointer) for each array of the shape.
+  /// visit(number in the shape, place) for each array of the shape.
   template <class Visitor>
   void for_kept(Visitor&& visit) const {
-    for (std::size_t k = 0; k < kept_.size(); ++k) typed(k, [&](auto* values) { visit(k, values); });
+    for (std::size_t k = 0; k < kept_.size(); ++k) typed(k, [&](auto values) { visit(k, values); });
   }
-  /// visit(number in the shape, values, first trainable element, count) for the ranges of each array of the shape. Of
+  /// visit(number in the shape, place, first trainable element, count) for the ranges of each array of the shape. Of
   /// shares that all ranks have, the first one's.
   template <class Visitor>
   void for_elements(Visitor&& visit) const {
-    for_kept([&](std::size_t array, auto* values) {
+    for_kept([&](std::size_t array, auto values) {
       if (shape_.extent(array) == array_extent::shard && rank_ >= shares_.ranks()) return;
       for_elements_of(shape_.extent(array), shares_, rank_, [&](std::size_t index, std::size_t first, std::size_t count) {
         visit(array, values + index, first, count);
@@ -165,8 +190,8 @@ class state_arrays {
   /// This rank's part of the state's digest, without the numbers (world_digest.hpp).
   [[nodiscard]] std::uint64_t part_of_digest(queue& q) const {
     std::uint64_t sum = 0;
-    for_elements([&](std::size_t array, auto const* values, std::size_t first, std::size_t count) {
-      Storage::visit_on_host(q, values, count, [&](auto const* from, std::size_t index, std::size_t n) {
+    for_elements([&](std::size_t array, auto values, std::size_t first, std::size_t count) {
+      visit_on_host(q, values, count, [&](auto const* from, std::size_t index, std::size_t n) {
         sum += digest_of(from, n, key(array, first + index));
       });
     });
@@ -175,9 +200,9 @@ class state_arrays {
   /// 64-bit hash of this rank's arrays, and of the updates committed: a rank may own nothing.
   [[nodiscard]] std::uint64_t digest(queue& q, std::uint64_t steps) const {
     std::uint64_t hash = 0x243f6a8885a308d3ULL + steps;
-    for_kept([&](std::size_t array, auto const* values) {
+    for_kept([&](std::size_t array, auto values) {
       const std::size_t count = shape_.extent(array) == array_extent::shard ? shares_.count(rank_) : shares_.size();
-      Storage::visit_on_host(q, values, count, [&](auto const* from, std::size_t, std::size_t n) {
+      visit_on_host(q, values, count, [&](auto const* from, std::size_t, std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) {
           hash = (hash ^ bits_of(from[i])) * 0x9fb21c651e98df25ULL;
           hash ^= hash >> 32U;
@@ -207,8 +232,37 @@ class state_arrays {
                         text("Name a feedback, or an array of a wire, by letters, digits and _, as a file"));
   }
   static void clear(queue& q, declared const& of) { Storage::clear(q, of.memory.template as<std::byte>(), of.bytes); }
+  template <class T, class Visitor>
+  static void visit_on_host(queue& q, T* from, std::size_t count, Visitor&& visit) {
+    Storage::visit_on_host(q, static_cast<T const*>(from), count, visit);
+  }
+  /// The same of packed numbers, which are visited as bfloat16.
+  template <class Visitor>
+  static void visit_on_host(queue& q, int8_place from, std::size_t count, Visitor&& visit) {
+    constexpr std::size_t most = std::size_t{1} << 18U, size = int8_blocks::block_size;
+    std::vector<std::int8_t> codes;
+    std::vector<std::uint8_t> exponents;
+    std::vector<bfloat16> numbers;
+    const auto fetch = [&q]<class T>(T const* there, std::size_t n, std::vector<T>& to) {
+      to.resize(n);
+      Storage::visit_on_host(q, there, n, [&](T const* here, std::size_t index, std::size_t m) {
+        std::copy_n(here, m, to.begin() + static_cast<std::ptrdiff_t>(index));
+      });
+    };
+    for (std::size_t i = 0, n = 0; i < count; i += n) {
+      const std::size_t behind = (from.first + i) % size;
+      n = std::min(most - behind, count - i);
+      const std::size_t blocks = (behind + n + size - 1) / size;
+      fetch(static_cast<std::int8_t const*>(from.codes + i - behind), blocks * size, codes);
+      fetch(static_cast<std::uint8_t const*>(&from.exponent(i)), blocks, exponents);
+      numbers.resize(n);
+      (int8_place{codes.data(), exponents.data(), 0} + behind).unpack(numbers.data(), n);
+      visit(static_cast<bfloat16 const*>(numbers.data()), i, n);
+    }
+  }
   template <class Visitor>
   void typed(std::size_t kept, Visitor&& visit) const {
+    if (shape_.kept[kept].packed) return visit(place<int8_blocks>(kept_[kept]));
     const auto as_type = [&]<class T>(std::type_identity<T>) {
       if constexpr (may_have<T>) visit(arrays_[kept_[kept]].memory.template as<T>());
     };

@@ -103,6 +103,7 @@ struct kept_array {
   array_extent extent = array_extent::shard;
   array_use use = array_use::state;
   array_start start = array_start::zeros;
+  bool packed = false;  ///< in an engine's memory the bfloat16s are int8_blocks
 };
 /// The file's name, without its end, of what is rank `rank`'s own.
 [[nodiscard]] inline std::string name_of_rank(std::string_view what, std::size_t rank, std::size_t ranks) {

@@ -11,6 +11,7 @@
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
 #include "acco/layout/trainable_runs.hpp"
+#include "acco/number/int8_blocks.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/refused.hpp"
 
@@ -64,35 +65,54 @@ void encode_values(Encoding const& e, T const* from, std::size_t index, std::siz
   encode(e, index, count, to, bad, read, seed);
 }
 
+/// The states of a block: where they lie, or unpacked.
+template <encoding Encoding, class Place>
+struct states_of_block {
+  Place at;
+  states_of_block(Place from, std::size_t) noexcept : at(from) {}
+  void keep(std::size_t) const noexcept {}
+};
+template <encoding Encoding>
+struct states_of_block<Encoding, int8_place> {
+  alignas(64) float at[Encoding::block_size];
+  int8_place place;
+  states_of_block(int8_place from, std::size_t count) : place(from) { from.unpack(at, count); }
+  void keep(std::size_t count) const noexcept { place.pack(at, count); }
+};
+
 /// Encodes what a feedback policy sends of gradients and their state.
-template <feeds_back Encoding, class T, class State>
-void encode_with_feedback(Encoding const& e, T const* from, State const* state, double rate, std::size_t index, std::size_t count,
+template <feeds_back Encoding, class T, class Place>
+void encode_with_feedback(Encoding const& e, T const* from, Place state, double rate, std::size_t index, std::size_t count,
                           std::byte* to, refused const& bad) {
-  using numbers = pack<elementwise::wider<T, State>>;
+  using numbers = pack<elementwise::wider<T, typename number_at<Place>::type>>;
   const numbers factor(rate);
   encode(e, index, count, to, bad, [=, &e](std::size_t i, std::size_t n, float* room) {
+    const states_of_block<Encoding, Place> states(state + i, n);
     elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
       elementwise::store(e.policy.sent(elementwise::load<numbers>(from + i + k, lanes),
-                                       elementwise::load<numbers>(state + i + k, lanes), factor),
+                                       elementwise::load<numbers>(states.at + k, lanes), factor),
                          room + k, lanes);
     });
     return static_cast<float const*>(room);
   });
 }
 /// state = what the policy keeps of that: `sent` is the code.
-template <feeds_back Encoding, class T, class State>
-void keep_feedback(Encoding const& e, T const* from, State* state, double rate, std::size_t count, std::byte const* sent) {
-  using numbers = pack<elementwise::wider<T, State>>;
+template <feeds_back Encoding, class T, class Place>
+void keep_feedback(Encoding const& e, T const* from, Place state, double rate, std::size_t count, std::byte const* sent) {
+  using numbers = pack<elementwise::wider<T, typename number_at<Place>::type>>;
   const numbers factor(rate);
   constexpr std::size_t block = Encoding::block_size;
   alignas(64) float decoded[block];
   for (std::size_t i = 0; i < count; i += block, sent += Encoding::block_bytes) {
     e.decode(sent, decoded);
-    elementwise::for_packs<numbers::lanes>(std::min(block, count - i), [&](std::size_t k, auto lanes) {
-      const auto before = elementwise::load<numbers>(state + i + k, lanes);
+    const std::size_t here = std::min(block, count - i);
+    states_of_block<Encoding, Place> states(state + i, here);
+    elementwise::for_packs<numbers::lanes>(here, [&](std::size_t k, auto lanes) {
+      const auto before = elementwise::load<numbers>(states.at + k, lanes);
       const auto x = e.policy.sent(elementwise::load<numbers>(from + i + k, lanes), before, factor);
-      elementwise::store(e.policy.kept(x, elementwise::load<numbers>(decoded + k, lanes), before), state + i + k, lanes);
+      elementwise::store(e.policy.kept(x, elementwise::load<numbers>(decoded + k, lanes), before), states.at + k, lanes);
     });
+    states.keep(here);
   }
 }
 

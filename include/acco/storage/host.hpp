@@ -202,6 +202,9 @@ struct host_storage {
       if (*wanted && count != 0) std::memset(static_cast<void*>(to), 0, count * sizeof(T));
     });
   }
+  static void clear_if(host_queue& queue, bool const* wanted, int8_place to, std::size_t count) {
+    clear_if(queue, wanted, to.codes, count);
+  }
 
   /// Enqueues *result = the sum of the squares of the slice.
   static void sum_of_squares(host_queue& queue, sharded<sum_type const> slice, double* result) {
@@ -274,9 +277,10 @@ struct host_storage {
                      std::size_t count, std::byte* to, coding::refused bad, std::uint64_t seed) {
     queue.enqueue([=, &queue] { encode_now(queue, e, from, index, slices, count, to, bad, seed); });
   }
-  /// As `encode`, of what the encoding's feedback sends of these slices and their state.
-  template <feeds_back Encoding, class T, class State>
-  static void encode_with_feedback(host_queue& queue, Encoding const& e, T const* from, State const* state, std::size_t index,
+  /// As `encode`, of what the encoding's feedback sends of these slices and their state, which a pointer shows or, in
+  /// slices of multiples of 64, an int8_place.
+  template <feeds_back Encoding, class T, class Place>
+  static void encode_with_feedback(host_queue& queue, Encoding const& e, T const* from, Place state, std::size_t index,
                                    std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; k < slices; ++k) {
@@ -286,8 +290,8 @@ struct host_storage {
     });
   }
   /// Enqueues, where *wanted: the state becomes what the feedback keeps of what it has `sent` of these slices.
-  template <feeds_back Encoding, class T, class State>
-  static void keep_feedback(host_queue& queue, bool const* wanted, Encoding const& e, T const* from, State* state,
+  template <feeds_back Encoding, class T, class Place>
+  static void keep_feedback(host_queue& queue, bool const* wanted, Encoding const& e, T const* from, Place state,
                             std::size_t slices, std::size_t count, std::byte const* sent, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; *wanted && k < slices; ++k) {

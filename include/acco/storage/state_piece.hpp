@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "acco/number/digest.hpp"
+#include "acco/number/int8_blocks.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -19,7 +20,7 @@ struct state_piece {
 /// `count` elements of an array of the storage's, whose parts go to the sum of this number.
 template <class T>
 struct digest_piece {
-  T const* values;
+  place_of<T const> values;
   std::size_t count;
   digest_key key;
   std::size_t sum;
