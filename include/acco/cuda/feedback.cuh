@@ -26,17 +26,17 @@ struct feedback_to_encode {
   real rate;
 
   /// sent[k] and, where it is wanted, before[k]: the state.
-  __device__ void take(std::size_t first, std::size_t left, unsigned lane, real* sent, real* before) const {
-    gradients.template take<Encoding>(first, left, lane, [&](std::size_t k, T g) { sent[k] = static_cast<real>(g); });
-    state.template take<Encoding>(first, left, lane, [&](std::size_t k, State s) {
+  __device__ void take(block_at const& at, unsigned lane, real* sent, real* before) const {
+    gradients.template take<Encoding>(at, lane, [&](std::size_t k, T g) { sent[k] = static_cast<real>(g); });
+    state.template take<Encoding>(at, lane, [&](std::size_t k, State s) {
       before[k] = static_cast<real>(s);
       sent[k] = policy.sent(sent[k], before[k], rate);
     });
   }
-  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+  __device__ block_values<Encoding> operator()(block_at const& at, unsigned lane) const {
     block_values<Encoding> x{};
     real sent[4 * x.stretches] = {}, before[4 * x.stretches];
-    take(first, left, lane, sent, before);
+    take(at, lane, sent, before);
 #pragma unroll
     for (std::size_t k = 0; k < 4 * x.stretches; ++k) x.value[k] = static_cast<float>(sent[k]);
     return x;
@@ -50,19 +50,19 @@ struct keep_feedback_body {
   static constexpr std::size_t threads = block_values<Encoding>::threads;
   bool const* wanted;
   feedback_to_encode<Encoding, T, State> source;
-  std::size_t count, blocks;  // of a slice
+  blocks_at<Encoding> where;
   std::byte const* codes;
   State* state;
 
   __device__ void operator()(std::size_t block, unsigned lane) const {
     using real = typename feedback_to_encode<Encoding, T, State>::real;
     if (!*wanted) return;
-    const std::size_t begin = block % blocks * Encoding::block_size, first = block / blocks * count + begin;
+    const block_at here = where(block);
     block_values<Encoding> decoded{};
     device_encoding<Encoding>::decode(codes + block * Encoding::block_bytes, lane, decoded);
     real sent[4 * decoded.stretches] = {}, before[4 * decoded.stretches];
-    source.take(first, count - begin, lane, sent, before);
-    write_block<Encoding, false>(state + first, count - begin, lane, [&](std::size_t k, State) {
+    source.take(here, lane, sent, before);
+    write_block<Encoding, false>(state, here, lane, [&](std::size_t k, State) {
       return static_cast<State>(source.policy.kept(sent[k], static_cast<real>(decoded.value[k]), before[k]));
     });
   }
@@ -73,13 +73,13 @@ template <class Encoding, class T, class State>
 void launch_encode_with_feedback(on where, Encoding const& e, T const* from, State const* state, std::size_t index,
                                  std::size_t slices, std::size_t count, std::byte* to, coding::refused const& bad, double rate) {
   using source = feedback_to_encode<Encoding, T, State>;
-  const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size, all = slices * count;
-  launch_blocks(where, slices * blocks,
+  const blocks_at<Encoding> places(e, count);
+  const std::size_t all = slices * count;
+  launch_blocks(where, slices * places.blocks,
                 encode_body<Encoding, source>{
                     {{from, from + all}, {state, state + all}, e.policy, static_cast<typename source::real>(rate)},
                     index,
-                    count,
-                    blocks,
+                    places,
                     to,
                     bad});
 }
@@ -87,13 +87,13 @@ template <class Encoding, class T, class State>
 void launch_keep_feedback(on where, bool const* wanted, Encoding const& e, T const* from, State* state, std::size_t slices,
                           std::size_t count, std::byte const* sent, double rate) {
   using source = feedback_to_encode<Encoding, T, State>;
-  const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size, all = slices * count;
-  launch_blocks(where, slices * blocks,
+  const blocks_at<Encoding> places(e, count);
+  const std::size_t all = slices * count;
+  launch_blocks(where, slices * places.blocks,
                 keep_feedback_body<Encoding, T, State>{
                     wanted,
                     {{from, from + all}, {state, state + all}, e.policy, static_cast<typename source::real>(rate)},
-                    count,
-                    blocks,
+                    places,
                     sent,
                     state});
 }
