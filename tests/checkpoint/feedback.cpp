@@ -24,7 +24,7 @@ acco::parameter_layout layout() {
 }
 /// While it lives, the matrix has tiles.
 struct larger {
-  larger() { set(70, 100, 7200); }
+  larger() { set(96, 64, 6344); }
   ~larger() { set(20, 25, 700); }
   larger(larger const&) = delete;
   larger& operator=(larger const&) = delete;

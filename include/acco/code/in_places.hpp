@@ -10,7 +10,7 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// An encoding of arrays whose blocks lie where `places` says.
 template <encoding Encoding>
@@ -30,7 +30,7 @@ template <encoding Encoding>
   return encoded_size<Encoding>(count) / Encoding::block_bytes;
 }
 template <encoding Encoding>
-[[nodiscard]] constexpr std::size_t encoded_size(Encoding const& e, std::size_t count) noexcept {
+[[nodiscard]] constexpr std::size_t code_size(Encoding const& e, std::size_t count) noexcept {
   return blocks_in(e, count) * Encoding::block_bytes;
 }
 /// The code of the k-th of several arrays that follow each other.
@@ -65,6 +65,6 @@ template <encoding Encoding>
   return k * Encoding::block_size + i;
 }
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"

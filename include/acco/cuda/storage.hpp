@@ -291,7 +291,7 @@ struct cuda_storage {
     issue(queue, [=](cuda_kernels::on where) {
       const auto go = [&](auto adds) {
         using body = cuda_kernels::decode_sum_body<Encoding, adds(), sum_type>;
-        cuda_kernels::launch_blocks(where, blocks_in(e, count), body{from, encoded_size(e, count), sources, out, {e, count}});
+        cuda_kernels::launch_blocks(where, blocks_in(e, count), body{from, code_size(e, count), sources, out, {e, count}});
       };
       add ? go(std::true_type()) : go(std::false_type());
     });
