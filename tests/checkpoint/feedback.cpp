@@ -18,8 +18,20 @@
 #include "checkpoint/scratch.hpp"
 
 namespace {
-constexpr std::size_t elements = 700;
-acco::parameter_layout layout() { return acco::parameter_layout().add("matrix", {20, 25}).add("vector", {elements - 500}); }
+std::size_t rows = 20, columns = 25, elements = 700;
+acco::parameter_layout layout() {
+  return acco::parameter_layout().add("matrix", {rows, columns}).add("vector", {elements - rows * columns});
+}
+/// While it lives, the matrix has tiles.
+struct larger {
+  larger() { set(96, 64, 6344); }
+  ~larger() { set(20, 25, 700); }
+  larger(larger const&) = delete;
+  larger& operator=(larger const&) = delete;
+  static void set(std::size_t of_rows, std::size_t of_columns, std::size_t all) {
+    rows = of_rows, columns = of_columns, elements = all;
+  }
+};
 
 float gradient(int rank, std::size_t m, std::size_t index) {
   return std::sin(static_cast<float>(7 * index + 131 * m + 17 * static_cast<std::size_t>(rank)));
@@ -46,6 +58,10 @@ const acco::with_error_feedback<acco::power_sgd> products{of_rank_1, {}};
 /// Kept in another type than gradients are, and fading.
 auto narrow() {
   return acco::coded{acco::with_error_feedback<acco::block_int4<>, acco::bfloat16>{{}, {.decay = 0.9}}, acco::full{}};
+}
+/// As tiles.
+auto tiled() {
+  return acco::coded{acco::with_feedback{acco::loosely<acco::block_dct2_top<32>>{}, acco::error_feedback{}}, acco::full{}};
 }
 /// By a code that sends what lies where no element is, too.
 auto without_zeros() {
@@ -205,6 +221,14 @@ TEST_CASE("a run with feedback, killed at a cut, goes on as if it had not been, 
     compare(acco::delayed{.commit = packed()}, ranks);
     compare(acco::two_phase{.estimate = of_rank_1, .commit = products, .pace = acco::fixed_pace{1}}, ranks);
   }
+}
+
+TEST_CASE(
+    "a run whose matrices travel as tiles, killed at a cut, goes on as if it had not been, and among other ranks nothing is "
+    "lost") {
+  const larger matrix;
+  compare(acco::synchronous{.commit = tiled()}, 2);
+  change_ranks(acco::synchronous{.commit = tiled()});
 }
 
 TEST_CASE("among other ranks nothing is lost of what was not sent") {

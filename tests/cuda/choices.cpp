@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codes that choose on a device.
+#include <limits>
+
 #include <doctest/doctest.h>
 
 #include "cuda/encoded.hpp"
@@ -42,5 +44,62 @@ TEST_CASE("choices of a thread block leave what the host's leave to a feedback, 
     acco::coding::keep_feedback(e, static_cast<float const*>(gradients.data), expected.data(), 1, count, sent.data());
     CHECK(std::equal(sent.begin(), sent.end(), codes.data));
     CHECK(std::equal(expected.begin(), expected.end(), state.data));
+  }
+}
+
+TEST_CASE("tiles of matrices, their edges, and what has none, are those of the host, bit by bit, and so is what is kept") {
+  using code =
+      acco::in_places<acco::with_feedback<acco::block_dct2_top<24, 8, acco::mean_over::senders>, acco::decoupled_momentum>>;
+  using storage = acco::cuda_storage<float>;
+  acco::parameter_layout layout;  // rows that begin anywhere, and rows that do not
+  layout.add("matrix", {100, 130}).add("vector", {1000}).add("aligned", {70, 128});
+  constexpr int ranks = 2;
+  const acco::placement placed(layout, ranks, layout.size(), [](std::size_t) { return false; }, true);
+  const acco::partition shares = placed.shares(ranks);
+  const acco::tiling tiles(layout, shares);
+  const std::size_t count = shares[0].share, bytes = ranks * tiles.each * code::block_bytes;
+  managed<acco::block_place> table(tiles.blocks.size());
+  std::copy(tiles.blocks.begin(), tiles.blocks.end(), table.data);
+  code e{{}, {table.data, tiles.each}};
+  managed<float> gradients(ranks * count), state(ranks * count), sums(count);
+  managed<std::byte> codes(bytes);
+  managed<unsigned long long> numbers(4);
+  managed<bool> wanted(1);
+  std::vector<float> expected(ranks * count), sum(count);
+  std::vector<std::byte> sent(bytes);
+  for (std::size_t i = 0; i < ranks * count; ++i) {
+    gradients.data[i] = std::sin(static_cast<float>(i * i % 1009));
+    state.data[i] = 0;
+  }
+  std::fill_n(sums.data, count, 0.0F);
+  for (unsigned k = 0; k < 4; ++k) numbers.data[k] = k % 2 == 0 ? 0 : ~0ULL;
+  wanted.data[0] = true;
+  const acco::coding::refused bad{numbers.data, numbers.data + 1}, host_bad{numbers.data + 2, numbers.data + 3};
+  acco::cuda_queue queue(nullptr, {}, acco::highest_priority, acco::cuda_issue::at_once, 1);
+  acco::host_queue here;
+  using host = acco::host_storage<float>;
+  for (int step = 0; step < 3; ++step) {
+    if (step == 2) gradients.data[130 * 64 + 77] = std::numeric_limits<float>::infinity();
+    float const *const from = gradients.data, *const kept = state.data;
+    storage::encode_with_feedback(queue, e, from, kept, 0, ranks, count, codes.data, bad, 1);
+    storage::decode_sum(queue, of_slice(e, 1), static_cast<std::byte const*>(codes.data) + bytes / ranks, 1, sums.data, count,
+                        false);
+    storage::keep_feedback(queue, wanted.data, e, from, state.data, ranks, count, static_cast<std::byte const*>(codes.data), 1);
+    queue.wait();
+    settle();
+    host::encode_with_feedback(here, e, from, static_cast<float const*>(expected.data()), 0, ranks, count, sent.data(), host_bad,
+                               1);
+    host::decode_sum(here, of_slice(e, 1), static_cast<std::byte const*>(sent.data()) + bytes / ranks, 1, sum.data(), count,
+                     false);
+    host::keep_feedback(here, wanted.data, e, from, expected.data(), ranks, count, static_cast<std::byte const*>(sent.data()), 1);
+    here.wait();
+    CHECK(std::equal(sent.begin(), sent.end(), codes.data));
+    CHECK(numbers.data[0] == (step == 2 ? 1 : 0));
+    CHECK(numbers.data[0] == numbers.data[2]);
+    CHECK(numbers.data[1] == numbers.data[3]);
+    if (step == 2) continue;  // not a number is not equal
+    CHECK(std::equal(sum.begin(), sum.end(), sums.data));
+    CHECK(std::equal(expected.begin(), expected.end(), state.data));
+    CHECK(std::any_of(sum.begin(), sum.end(), [](float each) { return each != 0; }));
   }
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -16,7 +17,7 @@
 
 namespace {
 
-constexpr std::size_t count = 6 * published::block;  // shares of one, two, three ranks are whole blocks
+constexpr std::size_t block = 256, count = 6 * block;  // shares of one, two, three ranks are whole blocks
 constexpr std::size_t steps = 8;
 constexpr double rate = 0.01;
 using acco::mean_over;
@@ -68,12 +69,16 @@ std::size_t apart(std::vector<double> const& a, std::vector<double> const& b, do
 template <mean_over Over, class Parameters, class Rule>
 void compare(int ranks, Rule const& rule) {
   CAPTURE(ranks);
-  const acco::synchronous schedule{.commit = acco::demo_wire<Parameters, acco::block_dct_top<24, 256, 8, Over>>{}};
+  const acco::synchronous schedule{.commit = acco::demo_wire<Parameters, acco::block_dct_top<24, block, 8, Over>>{}};
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), 0U);
   published::demo right{24,
                         rate,
                         0.999,
                         Over == mean_over::senders,
                         std::is_same_v<Rule, acco::lion>,
+                        false,
+                        published::blocks_of(all, block),
                         std::vector<std::vector<double>>(static_cast<std::size_t>(ranks), std::vector<double>(count, 0.0)),
                         std::vector<double>(count, 1.0)};
   for (std::size_t step = 0; step < steps; ++step) {

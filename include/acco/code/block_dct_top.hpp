@@ -134,13 +134,12 @@ struct block_dct_top : block_transform_top<Count, Block, Bits, Over, false> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct_top" : "block_dct_top_of_senders";
 };
 
-/// The same of a tile of 64 by 64: 4096 numbers as they lie in the flat array, 64 a row. That is a tile of a matrix
-/// only where its rows have 64 numbers and it begins at a multiple of 4096. Where rows have 64 m, neighbours along a
-/// row of the tile are neighbours in the matrix, and the rows of the tile follow one another in it, m of them to a row:
-/// the second dimension then sees what is alike at distances of 64, not what is alike along a column.
+/// The same of a tile of 64 by 64. As gradients of a layout with matrices these are theirs (layout/tiles.hpp). Without
+/// a layout, or as parameters, a tile is 4096 numbers as they lie in the flat array, 64 a row.
 template <std::size_t Count, int Bits = 8, mean_over Over = mean_over::all>
 struct block_dct2_top : block_transform_top<Count, 4096, Bits, Over, true> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct2_top" : "block_dct2_top_of_senders";
+  static constexpr bool of_tiles = true;
 };
 static_assert(encoding<block_dct_top<16>> && sums_codes<block_dct2_top<64, 2>>);
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
+#include <utility>
 
 #include "acco/number/pack.hpp"
 
@@ -79,9 +81,9 @@ struct dct_constants {
 ///
 /// `Lanes` is who computes: `each<rows, columns>(f)` calls f(row, column) for all of them, or for the first column of
 /// as many as `load(from)` reads and `store(numbers, to)` writes, in double, as `of(x)` makes of a constant; what they
-/// write is there for all when it returns. `sums<columns>(matrix, x)` replaces the rows x by matrix^T x, sums in double
-/// from the first row on. `constants<leaf>()` says where the constants lie, `transpose<rows, columns>(from, to)` makes
-/// to[c][r] = from[r][c].
+/// write is there for all when it returns; `copy(from, to)` moves as many. `sums<columns>(matrix, x)` replaces the rows x by
+/// matrix^T x, sums in double from the first row on. `constants<leaf>()` says where the constants lie, `transpose<rows,
+/// columns>(from, to)` makes to[c][r] = from[r][c].
 template <class Lanes, std::size_t Columns>
 struct dct {
   /// N rows x become their transform; `room` is for as many, too.
@@ -117,8 +119,8 @@ struct dct {
       second<half, leaf>(room, x);
       fourth<half, leaf>(room + half * Columns, x + half * Columns);
       Lanes::template each<half, Columns>([x, room](std::size_t k, std::size_t c) {
-        Lanes::store(Lanes::load(room + k * Columns + c), x + 2 * k * Columns + c);
-        Lanes::store(Lanes::load(room + (half + k) * Columns + c), x + (2 * k + 1) * Columns + c);
+        Lanes::copy(room + k * Columns + c, x + 2 * k * Columns + c);
+        Lanes::copy(room + (half + k) * Columns + c, x + (2 * k + 1) * Columns + c);
       });
     }
   }
@@ -129,8 +131,8 @@ struct dct {
     } else {
       constexpr std::size_t half = N / 2;
       Lanes::template each<half, Columns>([x, room](std::size_t k, std::size_t c) {
-        Lanes::store(Lanes::load(x + 2 * k * Columns + c), room + k * Columns + c);
-        Lanes::store(Lanes::load(x + (2 * k + 1) * Columns + c), room + (half + k) * Columns + c);
+        Lanes::copy(x + 2 * k * Columns + c, room + k * Columns + c);
+        Lanes::copy(x + (2 * k + 1) * Columns + c, room + (half + k) * Columns + c);
       });
       third<half, leaf>(room, x);
       fourth<half, leaf>(room + half * Columns, x + half * Columns);
@@ -159,8 +161,8 @@ struct dct {
       second<half, leaf>(room + half * Columns, x + half * Columns);
       Lanes::template each<half, Columns>([x, room](std::size_t k, std::size_t c) {
         if (k == 0) {
-          Lanes::store(Lanes::load(room + c), x + c);
-          Lanes::store(Lanes::load(room + half * Columns + c), x + (N - 1) * Columns + c);
+          Lanes::copy(room + c, x + c);
+          Lanes::copy(room + half * Columns + c, x + (N - 1) * Columns + c);
         } else {
           const auto a = Lanes::load(room + k * Columns + c), b = Lanes::load(room + (N - k) * Columns + c);
           put(x + 2 * k * Columns + c, a, Lanes::of(root), b, Lanes::of(-root));
@@ -186,6 +188,7 @@ struct dct_on_host {
   [[nodiscard]] static numbers of(double x) noexcept { return numbers(x - typename numbers::vector{}); }
   [[nodiscard]] static numbers load(float const* from) noexcept { return numbers::load(from); }
   static void store(numbers const& x, float* to) noexcept { x.store(to); }
+  static void copy(float const* from, float* to) noexcept { std::memcpy(to, from, numbers::lanes * sizeof(float)); }
   template <std::size_t columns, std::size_t leaf>
   static void sums(double const (&matrix)[leaf][leaf], float* x) noexcept {
     constexpr std::size_t together = leaf < 8 ? leaf : 8;
@@ -210,13 +213,45 @@ struct dct_on_host {
   /// to[c][r] = from[r][c].
   template <std::size_t rows, std::size_t columns>
   static void transpose(float const* from, float* to) noexcept {
-    constexpr std::size_t tile = rows < 8 ? rows : 8;
-    for (std::size_t r = 0; r < rows; r += tile) {
-      for (std::size_t c = 0; c < columns; ++c) {
-        for (std::size_t k = 0; k < tile; ++k) to[c * rows + r + k] = from[(r + k) * columns + c];
-      }
+#if defined(__CUDACC__)  // nvcc takes the shuffle for one of another type
+    for (std::size_t i = 0; i < rows * columns; ++i) to[i % columns * rows + i / columns] = from[i];
+#else
+    constexpr std::size_t least = rows < columns ? rows : columns, side = least < 8 ? least : 8;
+    for (std::size_t r = 0; r < rows; r += side) {
+      for (std::size_t c = 0; c < columns; c += side)
+        transpose_square(from + r * columns + c, columns, to + c * rows + r, rows, std::make_index_sequence<side>());
+    }
+#endif
+  }
+
+#if !defined(__CUDACC__)
+ private:
+  template <std::size_t Side>
+  struct square {
+    typedef float row __attribute__((vector_size(Side * sizeof(float))));  // NOLINT(modernize-use-using): needs a typedef
+  };
+  /// Squares of half the side change places, then within each of the four, and so on.
+  template <std::size_t... Lane>
+  static void transpose_square(float const* from, std::size_t apart, float* to, std::size_t there,
+                               std::index_sequence<Lane...> lanes) noexcept {
+    constexpr std::size_t side = sizeof...(Lane);
+    typename square<side>::row rows[side];
+    for (std::size_t k = 0; k < side; ++k) std::memcpy(&rows[k], from + k * apart, sizeof rows[k]);
+    if constexpr (side > 4) swap_halves<side, 4>(rows, lanes);
+    if constexpr (side > 2) swap_halves<side, 2>(rows, lanes);
+    swap_halves<side, 1>(rows, lanes);
+    for (std::size_t k = 0; k < side; ++k) std::memcpy(to + k * there, &rows[k], sizeof rows[k]);
+  }
+  template <std::size_t side, std::size_t half, std::size_t... Lane>
+  static void swap_halves(typename square<side>::row* rows, std::index_sequence<Lane...>) noexcept {
+    for (std::size_t k = 0; k < side; ++k) {
+      if ((k & half) != 0) continue;
+      const auto a = rows[k], b = rows[k + half];
+      rows[k] = __builtin_shufflevector(a, b, ((Lane & half) != 0 ? side + Lane - half : Lane)...);
+      rows[k + half] = __builtin_shufflevector(a, b, ((Lane & half) != 0 ? side + Lane : Lane + half)...);
     }
   }
+#endif
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -57,7 +57,9 @@ struct updated_by_all {
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
 ///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges;
 ///  - optionally `static constexpr bool no_zero = true`: a number that is exactly 0 may arrive as another;
-///  - optionally `static constexpr bool unscaled = true`: what it decodes to says nothing of sizes.
+///  - optionally `static constexpr bool unscaled = true`: what it decodes to says nothing of sizes;
+///  - optionally `static constexpr bool of_tiles = true`: a block is a tile, 64 rows of 64 numbers. As gradients of a layout with
+///    matrices it gets those of their tiles (layout/tiles.hpp), otherwise 4096 neighbours.
 /// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
 /// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
@@ -150,6 +152,10 @@ concept without_zero = requires { requires Wire::no_zero; };
 /// What arrives says nothing of sizes.
 template <class Wire>
 concept unscaled = requires { requires Wire::unscaled; };
+
+/// A block is a tile of 64 by 64.
+template <class Wire>
+concept wants_tiles = encoding<Wire> && requires { requires Wire::of_tiles; };
 
 template <class Wire>
 concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;

@@ -250,6 +250,7 @@ struct dct_in_team {
   static __device__ double of(double x) { return x; }
   static __device__ double load(float const* from) { return static_cast<double>(*from); }
   static __device__ void store(double x, float* to) { *to = static_cast<float>(x); }
+  static __device__ void copy(float const* from, float* to) { *to = *from; }
   template <std::size_t columns, std::size_t leaf>
   static __device__ void sums(double const (&matrix)[leaf][leaf], float* x) {
     constexpr std::size_t mine = leaf * columns / Team::threads;

@@ -140,6 +140,8 @@ struct device_encoding<block_int8<Block>> : device_block_integer<8, Block> {};
 template <std::size_t Block>
 struct device_encoding<block_int4<Block>> : device_block_integer<4, Block> {};
 template <class Encoding>
+struct device_encoding<in_places<Encoding>> : device_encoding<Encoding> {};
+template <class Encoding>
 struct device_encoding<nearest<Encoding>> : device_encoding<Encoding> {};
 template <class Encoding>
 struct device_encoding<without_feedback<Encoding>> : device_encoding<Encoding> {};
@@ -193,41 +195,43 @@ void launch_blocks(on where, std::size_t blocks, Work const& work) {
   launch<&for_blocks<Work>>(where, where.blocks((blocks + in_one - 1) / in_one), block_threads, blocks, work);
 }
 
-/// Encodes slices of `count` numbers, one after the other, that source(first, left, lane) gives; the first has the
-/// number `index`.
+/// Encodes the blocks of slices, which source(where, lane) gives; the first slice has the number `index`.
 /// `random`: rounds at random by `seed`.
 template <class Encoding, class Source, bool random = false>
 struct encode_body {
   static constexpr int resident = resident_blocks<Encoding>;
   static constexpr std::size_t threads = block_values<Encoding>::threads;
   Source source;
-  std::size_t index, count, blocks;  // of a slice
+  std::size_t index;
+  blocks_at<Encoding> where;
   std::byte* to;
   coding::refused bad;
   std::uint64_t seed = 0;
 
   __device__ void operator()(std::size_t block, unsigned lane) const {
-    const std::size_t begin = block % blocks * Encoding::block_size;
-    const std::size_t first = block / blocks * count + begin;
-    const block_values<Encoding> x = source(first, count - begin, lane);
+    const block_at here = where(block);
+    const block_values<Encoding> x = source(here, lane);
     not_finite mine;
 #pragma unroll
-    for (std::size_t k = 0; k < 4 * x.stretches; ++k) mine.look(x.value[k], index + first + x.index(k, lane));
+    for (std::size_t k = 0; k < 4 * x.stretches; ++k) {
+      const std::size_t i = x.index(k, lane);
+      mine.look(x.value[k], index + here.first + (here.place != nullptr ? here.place->at(i) : i));
+    }
     mine.note(bad.found, bad.first);
-    std::byte* const here = to + block * Encoding::block_bytes;
+    std::byte* const code = to + block * Encoding::block_bytes;
     if constexpr (random) {
-      device_encoding<Encoding>::encode(here, lane, x, random_bits(seed, index + first));
+      device_encoding<Encoding>::encode(code, lane, x, random_bits(seed, index + where.number_of(block)));
     } else {
-      device_encoding<Encoding>::encode(here, lane, x);
+      device_encoding<Encoding>::encode(code, lane, x);
     }
   }
 };
 template <class Encoding, class T>
 struct values_to_encode {
   array_source<T> from;
-  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+  __device__ block_values<Encoding> operator()(block_at const& at, unsigned lane) const {
     block_values<Encoding> x{};
-    from.template take<Encoding>(first, left, lane, [&x](std::size_t k, T number) { x.value[k] = static_cast<float>(number); });
+    from.template take<Encoding>(at, lane, [&x](std::size_t k, T number) { x.value[k] = static_cast<float>(number); });
     return x;
   }
 };
@@ -237,12 +241,11 @@ struct difference_to_encode {
   array_source<T> values;
   view_source<T> reference;
   std::size_t index;
-  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+  __device__ block_values<Encoding> operator()(block_at const& at, unsigned lane) const {
     using total = elementwise::wider<T, T>;
     total difference[4 * block_values<Encoding>::stretches] = {};
-    values.template take<Encoding>(first, left, lane,
-                                   [&](std::size_t k, T number) { difference[k] = static_cast<total>(number); });
-    reference.template take<Encoding>(index + first, left, lane,
+    values.template take<Encoding>(at, lane, [&](std::size_t k, T number) { difference[k] = static_cast<total>(number); });
+    reference.template take<Encoding>({index + at.first, at.left}, lane,
                                       [&](std::size_t k, T number) { difference[k] -= static_cast<total>(number); });
     block_values<Encoding> x{};
 #pragma unroll
@@ -251,10 +254,38 @@ struct difference_to_encode {
   }
 };
 
-/// Writes what a lane holds of a block to `to` on, `left` numbers: combine(k, what is there or nothing) gives the k-th.
+/// The same of a placed block.
 template <class Encoding, bool reads, class T, class Combine>
-__device__ void write_block(T* to, std::size_t left, unsigned lane, Combine&& combine) {
+__device__ void write_placed(T* to, block_place const place, unsigned lane, Combine&& combine) {
+  for_fours<Encoding>(lane, place, [&](std::size_t s, std::size_t i, std::size_t where) {
+    T* const here = to + where;
+    if (at_once(place, i, here)) {
+      constexpr std::size_t four = sizeof(T) <= 4 ? 4 : 1;
+      lanes<T, four> x{};
+      if constexpr (reads) x = load<four>(static_cast<T const*>(here));
+#pragma unroll
+      for (std::size_t k = 0; k < four; ++k) x.value[k] = combine(4 * s + k, x.value[k]);
+      store<four>(here, x);
+      return;
+    }
+#pragma unroll
+    for (std::size_t k = 0; k < 4; ++k) {
+      if (!place.has(i + k)) continue;
+      T before{};
+      if constexpr (reads) before = load<1>(static_cast<T const*>(here) + k).value[0];
+      store<1>(here + k, {combine(4 * s + k, before)});
+    }
+  });
+}
+/// Writes what a lane holds of a block of the array `to`: combine(k, what is there or nothing) gives the k-th.
+template <class Encoding, bool reads, class T, class Combine>
+__device__ void write_block(T* to, block_at const& at, unsigned lane, Combine&& combine) {
   using values = block_values<Encoding>;
+  to += at.first;
+  if constexpr (placed_code<Encoding>) {
+    if (at.place != nullptr) return write_placed<Encoding, reads>(to, *at.place, lane, combine);
+  }
+  const std::size_t left = at.left;
   const bool full = left >= Encoding::block_size;
   if constexpr (values::stretches % 2 == 0) {
     if (full && tile::straight(to)) {
@@ -299,7 +330,7 @@ struct decode_sum_body {
   std::size_t stride;
   int sources;
   To* out;
-  std::size_t count;
+  blocks_at<Encoding> where;
   __device__ void operator()(std::size_t block, unsigned lane) const {
     std::byte const* at = from + block * Encoding::block_bytes;
     block_values<Encoding> sums{};
@@ -314,8 +345,7 @@ struct decode_sum_body {
         for (std::size_t k = 0; k < 4 * x.stretches; ++k) sums.value[k] += x.value[k];
       }
     }
-    const std::size_t begin = block * Encoding::block_size;
-    write_block<Encoding, add>(out + begin, count - begin, lane, [&](std::size_t k, To before) {
+    write_block<Encoding, add>(out, where(block), lane, [&](std::size_t k, To before) {
       return add ? static_cast<To>(before + static_cast<To>(sums.value[k])) : static_cast<To>(sums.value[k]);
     });
   }
@@ -339,10 +369,10 @@ struct decode_onto_body {
     block_values<Encoding> change{};
     device_encoding<Encoding>::decode(from + block * Encoding::block_bytes, lane, change);
     T sums[4 * block_values<Encoding>::stretches] = {};
-    reference.template take<Encoding>(index + first, left, lane, [&](std::size_t k, T held) {
+    reference.template take<Encoding>({index + first, left}, lane, [&](std::size_t k, T held) {
       sums[k] = static_cast<T>(static_cast<number>(held) + static_cast<number>(change.value[k]));
     });
-    write_block<Encoding, false>(out + first, left, lane, [&](std::size_t k, T) { return sums[k]; });
+    write_block<Encoding, false>(out, {first, left}, lane, [&](std::size_t k, T) { return sums[k]; });
   }
 };
 

@@ -25,15 +25,15 @@ struct packed_source {
   int8_place begin;
 
   template <class Encoding, class Into>
-  __device__ void take(std::size_t first, std::size_t left, unsigned lane, Into&& into) const {
+  __device__ void take(block_at const& at, unsigned lane, Into&& into) const {
     using values = block_values<Encoding>;
 #pragma unroll
     for (std::size_t s = 0; s < values::stretches; ++s) {
       const std::size_t i = values::index(4 * s, lane);
-      if (i >= left || i >= Encoding::block_size) continue;
-      const int8_place at = begin + first + i;
-      const auto codes = load<4>(static_cast<std::int8_t const*>(at.codes));
-      const float scale = int8_blocks::scale_of(at.exponent());
+      if (i >= at.left || i >= Encoding::block_size) continue;
+      const int8_place there = begin + at.first + i;
+      const auto codes = load<4>(static_cast<std::int8_t const*>(there.codes));
+      const float scale = int8_blocks::scale_of(there.exponent());
 #pragma unroll
       for (std::size_t k = 0; k < 4; ++k) into(4 * s + k, int8_blocks::value_of(codes.value[k], scale));
     }
@@ -41,18 +41,19 @@ struct packed_source {
 };
 /// Writes the states that a lane holds of a block: state(k) gives the k-th.
 template <class Encoding, class State, class Number>
-__device__ void write_states(State* to, std::size_t left, unsigned lane, Number&& state) {
-  write_block<Encoding, false>(to, left, lane, [&](std::size_t k, State) { return static_cast<State>(state(k)); });
+__device__ void write_states(State* to, block_at const& at, unsigned lane, Number&& state) {
+  write_block<Encoding, false>(to, at, lane, [&](std::size_t k, State) { return static_cast<State>(state(k)); });
 }
 /// Sixteen lanes have what shares a scale.
 template <class Encoding, class Number>
-__device__ void write_states(int8_place to, std::size_t left, unsigned lane, Number&& state) {
+__device__ void write_states(int8_place array, block_at const& at, unsigned lane, Number&& state) {
+  const int8_place to = array + at.first;
   using values = block_values<Encoding>;
   static_assert(stretch_size == 2 * int8_blocks::block_size);
 #pragma unroll
   for (std::size_t s = 0; s < values::stretches; ++s) {
     const std::size_t i = values::index(4 * s, lane);
-    const bool there = i < left && i < Encoding::block_size;
+    const bool there = i < at.left && i < Encoding::block_size;
     float x[4];
     std::int32_t most = 0;
 #pragma unroll
@@ -89,17 +90,17 @@ struct feedback_to_encode {
   real rate;
 
   /// sent[k] and, where it is wanted, before[k]: the state.
-  __device__ void take(std::size_t first, std::size_t left, unsigned lane, real* sent, real* before) const {
-    gradients.template take<Encoding>(first, left, lane, [&](std::size_t k, T g) { sent[k] = static_cast<real>(g); });
-    state.template take<Encoding>(first, left, lane, [&](std::size_t k, auto s) {
+  __device__ void take(block_at const& at, unsigned lane, real* sent, real* before) const {
+    gradients.template take<Encoding>(at, lane, [&](std::size_t k, T g) { sent[k] = static_cast<real>(g); });
+    state.template take<Encoding>(at, lane, [&](std::size_t k, auto s) {
       before[k] = static_cast<real>(s);
       sent[k] = policy.sent(sent[k], before[k], rate);
     });
   }
-  __device__ block_values<Encoding> operator()(std::size_t first, std::size_t left, unsigned lane) const {
+  __device__ block_values<Encoding> operator()(block_at const& at, unsigned lane) const {
     block_values<Encoding> x{};
     real sent[4 * x.stretches] = {}, before[4 * x.stretches];
-    take(first, left, lane, sent, before);
+    take(at, lane, sent, before);
 #pragma unroll
     for (std::size_t k = 0; k < 4 * x.stretches; ++k) x.value[k] = static_cast<float>(sent[k]);
     return x;
@@ -123,19 +124,19 @@ struct keep_feedback_body {
   static constexpr std::size_t threads = block_values<Encoding>::threads;
   bool const* wanted;
   feedback_to_encode<Encoding, T, Place> source;
-  std::size_t count, blocks;  // of a slice
+  blocks_at<Encoding> where;
   std::byte const* codes;
   Place state;
 
   __device__ void operator()(std::size_t block, unsigned lane) const {
     using real = typename feedback_to_encode<Encoding, T, Place>::real;
     if (!*wanted) return;
-    const std::size_t begin = block % blocks * Encoding::block_size, first = block / blocks * count + begin;
+    const block_at here = where(block);
     block_values<Encoding> decoded{};
     device_encoding<Encoding>::decode(codes + block * Encoding::block_bytes, lane, decoded);
     real sent[4 * decoded.stretches] = {}, before[4 * decoded.stretches];
-    source.take(first, count - begin, lane, sent, before);
-    write_states<Encoding>(state + first, count - begin, lane, [&](std::size_t k) {
+    source.take(here, lane, sent, before);
+    write_states<Encoding>(state, here, lane, [&](std::size_t k) {
       return source.policy.kept(sent[k], static_cast<real>(decoded.value[k]), before[k]);
     });
   }
@@ -146,19 +147,18 @@ template <class Encoding, class T, class Place>
 void launch_encode_with_feedback(on where, Encoding const& e, T const* from, Place state, std::size_t index, std::size_t slices,
                                  std::size_t count, std::byte* to, coding::refused const& bad, double rate) {
   using source = feedback_to_encode<Encoding, T, Place>;
-  const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size;
-  launch_blocks(
-      where, slices * blocks,
-      encode_body<Encoding, source>{source::from(e.policy, from, state, slices * count, rate), index, count, blocks, to, bad});
+  const blocks_at<Encoding> places(e, count);
+  launch_blocks(where, slices * places.blocks,
+                encode_body<Encoding, source>{source::from(e.policy, from, state, slices * count, rate), index, places, to, bad});
 }
 template <class Encoding, class T, class Place>
 void launch_keep_feedback(on where, bool const* wanted, Encoding const& e, T const* from, Place state, std::size_t slices,
                           std::size_t count, std::byte const* sent, double rate) {
   using source = feedback_to_encode<Encoding, T, Place>;
-  const std::size_t blocks = (count + Encoding::block_size - 1) / Encoding::block_size;
-  launch_blocks(where, slices * blocks,
-                keep_feedback_body<Encoding, T, Place>{wanted, source::from(e.policy, from, state, slices * count, rate), count,
-                                                       blocks, sent, state});
+  const blocks_at<Encoding> places(e, count);
+  launch_blocks(where, slices * places.blocks,
+                keep_feedback_body<Encoding, T, Place>{wanted, source::from(e.policy, from, state, slices * count, rate), places,
+                                                       sent, state});
 }
 
 // Packed numbers elsewhere: as launch_clear and launch_digest, one number a thread at a time.

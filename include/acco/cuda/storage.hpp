@@ -249,14 +249,14 @@ struct cuda_storage {
     check_cuda(cudaMemsetAsync(bad.first, 0xff, sizeof *bad.first, queue.computation()), "cudaMemsetAsync", queue.place);
   }
   template <encoding Encoding, class T>
-  static void encode_now(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices,
+  static void encode_now(cuda_queue& queue, Encoding const& e, T const* from, std::size_t index, std::size_t slices,
                          std::size_t count, std::byte* to, coding::refused bad) {
-    encode_slices<Encoding>({queue.computation(), queue.max_ctas}, from, index, slices, count, to, bad, 0);
+    encode_slices({queue.computation(), queue.max_ctas}, e, from, index, slices, count, to, bad, 0);
   }
   template <encoding Encoding, class T>
-  static void encode(cuda_queue& queue, Encoding const&, T const* from, std::size_t index, std::size_t slices, std::size_t count,
-                     std::byte* to, coding::refused bad, std::uint64_t seed) {
-    issue(queue, [=](cuda_kernels::on where) { encode_slices<Encoding>(where, from, index, slices, count, to, bad, seed); });
+  static void encode(cuda_queue& queue, Encoding const& e, T const* from, std::size_t index, std::size_t slices,
+                     std::size_t count, std::byte* to, coding::refused bad, std::uint64_t seed) {
+    issue(queue, [=](cuda_kernels::on where) { encode_slices(where, e, from, index, slices, count, to, bad, seed); });
   }
   template <feeds_back Encoding, class T, class Place>
   static void encode_with_feedback(cuda_queue& queue, Encoding const& e, T const* from, Place state, std::size_t index,
@@ -274,34 +274,34 @@ struct cuda_storage {
   }
   /// The reference's runs lie where kernels find them.
   template <encoding Encoding>
-  static void encode_difference(cuda_queue& queue, Encoding const&, Parameter const* values, trainable_view<Parameter> reference,
-                                std::size_t index, std::size_t count, std::byte* to, coding::refused bad) {
+  static void encode_difference(cuda_queue& queue, Encoding const& e, Parameter const* values,
+                                trainable_view<Parameter> reference, std::size_t index, std::size_t count, std::byte* to,
+                                coding::refused bad) {
     issue(queue, [=](cuda_kernels::on where) {
       using source = cuda_kernels::difference_to_encode<Encoding, Parameter>;
-      const std::size_t blocks = blocks_of<Encoding>(count);
-      cuda_kernels::launch_blocks(where, blocks,
-                                  cuda_kernels::encode_body<Encoding, source>{
-                                      {{values, values + count}, {reference}, index}, index, count, blocks, to, bad});
+      const cuda_kernels::blocks_at<Encoding> places(e, count);
+      cuda_kernels::launch_blocks(
+          where, places.blocks,
+          cuda_kernels::encode_body<Encoding, source>{{{values, values + count}, {reference}, index}, index, places, to, bad});
     });
   }
   template <encoding Encoding>
-  static void decode_sum(cuda_queue& queue, Encoding const&, std::byte const* from, int sources, sum_type* out, std::size_t count,
-                         bool add) {
+  static void decode_sum(cuda_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
+                         std::size_t count, bool add) {
     issue(queue, [=](cuda_kernels::on where) {
       const auto go = [&](auto adds) {
         using body = cuda_kernels::decode_sum_body<Encoding, adds(), sum_type>;
-        cuda_kernels::launch_blocks(where, blocks_of<Encoding>(count),
-                                    body{from, encoded_size<Encoding>(count), sources, out, count});
+        cuda_kernels::launch_blocks(where, blocks_in(e, count), body{from, code_size(e, count), sources, out, {e, count}});
       };
       add ? go(std::true_type()) : go(std::false_type());
     });
   }
   template <encoding Encoding>
-  static void decode_onto(cuda_queue& queue, Encoding const&, std::byte const* from, trainable_view<Parameter> reference,
+  static void decode_onto(cuda_queue& queue, Encoding const& e, std::byte const* from, trainable_view<Parameter> reference,
                           std::size_t index, std::size_t slice, std::size_t total, Parameter* out) {
     issue(queue, [=](cuda_kernels::on where) {
       if (total == 0) return;
-      const std::size_t blocks = blocks_of<Encoding>(slice);
+      const std::size_t blocks = blocks_in(e, slice);
       cuda_kernels::launch_blocks(
           where, (total + slice - 1) / slice * blocks,
           cuda_kernels::decode_onto_body<Encoding, Parameter>{from, {reference}, index, slice, blocks, total, out});
@@ -349,26 +349,22 @@ struct cuda_storage {
     squares(queue, nullptr, blocks, count, step, partial, from, to);
     run(queue, add_region_squares{result, 1, partial, nullptr, blocks});
   }
-  template <encoding Encoding>
-  [[nodiscard]] static constexpr std::size_t blocks_of(std::size_t count) noexcept {
-    return (count + Encoding::block_size - 1) / Encoding::block_size;
-  }
   template <encoding Encoding, class T>
-  static void encode_slices(cuda_kernels::on where, T const* from, std::size_t index, std::size_t slices, std::size_t count,
-                            std::byte* to, coding::refused const& bad, [[maybe_unused]] std::uint64_t seed) {
-    const std::size_t blocks = blocks_of<Encoding>(count);
+  static void encode_slices(cuda_kernels::on where, Encoding const& e, T const* from, std::size_t index, std::size_t slices,
+                            std::size_t count, std::byte* to, coding::refused const& bad, [[maybe_unused]] std::uint64_t seed) {
+    const cuda_kernels::blocks_at<Encoding> places(e, count);
     using source = cuda_kernels::values_to_encode<Encoding, T>;
     if constexpr (rounds_at_random<Encoding>) {
       if (seed != 0) {
-        cuda_kernels::launch_blocks(where, slices * blocks,
-                                    cuda_kernels::encode_body<Encoding, source, true>{
-                                        {{from, from + slices * count}}, index, count, blocks, to, bad, seed});
+        cuda_kernels::launch_blocks(
+            where, slices * places.blocks,
+            cuda_kernels::encode_body<Encoding, source, true>{{{from, from + slices * count}}, index, places, to, bad, seed});
         return;
       }
     }
     cuda_kernels::launch_blocks(
-        where, slices * blocks,
-        cuda_kernels::encode_body<Encoding, source>{{{from, from + slices * count}}, index, count, blocks, to, bad});
+        where, slices * places.blocks,
+        cuda_kernels::encode_body<Encoding, source>{{{from, from + slices * count}}, index, places, to, bad});
   }
 #endif  // its tasks need nvcc
 };

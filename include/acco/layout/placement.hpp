@@ -9,29 +9,34 @@
 
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/layout/tiles.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_NAMESPACE {
 
 /// Trainable elements in an order of their own. Tensors that must stay whole lie in one share each, as evenly spread
-/// over the shares as their sizes allow; all others fill what is left, split anywhere. What nothing fills is a
-/// gap: it travels like padding, and is zero.
+/// over the shares as their sizes allow, and so do rows of tiles; all others fill what is left, split anywhere. What
+/// nothing fills is a gap: it travels like padding, and is zero.
 class placement {
  public:
   /// No tensor must stay whole: elements lie in the order of the layout.
   placement() = default;
 
   /// `whole(k)`: whether tensor k of the layout must lie in one share. `bucket_elements` as for `partition`: shares are
-  /// larger where the largest of those tensors needs it, or where they would not fit beside each other.
+  /// larger where the largest of those tensors needs it, or where they would not fit beside each other. `tiles`: no
+  /// share divides a tile (layout/tiles.hpp), and what has none lies behind those that have.
   template <class Whole>
-  placement(parameter_layout const& layout, int ranks, std::size_t bucket_elements, Whole&& whole) {
+  placement(parameter_layout const& layout, int ranks, std::size_t bucket_elements, Whole&& whole, bool tiles = false) {
     std::vector<element_run> uncut, others;
     std::size_t first = 0;
     for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
       auto const each = layout[k];
       if (layout.groups()[each.group].frozen || each.size == 0) continue;
-      (whole(k) ? uncut : others).push_back({first, each.size});
+      const std::size_t rows_of_tiles = tiles && !whole(k) ? block_place::side * tiled_columns(each) : 0;
+      for (std::size_t at = 0; at < each.size && rows_of_tiles != 0; at += rows_of_tiles)
+        uncut.push_back({first + at, std::min(rows_of_tiles, each.size - at)});
+      if (rows_of_tiles == 0) (whole(k) ? uncut : others).push_back({first, each.size});
       first += each.size;
     }
     if (uncut.empty()) return;
@@ -44,7 +49,7 @@ class placement {
       buckets = (first + n * share - 1) / (n * share);
       if (fits(uncut, buckets * n, share)) break;
     }
-    fill(uncut, others, buckets * n, share);
+    fill(uncut, others, buckets * n, share, tiles);
     size_ = buckets * n * share;
     bucket_ = n * share;
   }
@@ -77,8 +82,8 @@ class placement {
     }
     return true;
   }
-  void fill(std::vector<element_run> const& uncut, std::vector<element_run> const& others, std::size_t shares,
-            std::size_t share) {
+  void fill(std::vector<element_run> const& uncut, std::vector<element_run> const& others, std::size_t shares, std::size_t share,
+            bool uncut_first) {
     std::vector<std::vector<element_run>> in(shares);
     std::vector<std::size_t> taken(shares, 0);
     for (element_run const& each : uncut) {
@@ -86,6 +91,10 @@ class placement {
       in[to].push_back(each);
       taken[to] += each.count;
     }
+    const auto sort = [](std::vector<element_run>& runs) {
+      std::sort(runs.begin(), runs.end(), [](element_run a, element_run b) { return a.first < b.first; });
+    };
+    if (uncut_first) std::for_each(in.begin(), in.end(), sort);
     std::size_t to = 0;
     for (element_run left : others) {
       while (left.count != 0) {
@@ -97,7 +106,7 @@ class placement {
       }
     }
     for (std::size_t k = 0; k < shares; ++k) {
-      std::sort(in[k].begin(), in[k].end(), [](element_run a, element_run b) { return a.first < b.first; });
+      if (!uncut_first) sort(in[k]);
       std::size_t position = k * share;
       for (element_run const& each : in[k]) {
         ranges_.push_back({each.first, position, each.count});

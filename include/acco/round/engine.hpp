@@ -361,11 +361,11 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     rule.check(layout, rank);
     return chosen;
   }
-  /// Where the rule updates matrices.
+  /// Where the rule updates matrices, or some code has tiles.
   [[nodiscard]] placement placed(int ranks) const {
-    if (!rule_->has_matrices) return {};
-    return {layout_, ranks, bucket_elements(ranks),
-            [this](std::size_t tensor) { return rule_->whole(layout_.groups()[layout_[tensor].group]); }};
+    if (!rule_->has_matrices && !schedule_->has_tiles()) return {};
+    const auto whole = [this](std::size_t tensor) { return rule_->whole(layout_.groups()[layout_[tensor].group]); };
+    return {layout_, ranks, bucket_elements(ranks), whole, schedule_->has_tiles()};
   }
   /// Trainable elements of a bucket, over all ranks.
   [[nodiscard]] std::size_t bucket_elements(int ranks) const noexcept {

@@ -153,6 +153,13 @@ class schedule_in_use {
     }
     return false;
   }
+  /// Whether some wire has a code of tiles.
+  [[nodiscard]] bool has_tiles() const noexcept {
+    for (auto const& each : wires_) {
+      if (each.up->has_tiles()) return true;
+    }
+    return false;
+  }
   /// Over how many of the ranks the state is cut.
   [[nodiscard]] int owners(int ranks) const {
     schedule_means const facts = means();

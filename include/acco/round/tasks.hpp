@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "acco/collective/backend_in_use.hpp"
+#include "acco/layout/tiles.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
@@ -100,7 +101,11 @@ class round_tasks {
   /// What a round's wires see.
   [[nodiscard]] round_view<Storage>& view() noexcept { return view_; }
   /// Before `count` and `allocate`: its wires' arrays.
-  void declare(schedule_in_use<Storage> const& schedule) { schedule.declare(view_, *backend_, keeps_reduced_); }
+  void declare(schedule_in_use<Storage> const& schedule) {
+    if (schedule.has_tiles() && shares_.placed().count != 0) tiling_ = tiling(layout_, shares_);
+    view_.tiles.each = tiling_.each;
+    schedule.declare(view_, *backend_, keeps_reduced_);
+  }
   void count(memory_table& table) const noexcept {
     arrays_.count(table);
     if (backend_->traits.allocates_messages) table.messages = backend_->buffer_bytes();
@@ -110,6 +115,11 @@ class round_tasks {
     stages_.resize(shares_.buckets());
     arrays_.allocate(storage_, queue_);
     state_.allocate(storage_, queue_);
+    tiles_ = {storage_, tiling_.blocks.size()};
+    for (std::size_t k = 0; k < tiling_.blocks.size(); ++k) tiles_[k] = tiling_.blocks[k];
+    queue_.after_computation();
+    tiles_.upload(queue_);
+    view_.tiles.of = tiles_.there();
     numbers_ = {storage_, 1};
     view_.numbers = numbers_.there();
     view_.reduced = arrays_.template as<sum_type>(reduced_);
@@ -256,10 +266,10 @@ class round_tasks {
 
  private:
   /// At most: tasks, marks included, of a round's four sums, of those of thin matrices, and of a bucket's reduction and
-  /// gathering.
+  /// gathering. Placements have gaps.
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
-    const std::size_t of_matrices = rule_.has_matrices ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;  // and of gaps
+    const std::size_t of_matrices = shares_.placed().count != 0 ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;
     return 47 + 10 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
@@ -368,6 +378,8 @@ class round_tasks {
   round_digests<Storage> digests_;
   std::size_t reduced_;  // the number of an array
   typename Storage::template numbers<round_numbers> numbers_;
+  tiling tiling_;
+  typename Storage::template numbers<block_place> tiles_;  // the same, where tasks of the queue find them
 
   // Of the round in flight.
   round_plan plan_;

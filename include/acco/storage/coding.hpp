@@ -10,6 +10,7 @@
 
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
+#include "acco/code/in_places.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/number/int8_blocks.hpp"
 #include "acco/storage/elementwise.hpp"
@@ -26,23 +27,30 @@ template <encoding Encoding, class Read>
 void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read,
             [[maybe_unused]] std::uint64_t seed = 0) {
   constexpr std::size_t block = Encoding::block_size;
+  const std::size_t blocks = blocks_in(e, count);
   alignas(64) float room[block];
-  for (std::size_t i = 0; i < count; i += block, to += Encoding::block_bytes) {
-    const std::size_t n = std::min(block, count - i);
-    float const* values = read(i, n, room);
-    if (n < block) {
-      if (values != room) std::copy_n(values, n, room);
-      std::fill(room + n, room + block, 0.0F);
-      values = room;
-    }
+  for (std::size_t k = 0; k < blocks; ++k, to += Encoding::block_bytes) {
+    float const* values = room;
+    std::size_t behind = 0;  // the numbers that are there
+    for_neighbours(e, k, count, [&](std::size_t at, std::size_t i, std::size_t n) {
+      float const* const some = read(i, n, room + at);
+      if (n == block) {
+        values = some;
+      } else {
+        if (some != room + at) std::copy_n(some, n, room + at);
+        std::fill(room + behind, room + at, 0.0F);
+      }
+      behind = at + n;
+    });
+    std::fill(room + behind, room + block, 0.0F);
     if (!elementwise::all_finite(values, block)) {
       std::size_t where = 0;
-      const std::size_t found = elementwise::count_non_finite(values, n, where);
-      if (found != 0) bad.note(found, index + i + where);
+      const std::size_t found = elementwise::count_non_finite(values, block, where);
+      if (found != 0) bad.note(found, index + place_in(e, k, where));
     }
     if constexpr (rounds_at_random<Encoding>) {
       if (seed != 0) {
-        e.encode(values, to, random_bits(seed, index + i));
+        e.encode(values, to, random_bits(seed, index + k * block));
         continue;
       }
     }
@@ -101,18 +109,19 @@ template <feeds_back Encoding, class T, class Place>
 void keep_feedback(Encoding const& e, T const* from, Place state, double rate, std::size_t count, std::byte const* sent) {
   using numbers = pack<elementwise::wider<T, typename number_at<Place>::type>>;
   const numbers factor(rate);
-  constexpr std::size_t block = Encoding::block_size;
-  alignas(64) float decoded[block];
-  for (std::size_t i = 0; i < count; i += block, sent += Encoding::block_bytes) {
+  const std::size_t blocks = blocks_in(e, count);
+  alignas(64) float decoded[Encoding::block_size];
+  for (std::size_t block = 0; block < blocks; ++block, sent += Encoding::block_bytes) {
     e.decode(sent, decoded);
-    const std::size_t here = std::min(block, count - i);
-    states_of_block<Encoding, Place> states(state + i, here);
-    elementwise::for_packs<numbers::lanes>(here, [&](std::size_t k, auto lanes) {
-      const auto before = elementwise::load<numbers>(states.at + k, lanes);
-      const auto x = e.policy.sent(elementwise::load<numbers>(from + i + k, lanes), before, factor);
-      elementwise::store(e.policy.kept(x, elementwise::load<numbers>(decoded + k, lanes), before), states.at + k, lanes);
+    for_neighbours(e, block, count, [&](std::size_t at, std::size_t i, std::size_t n) {
+      states_of_block<Encoding, Place> states(state + i, n);
+      elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
+        const auto before = elementwise::load<numbers>(states.at + k, lanes);
+        const auto x = e.policy.sent(elementwise::load<numbers>(from + i + k, lanes), before, factor);
+        elementwise::store(e.policy.kept(x, elementwise::load<numbers>(decoded + at + k, lanes), before), states.at + k, lanes);
+      });
+      states.keep(n);
     });
-    states.keep(here);
   }
 }
 
@@ -140,20 +149,21 @@ void decode_sum(Encoding const& e, int sources, Source source, To* out, std::siz
   constexpr std::size_t block = Encoding::block_size;
   alignas(64) float sums[block];
   [[maybe_unused]] alignas(64) float addend[sums_codes<Encoding> ? 1 : block];
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < count; i += block, at += Encoding::block_bytes) {
-    const std::size_t n = std::min(block, count - i);
+  const std::size_t blocks = blocks_in(e, count);
+  for (std::size_t k = 0, at = 0; k < blocks; ++k, at += Encoding::block_bytes) {
     if constexpr (sums_codes<Encoding>) {
-      e.decode_sum(sources, [&](int k) { return static_cast<std::byte const*>(source(k)) + at; }, sums);
+      e.decode_sum(sources, [&](int each) { return static_cast<std::byte const*>(source(each)) + at; }, sums);
     } else {
       e.decode(source(0) + at, sums);
-      for (int k = 1; k < sources; ++k) {
-        e.decode(source(k) + at, addend);
+      for (int each = 1; each < sources; ++each) {
+        e.decode(source(each) + at, addend);
         elementwise::add(static_cast<float const*>(addend), sums, block);
       }
     }
-    add ? elementwise::add(static_cast<float const*>(sums), out + i, n)
-        : elementwise::convert(static_cast<float const*>(sums), out + i, n);
+    for_neighbours(e, k, count, [&](std::size_t in_block, std::size_t i, std::size_t n) {
+      add ? elementwise::add(static_cast<float const*>(sums + in_block), out + i, n)
+          : elementwise::convert(static_cast<float const*>(sums + in_block), out + i, n);
+    });
   }
 }
 

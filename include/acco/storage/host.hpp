@@ -270,7 +270,7 @@ struct host_storage {
   static void encode_now(host_queue&, Encoding const& e, T const* from, std::size_t index, std::size_t slices, std::size_t count,
                          std::byte* to, coding::refused bad, std::uint64_t seed = 0) {
     for (std::size_t k = 0; k < slices; ++k)
-      coding::encode_values(e, from + k * count, index + k * count, count, to + k * encoded_size<Encoding>(count), bad, seed);
+      coding::encode_values(of_slice(e, k), from + k * count, index + k * count, count, to + k * code_size(e, count), bad, seed);
   }
   template <encoding Encoding, class T>
   static void encode(host_queue& queue, Encoding const& e, T const* from, std::size_t index, std::size_t slices,
@@ -284,8 +284,8 @@ struct host_storage {
                                    std::size_t slices, std::size_t count, std::byte* to, coding::refused bad, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; k < slices; ++k) {
-        coding::encode_with_feedback(e, from + k * count, state + k * count, rate, index + k * count, count,
-                                     to + k * encoded_size<Encoding>(count), bad);
+        coding::encode_with_feedback(of_slice(e, k), from + k * count, state + k * count, rate, index + k * count, count,
+                                     to + k * code_size(e, count), bad);
       }
     });
   }
@@ -295,7 +295,7 @@ struct host_storage {
                             std::size_t slices, std::size_t count, std::byte const* sent, double rate) {
     queue.enqueue([=] {
       for (std::size_t k = 0; *wanted && k < slices; ++k) {
-        coding::keep_feedback(e, from + k * count, state + k * count, rate, count, sent + k * encoded_size<Encoding>(count));
+        coding::keep_feedback(of_slice(e, k), from + k * count, state + k * count, rate, count, sent + k * code_size(e, count));
       }
     });
   }
@@ -312,7 +312,7 @@ struct host_storage {
   static void decode_sum(host_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
                          std::size_t count, bool add) {
     queue.enqueue([=] {
-      const auto source = [&](int k) { return from + static_cast<std::size_t>(k) * encoded_size<Encoding>(count); };
+      const auto source = [&](int k) { return from + static_cast<std::size_t>(k) * code_size(e, count); };
       coding::decode_sum(e, sources, source, out, count, add);
     });
   }

@@ -11,6 +11,7 @@
 
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
+#include "acco/code/in_places.hpp"
 #include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 
@@ -18,8 +19,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where the codes of a bucket lie in a room for all of them: full buckets come before.
-template <encoding Encoding, class Storage>
+/// Where the codes of a bucket lie in a room for all of them: full buckets come before. `in_tiles`: of tiles, where the
+/// round has them.
+template <encoding Encoding, class Storage, bool in_tiles = false>
 struct code_room {
   std::size_t array = 0, parts = 1;
 
@@ -27,14 +29,14 @@ struct code_room {
   static code_room declare(round_view<Storage>& v, int parts, bool arriving) {
     const bucket last = v.shares[v.shares.buckets() - 1];
     code_room made{0, static_cast<std::size_t>(parts)};
-    const std::size_t bytes = made.begin(v, last) + made.bytes_of(last);
+    const std::size_t bytes = made.begin(v, last) + made.bytes_of(v, last);
     made.array = arriving ? v.arrays.declare_room("codes that arrive", bytes, {stagger::encoded + 1, &memory_table::encoded})
                           : v.arrays.declare_room("codes that leave", bytes, {stagger::encoded, &memory_table::encoded});
     return made;
   }
   /// All shares of a bucket, and a rank's.
   [[nodiscard]] std::span<std::byte> operator()(round_view<Storage> const& v, bucket const& b) const noexcept {
-    return {v.arrays.template as<std::byte>(array) + begin(v, b), bytes_of(b)};
+    return {v.arrays.template as<std::byte>(array) + begin(v, b), bytes_of(v, b)};
   }
   [[nodiscard]] std::span<std::byte> share(round_view<Storage> const& v, bucket const& b) const noexcept {
     const std::size_t bytes = encoded_size<Encoding>(b.share);
@@ -42,9 +44,12 @@ struct code_room {
   }
 
  private:
-  [[nodiscard]] std::size_t bytes_of(bucket const& b) const noexcept { return parts * encoded_size<Encoding>(b.share); }
+  [[nodiscard]] std::size_t bytes_of(round_view<Storage> const& v, bucket const& b) const noexcept {
+    const bool placed = in_tiles && v.tiles.each != 0;
+    return parts * (placed ? v.tiles.each * Encoding::block_bytes : encoded_size<Encoding>(b.share));
+  }
   [[nodiscard]] std::size_t begin(round_view<Storage> const& v, bucket const& b) const noexcept {
-    return b.index * bytes_of(v.shares[0]);
+    return b.index * bytes_of(v, v.shares[0]);
   }
 };
 
@@ -55,6 +60,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;
   using state_type = state_number<Encoding, gradient_type>;
   using master_type = typename Storage::master_type;
+  using room = code_room<Encoding, Storage, wants_tiles<Encoding>>;
+  static_assert(!wants_tiles<Encoding> || without_zero<Encoding>, "acco: a code that is of_tiles is no_zero, too");
   static_assert(!sums_states<Encoding> ||
                     (std::is_same_v<typename Storage::sum_type, master_type> && std::is_same_v<gradient_type, master_type>),
                 "acco: a feedback whose receivers sum states (ef21) needs a storage whose gradients and sums have the "
@@ -76,9 +83,10 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   }
 
   [[nodiscard]] bool keeps() const noexcept override { return !feeds_back<Encoding>; }
+  [[nodiscard]] bool has_tiles() const noexcept override { return wants_tiles<Encoding>; }
   void declare(view_type& v, world_type const&, bool) override {
-    leaving_ = code_room<Encoding, Storage>::declare(v, v.ranks(), false);
-    arriving_ = code_room<Encoding, Storage>::declare(v, v.sources, true);
+    leaving_ = room::declare(v, v.ranks(), false);
+    arriving_ = room::declare(v, v.sources, true);
     if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       state_ = v.arrays.template declare<state_type>(
           {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
@@ -95,7 +103,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
       Storage::forget(v.queue, v.refused_gradients());
       for (std::size_t k = 0; k < v.shares.buckets(); ++k) {
         bucket const b = v.shares[k];
-        Storage::encode_now(v.queue, code_, v.gradients(b), b.begin, static_cast<std::size_t>(v.ranks()), b.share,
+        Storage::encode_now(v.queue, code(v, b), v.gradients(b), b.begin, static_cast<std::size_t>(v.ranks()), b.share,
                             leaving_(v, b).data(), v.refused_gradients());
       }
     }
@@ -119,8 +127,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     bucket const b = v.shares[k];
     if constexpr (sums_states<Encoding>)
       Storage::convert(v.queue, static_cast<master_type const*>(total(v, b)), v.sums(b).data(), b.share);
-    Storage::decode_sum(v.queue, code_, arriving_(v, b).data(), v.sources, v.sums(b).data(), b.share,
-                        v.adds || sums_states<Encoding>);
+    Storage::decode_sum(v.queue, code(v, b, v.shares.share_of_rank(v.rank)), arriving_(v, b).data(), v.sources, v.sums(b).data(),
+                        b.share, v.adds || sums_states<Encoding>);
     if constexpr (without_zero<Encoding>) {  // norms are of all that lies in front of the padding: in gaps gradients are 0
       const std::size_t begin = b.begin + v.shares.share_of_rank(v.rank) * b.share;
       v.shares.for_gaps(begin, v.real(b), [&](std::size_t position, std::size_t count) {
@@ -136,24 +144,33 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
       if constexpr (sums_states<Encoding>)
         Storage::average(v.queue, &v.numbers->apply, static_cast<master_type const*>(v.sums(b).data()), total(v, b), b.share, 0);
       if (!sends(v)) return;
-      Storage::keep_feedback(v.queue, &v.numbers->apply, code_, v.gradients(b), state(v, b), static_cast<std::size_t>(v.ranks()),
-                             b.share, leaving_(v, b).data(), v.rate);
+      Storage::keep_feedback(v.queue, &v.numbers->apply, code(v, b), v.gradients(b), state(v, b),
+                             static_cast<std::size_t>(v.ranks()), b.share, leaving_(v, b).data(), v.rate);
       if constexpr (without_zero<Encoding>) clear_gaps(v, b);
     }
   }
 
  private:
+  /// For the shares of a bucket, from the k-th on.
+  [[nodiscard]] auto code([[maybe_unused]] round_view<Storage> const& v, [[maybe_unused]] bucket const& b,
+                          [[maybe_unused]] std::size_t k = 0) const noexcept {
+    if constexpr (wants_tiles<Encoding>) {
+      return in_places<Encoding>{code_, v.tiles.share(b.index * static_cast<std::size_t>(v.ranks()) + k)};
+    } else {
+      return code_;
+    }
+  }
   /// Whether this rank sends what it keeps: with its samples; or always, because receivers use all states.
   [[nodiscard]] static bool sends(round_view<Storage> const& v) noexcept { return v.contributes || sums_states<Encoding>; }
   void encode(round_view<Storage>& v, bucket const& b) {
     const auto ranks = static_cast<std::size_t>(v.ranks());
     if constexpr (feeds_back<Encoding>) {
       if (sends(v)) {
-        return Storage::encode_with_feedback(v.queue, code_, v.gradients(b), state(v, b), b.begin, ranks, b.share,
+        return Storage::encode_with_feedback(v.queue, code(v, b), v.gradients(b), state(v, b), b.begin, ranks, b.share,
                                              leaving_(v, b).data(), v.refused_gradients(), v.rate);
       }
     }
-    Storage::encode(v.queue, code_, v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
+    Storage::encode(v.queue, code(v, b), v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
                     v.rounding);
   }
   /// Where no element lies a 0 is kept: no checkpoint has that.
@@ -176,7 +193,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   }
 
   Encoding code_;
-  code_room<Encoding, Storage> leaving_, arriving_;
+  room leaving_, arriving_;
   std::size_t state_ = 0, total_ = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
+#include "acco/layout/tiles.hpp"
 #include "acco/layout/trainable_runs.hpp"
 #include "acco/stage/decision.hpp"
 #include "acco/stage/pipeline.hpp"
@@ -40,6 +41,7 @@ struct round_view {
   int sources;  ///< ranks whose gradients come: all of the world; `shares` may have one share, which all of them have
   state_arrays<Storage>& arrays;
   parameter_layout const& layout;
+  block_places tiles{};              ///< of all shares, where some wire has a code of tiles and the layout matrices
   round_numbers* numbers = nullptr;  ///< where the stages find them
   sum_type* reduced = nullptr;       ///< this rank's shard of the sums
   master_type* others = nullptr;     ///< this rank's shard of the others' mean gradient, where the rule has it
@@ -133,6 +135,8 @@ class reducer_in_use {
   reducer_in_use& operator=(reducer_in_use const&) = delete;
   virtual ~reducer_in_use() = default;
 
+  /// Whether it has a code of tiles.
+  [[nodiscard]] virtual bool has_tiles() const noexcept { return false; }
   /// Its arrays; `adds`: some round adds to the sums of the round before.
   virtual void declare(view_type& v, world_type const& world, bool adds) = 0;
   /// At once, before the trainer adds to gradients that stay in its own array (`options::in_place`). Where `keeps()`.
