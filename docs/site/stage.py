@@ -11,7 +11,7 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
-    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "muon", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),

@@ -54,7 +54,7 @@ void train(acco::any_optimizer<float>& t, int rank, std::size_t from, history& h
     for (std::size_t i = 0; i < t.gradients().size(); ++i)
       t.gradients()[i] +=
           t.parameters()[i] + std::sin(static_cast<float>(i * i % 31 + 7 * m + 3 * static_cast<std::size_t>(rank)));
-    if (m == save_at) t.save(run, [&at] { return at; });
+    if (!run.empty() && (m == 2 || m == save_at)) t.save(run, [&at] { return at; });  // matrices have moved in between
     if (auto const report = t.accumulated(1)) h.bytes[m] = report->bytes_sent;
     h.parameters[m].assign(t.parameters().begin(), t.parameters().end());
   }
@@ -78,7 +78,7 @@ TEST_CASE("a resumed run in bases is the uninterrupted one, in every bit, wherev
       t.initialize(std::vector<float>(layout().size(), 0.5F));
       train(t, rank, 0, whole[rank]);
     });
-    for (std::size_t save_at = 5; save_at < 12; ++save_at) {  // the cut may be a round with new bases
+    for (std::size_t save_at = 5; save_at < 8; ++save_at) {  // one of the cuts is a round with new bases
       CAPTURE(halves);
       CAPTURE(save_at);
       const scratch folder(in_memory());

@@ -127,7 +127,7 @@ class parameter_layout {
   }
 
   /// A tensor belongs to another group from now on.
-  void move_to(std::size_t tensor, std::size_t group) noexcept { entries_[tensor].group = group; }
+  void move_to(std::size_t index, std::size_t group) noexcept { entries_[index].group = group; }
 
   /// Elements of all tensors, frozen ones included: the size of the trainer's spans.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
