@@ -23,6 +23,8 @@
 #include "acco/schedule/synchronous.hpp"
 #include "acco/usage/checked_engine.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_NAMESPACE {
 
 /// As `galore::projects`.
@@ -94,3 +96,5 @@ struct level_around<galore<Inner>> {
 };
 
 }  // namespace ACCO_NAMESPACE
+
+#include "acco/restore_macros.hpp"

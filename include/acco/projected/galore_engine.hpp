@@ -7,16 +7,20 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "acco/collective/backend_in_use.hpp"
+#include "acco/collective/blocking.hpp"
+#include "acco/collective/redistribution.hpp"
+#include "acco/function_view.hpp"
+#include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/number/finite_arrays.hpp"
+#include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/projected/matrix_decay.hpp"
@@ -24,6 +28,7 @@
 #include "acco/projected/projection.hpp"
 #include "acco/round/agreement.hpp"
 #include "acco/round/engine.hpp"
+#include "acco/round/outside_rounds.hpp"
 #include "acco/round/rule_in_use.hpp"
 #include "acco/round/schedule_in_use.hpp"
 
@@ -252,13 +257,11 @@ class galore_engine : public round_engine<Storage> {
   /// ranks share that work, and sends it: so all have the same bits, whatever their processors are. Gradients that are
   /// not finite, or 0, on all ranks, change nothing.
   void renew() {
-    double found[2] = {0, 0};
+    double found[2] = {0, accumulated_ ? 1.0 : 0.0};  // what is not finite, and anything at all
     for (std::size_t k = 0; k < layout().tensor_count(); ++k) {
-      real const* const gradient = gradients_of(k);
       const std::size_t size = layout()[k].size;
       if (size == 0 || layout().groups()[layout()[k].group].frozen) continue;
-      if (!elementwise::all_finite(gradient, size)) found[0] = 1;
-      if (accumulated_) found[1] = 1;
+      if (!elementwise::all_finite(static_cast<real const*>(gradients_of(k)), size)) found[0] = 1;
     }
     acco::sum_over_ranks(engine::tasks(), std::span<double>(found));
     if (found[0] != 0 || found[1] == 0) return;
