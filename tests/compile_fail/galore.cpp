@@ -4,11 +4,21 @@
 #include <acco/galore.hpp>
 #include <acco/outer.hpp>
 
+/// As that of a GPU.
+struct elsewhere : acco::host_storage<float> {
+  static constexpr bool host_memory = false;
+};
+
 void train(acco::threads_backend world, acco::parameter_layout layout) {
   acco::optimizer fine{acco::galore{}, acco::sgd{}, acco::host_storage<float>{}, world, layout};
 #if defined(OTHER_TYPES)  // expect: acco: galore multiplies matrices in host memory, of one type, so far
   {
     acco::optimizer training{acco::galore{}, acco::sgd{}, acco::host_storage<acco::bfloat16>{}, world, layout};
+  }
+#endif
+#if defined(STORAGE_ELSEWHERE)  // expect: acco: galore multiplies matrices in host memory, of one type, so far
+  {
+    acco::optimizer training{acco::galore{}, acco::sgd{}, elsewhere{}, world, layout};
   }
 #endif
 #if defined(RULE_FOR_MATRICES)  // expect: acco: galore trains coordinates one by one: give it an elementwise rule
