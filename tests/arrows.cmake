@@ -17,9 +17,9 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "usage engine_handle.hpp"
     "committed_state.hpp compiled.hpp"
     "worker_changes.hpp"
-    "any_optimizer.hpp outer"
+    "any_optimizer.hpp outer projected"
     "optimizer.hpp attach checkpoint"
-    "make.hpp acco.hpp outer.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")
+    "make.hpp acco.hpp outer.hpp galore.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")
 
 set(height 0)
 foreach(floor IN LISTS floors)

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <acco/acco.hpp>
+#include <acco/galore.hpp>
 #include <acco/outer.hpp>
 #include <acco/rule/muon.hpp>
 #include <acco/rule/rules.hpp>
@@ -144,6 +145,20 @@ std::vector<row> rows(settings const& s) {
   hidden("two_phase: own, ternary; int8, ternary", coded{own_slice{}, ternary}, coded{int8, ternary});
   hidden("two_phase: gauss2, gauss3; gauss4, gauss3", coded{gauss2, gauss3}, coded{plain(gauss4), gauss3});
   hidden("two_phase: power_sgd 4, int4; int8, int4", coded{power_sgd{.rank = 4}, int4}, coded{int8, int4});
+  const auto in_bases = [&](char const* name, auto inner) {
+    all.push_back(
+        {name, [=](threads_backend const& world, parameter_layout const& layout, acco::options const& chosen) -> training {
+           return optimizer{galore{.inner = inner, .rank = 16, .every = 50},
+                            adamw{.learning_rate = s.rate},
+                            host_storage<float>{},
+                            world,
+                            layout,
+                            chosen};
+         }});
+  };
+  in_bases("galore 16 of 64: synchronous", synchronous{.pace = two});
+  in_bases("galore 16 of 64: two_phase: int4; int8, int4",
+           two_phase{.estimate = int4, .commit = coded{int8, int4}, .pace = halves});
   const auto local = [&](auto method, auto exchange) {
     return local_updates{.method = method, .inner = synchronous{.pace = two}, .steps = s.steps, .exchange = exchange};
   };

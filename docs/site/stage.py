@@ -11,7 +11,7 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
-    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "muon", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
@@ -32,6 +32,7 @@ REFERENCE = [
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
      ["local_updates", "waiting", "keeping", "restarting", "eager", "pulling", "local_sgd", "fedavg", "slowmo", "diloco", "mu_loco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "worker_weights", "averaging", "clipped_momentum", "sparse_exchange", "outer_report"]),
+    ("galore", "GaLore", "Matrices in bases of few directions: `#include <acco/galore.hpp>`.", ["galore"]),
     ("make", "Chosen by name", "Schedules and rules that a flag or a configuration names: `#include <acco/make.hpp>`.",
      ["make", "with_schedule", "with_rule", "at_pace", "named_schedules", "decorated_schedules", "all_schedules", "all_rules", "type_list", "named", "only", "without"]),
     ("rules", "Update rules", "Pure functions of one element, or of a matrix.",

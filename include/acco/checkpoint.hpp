@@ -210,9 +210,9 @@ struct checkpoints_need_acco_checkpoint_hpp {
     }
   }
   static void attach(engine& on, std::string const& run, std::vector<std::string> from, std::uint64_t restarts) {
-    require_names(on.layout(), on.place());
+    require_names(on.kept_layout(), on.place());
     checkpoints::writer_setting setting{
-        .layout = on.layout(),
+        .layout = on.kept_layout(),
         .construction = checkpoints::lines_of(on.construction()),
         .shape = on.shape(),
         .rank = on.place().rank,
@@ -225,7 +225,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         .frozen =
             [&on](std::size_t tensor, std::vector<std::byte>& to) {
               const std::size_t at = to.size();
-              to.resize(at + on.layout()[tensor].size * sizeof(typename Optimizer::parameter_type));
+              to.resize(at + on.kept_layout()[tensor].size * sizeof(typename Optimizer::parameter_type));
               on.copy_parameters(tensor, to.data() + at);
             },
         .frozen_values = [&on] { return on.frozen_values(); },
@@ -273,7 +273,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     using parameter = typename Optimizer::parameter_type;
     source.check_alone();
     const auto load = [&](auto master) {
-      checkpoints::regrouped<decltype(master), parameter> as(source, on.shape(), before, on.layout());
+      checkpoints::regrouped<decltype(master), parameter> as(source, on.shape(), before, on.kept_layout());
       on.load(as);
     };
     on.shape().master == element_type::float64 ? load(double{}) : load(float{});
@@ -296,12 +296,12 @@ struct checkpoints_need_acco_checkpoint_hpp {
     if (!a.other.empty()) return;
     a.now = checkpoints::places_of(checkpoints::lines_of(on.construction()));
     a.then = checkpoints::places_of(a.m.construction);
-    if (a.then.size() != a.now.size() || a.now.size() != on.layout().tensor_count())
+    if (a.then.size() != a.now.size() || a.now.size() != on.kept_layout().tensor_count())
       throw std::runtime_error(path + ": its construction lacks tensors");
     if (a.then != a.now) checkpoints::regroup(a.m.numbers, a.then);
     a.freezes_otherwise = !checkpoints::freezes_alike(a.then, a.now);
-    if (a.freezes_otherwise) a.before = checkpoints::layout_of(a.then, on.layout());
-    a.source.emplace(path, a.m, a.freezes_otherwise ? a.before : on.layout(), on.shape(), on.shares(), rank);
+    if (a.freezes_otherwise) a.before = checkpoints::layout_of(a.then, on.kept_layout());
+    a.source.emplace(path, a.m, a.freezes_otherwise ? a.before : on.kept_layout(), on.shape(), on.shares(), rank);
     const bool same_ranks = checkpoints::same_ranks(on, a.m);
     if (!same_ranks) a.source->forget_rank();
     found.trainers.clear();
@@ -343,7 +343,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.per_rank_of = -1;
     for (std::size_t k = 0; k < a.now.size(); ++k) {
       if (a.then[k].per_rank && a.now[k].per_rank) found.per_rank_of = on.place().rank % found.ranks;
-      if (a.then[k].frozen && !a.now[k].frozen) found.thawed.emplace_back(on.layout()[k].name);
+      if (a.then[k].frozen && !a.now[k].frozen) found.thawed.emplace_back(on.kept_layout()[k].name);
     }
   }
   /// Whether the digest is of the same arrays: of what is trained, what wires keep, and what each rank has of its own.

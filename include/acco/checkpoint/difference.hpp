@@ -103,7 +103,7 @@ template <class Engine>
   if (then != now) same_schedule = false;  // a round's norms are of groups
   for (std::size_t k = 0; k < then.size() && k < now.size(); ++k) {
     if (then[k].frozen || now[k].frozen || then[k].rule == now[k].rule) continue;
-    return "the checkpoint has the tensor '" + std::string(on.layout()[k].name) + "' under rule " + then[k].rule +
+    return "the checkpoint has the tensor '" + std::string(on.kept_layout()[k].name) + "' under rule " + then[k].rule +
            ", this training has it under rule " + now[k].rule;
   }
   state_shape const& shape = on.shape();

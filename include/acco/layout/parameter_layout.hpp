@@ -126,6 +126,9 @@ class parameter_layout {
     return *this;
   }
 
+  /// A tensor belongs to another group from now on.
+  void move_to(std::size_t index, std::size_t group) noexcept { entries_[index].group = group; }
+
   /// Elements of all tensors, frozen ones included: the size of the trainer's spans.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t tensor_count() const noexcept { return entries_.size(); }

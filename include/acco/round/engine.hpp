@@ -53,8 +53,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   using tasks_type = round_tasks<Storage>;
   using loop_type = step_loop<Storage>;
 
-  /// Throws `usage_error` when the layout has no trainable element, an option is out of range, or the pace ends no
-  /// round.
+  /// Throws `usage_error`: no trainable element, an option out of range, a pace that ends no round.
   round_engine(std::unique_ptr<schedule_in_use<Storage>> schedule, std::unique_ptr<rule_in_use<Storage>> rule, Storage storage,
                std::unique_ptr<backend_in_use<Storage>> backend, parameter_layout layout, options chosen)
       : schedule_(std::move(schedule)),
@@ -251,6 +250,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   // For a level around this one (outer/outer_engine.hpp), which knows the engine's type.
 
   [[nodiscard]] loop_type& loop() noexcept { return loop_; }
+  [[nodiscard]] tasks_type& tasks() noexcept { return tasks_; }
   /// At rest, in host memory: all ranks' shards of the arrays of the state (state_copy.hpp), by position. Collective;
   /// blocks.
   [[nodiscard]] std::vector<std::vector<typename Storage::master_type>> gather_state()

@@ -88,7 +88,7 @@ class step_loop {
   void begin_finish(unfinished rest, Between&& between) {
     begin_call();  // other ranks may still train, and then this one's arrays change
     queue().clock().arrive(micro_batches_);
-    if (in_flight()) tell(land(), between);
+    if (auto report = in_flight() ? land() : std::nullopt) between(*report);
     mine_.commits_rest = rest == unfinished::commit ? 1 : 0;
   }
   /// Whether that was everything, of every rank.
@@ -97,7 +97,7 @@ class step_loop {
     const round_plan plan = schedule_.plan(record_.run.round);
     const bool completes = micro_batches_ != 0 && micro_batches_ >= schedule_.minimum(plan.part);
     mine_.finishing = completes && rest == unfinished::drop ? 0 : 1;
-    launch();
+    launch(between);
     auto landed = land();
     if (landed) between(*landed);
     if (!landed) return true;  // nobody had anything left
@@ -131,7 +131,7 @@ class step_loop {
     throw_put_off();
     if (!in_flight()) return;
     queue().clock().arrive(micro_batches_);
-    tell(land(), between);
+    if (auto report = land()) between(*report);
     queue().clock().resume();
   }
   /// The parameters in use have come so far since the gradients of the next round were measured (`norm_limits::moved`).
@@ -178,7 +178,7 @@ class step_loop {
   /// Lands it, where the computation waits for rounds.
   template <class Between>
   void land_if_waiting(Between&& between) {
-    if (waits_ && in_flight()) tell(land(), between);
+    if (auto report = waits_ && in_flight() ? land() : std::nullopt) between(*report);
   }
 
   [[nodiscard]] error_place place() const noexcept { return place_in(""); }
@@ -191,6 +191,11 @@ class step_loop {
     take_back_memory();
     membership_.take_part();
   }
+  void leave(std::string_view reason) noexcept {
+    membership_.leave(reason);
+    if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();
+    adopted_.rest();  // nothing is written there any more
+  }
 
  private:
   [[nodiscard]] typename Storage::queue& queue() noexcept { return tasks_.queue(); }
@@ -199,11 +204,6 @@ class step_loop {
     return digests<Storage> && tasks_.backend().size() > 1 && options_.compare_every != 0 &&
            (round + 1) % options_.compare_every == 0;
   }
-  template <class Between>
-  static void tell(std::optional<round_report> report, Between&& between) {
-    if (report) between(*report);
-  }
-
   /// Lands the round in flight, launches the next one.
   template <class Between>
   std::optional<round_report> boundary(Between&& between) {
@@ -213,12 +213,12 @@ class step_loop {
     if (report) {
       between(*report);
       try {
-        launch();
+        launch(between);
       } catch (...) {  // what has landed is reported; the next call throws
         put_off();
       }
     } else {
-      launch();
+      launch(between);
     }
     if (waits_) {
       report = land();
@@ -242,14 +242,14 @@ class step_loop {
     if (put_off_) std::rethrow_exception(put_off_);
   }
 
- public:
-  void leave(std::string_view reason) noexcept {
-    membership_.leave(reason);
-    if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();
-    adopted_.rest();  // nothing is written there any more
+  /// between.starting(whether a step begins), where there is one, acts before gradients leave, and tells what it sent.
+  template <class Between>
+  void launch(Between&& between) {
+    std::uint64_t sent = 0;
+    if constexpr (requires { between.starting(true); }) sent = between.starting(begins_step(schedule_, record_.run.round));
+    launch();
+    tasks_.has_sent_before(sent);
   }
-
- private:
   void launch() {
     run_counters const& run = record_.run;
     const round_plan plan = schedule_.plan_of(run.round, place());

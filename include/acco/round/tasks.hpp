@@ -239,6 +239,11 @@ class round_tasks {
     view_.ring_bytes = bytes;
     sent_before_ = sent() - bytes;
   }
+  /// And so much before it was carried.
+  void has_sent_before(std::uint64_t bytes) noexcept {
+    view_.ring_bytes += bytes;
+    sent_before_ -= bytes;
+  }
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
     keep_numbers(numbers_[0], last);

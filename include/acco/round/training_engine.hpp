@@ -143,6 +143,8 @@ class training_engine {
 
   // For whoever keeps states (acco::checkpoint).
 
+  /// Of what is kept: where it is not that of the trainer, a level trains other tensors.
+  [[nodiscard]] virtual parameter_layout const& kept_layout() const noexcept { return layout(); }
   [[nodiscard]] virtual state_shape const& shape() const noexcept = 0;
   /// Of that: whether masters are of type double; whether averages are kept.
   [[nodiscard]] virtual bool has_doubles() const noexcept = 0;
