@@ -114,9 +114,10 @@ void encode_difference(Encoding const& e, T const* values, trainable_view<T> ref
 }
 
 /// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th
-/// begins. Codes that can be are added before they are decoded.
+/// begins. Codes that can be are added before they are decoded. `bringing` of the ranks bring samples; 0: all.
 template <encoding Encoding, class Source, class To>
-void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add) {
+void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add,
+                [[maybe_unused]] int bringing = 0) {
   constexpr std::size_t block = Encoding::block_size;
   alignas(64) float sums[block];
   [[maybe_unused]] alignas(64) float addend[sums_codes<Encoding> ? 1 : block];
@@ -124,7 +125,12 @@ void decode_sum(Encoding const& e, int sources, Source source, To* out, std::siz
   for (std::size_t i = 0; i < count; i += block, at += Encoding::block_bytes) {
     const std::size_t n = std::min(block, count - i);
     if constexpr (sums_codes<Encoding>) {
-      e.decode_sum(sources, [&](int k) { return static_cast<std::byte const*>(source(k)) + at; }, sums);
+      const auto of_block = [&](int k) { return static_cast<std::byte const*>(source(k)) + at; };
+      if constexpr (means_senders<Encoding>) {
+        e.decode_sum(sources, of_block, sums, bringing);
+      } else {
+        e.decode_sum(sources, of_block, sums);
+      }
     } else {
       e.decode(source(0) + at, sums);
       for (int k = 1; k < sources; ++k) {
