@@ -111,7 +111,10 @@ struct bit_planes {
   using shorts_of_all = pack<float, 4 * lanes>::template vector_of<std::int16_t>::type;
   using integers_of_shorts = pack<float, 2 * lanes>::template vector_of<std::int32_t>::type;
   static shorts narrow(integers const& a, integers const& b) noexcept {
-    const integers both[2] = {a, b};
+    integers both[2] = {a, b};
+#if defined(__clang__)
+    asm("" : "+m"(both));  // else it narrows every step that made them
+#endif
     integers_of_shorts wide;
     std::memcpy(&wide, both, sizeof wide);
     return __builtin_convertvector(wide, shorts);
