@@ -33,7 +33,7 @@ namespace toy_gpt {
 
 std::vector<std::string> const& labels() {
   static const std::vector<std::string> all = [] {
-    using made = acco::together<shared_engine, acco::decorated_schedules, acco::local_methods<>>;
+    using made = acco::together<shared_engine, of_family, acco::local_methods<>>;
     std::vector<std::string> names(std::begin(acco::list_names<made>::all), std::end(acco::list_names<made>::all));
     names.emplace_back("elastic");
     return names;
@@ -41,7 +41,7 @@ std::vector<std::string> const& labels() {
   return all;
 }
 bool is_decorated(std::string_view label) {
-  return label == "elastic" || acco::find_name(acco::decorated_schedules{}, label) != acco::decorated_schedules::count;
+  return label == "elastic" || acco::find_name(of_family{}, label) != of_family::count;
 }
 bool is_local(std::string_view schedule) {
   using methods = acco::local_methods<>;
@@ -152,7 +152,8 @@ void check_family(settings const& s) {
                                  "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
     if (one.needs_family() && s.rule != "muon" && (!plain || s.rule != "adamw"))
       throw CLI::ValidationError("--schedule", one.label() + " is made on threads, in floats and with adamw only");
-    if (one.needs_family() && s.commit != "full")
+    const bool has_feedback = one.commit == "feedback" && is_decorated(one.label());
+    if (one.needs_family() && s.commit != "full" && !has_feedback)
       throw CLI::ValidationError("--commit", one.label() + " is made with whole commits only");
     if (one.schedule == "elastic" && (s.elastic || !s.save.empty() || !s.resume.empty()))
       throw CLI::ValidationError("--schedule", "elastic is two optimizers of a fixed pace, and keeps no checkpoints here");
@@ -248,8 +249,9 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
       ->check(CLI::IsMember({"full", "int8", "int4", "own", "own_corrected"}))
       ->capture_default_str();
   app.add_option("--commit", s.commit,
-                 "How commits travel: the whole numbers, or gradients in 8 bits and parameters as differences in 4")
-      ->check(CLI::IsMember({"full", "coded"}))
+                 "How commits travel: the whole numbers, gradients in 8 bits and parameters as differences in 4 (coded), or "
+                 "both in 4 bits, gradients with error feedback (feedback: toy_gpt_family)")
+      ->check(CLI::IsMember({"full", "coded", "feedback"}))
       ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
       ->check(CLI::PositiveNumber)
@@ -318,7 +320,7 @@ void check(settings& s) {
   if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
   check_family(s);
   if (s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
-    throw CLI::ValidationError("--estimate", "beside --commit coded this example's estimates travel in 4 bits: int4");
+    throw CLI::ValidationError("--estimate", "beside --commit " + s.commit + " this example's estimates travel in 4 bits: int4");
   if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
   if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");
