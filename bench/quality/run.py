@@ -40,8 +40,8 @@ def flags_of(label, split, local_steps=0):
     flags = ["--schedule", schedule, "--micro-batches", split]
     if local_steps:
         return flags + ["--local-steps", str(local_steps)] + (["--exchange", wire] if wire else [])
-    if wire == "coded":
-        return flags + ["--commit", "coded"]
+    if wire in ("coded", "feedback"):
+        return flags + ["--commit", wire]
     return flags + (["--estimate", wire] if wire else [])
 
 

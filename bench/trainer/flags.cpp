@@ -33,7 +33,7 @@ namespace toy_gpt {
 
 std::vector<std::string> const& labels() {
   static const std::vector<std::string> all = [] {
-    using made = acco::together<shared_engine, acco::decorated_schedules, acco::local_methods<>>;
+    using made = acco::together<shared_engine, of_family, acco::local_methods<>>;
     std::vector<std::string> names(std::begin(acco::list_names<made>::all), std::end(acco::list_names<made>::all));
     names.emplace_back("elastic");
     return names;
@@ -41,7 +41,7 @@ std::vector<std::string> const& labels() {
   return all;
 }
 bool is_decorated(std::string_view label) {
-  return label == "elastic" || acco::find_name(acco::decorated_schedules{}, label) != acco::decorated_schedules::count;
+  return label == "elastic" || acco::find_name(of_family{}, label) != of_family::count;
 }
 bool is_local(std::string_view schedule) {
   using methods = acco::local_methods<>;
@@ -152,7 +152,8 @@ void check_family(settings const& s) {
                                  "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");
     if (one.needs_family() && s.rule != "muon" && (!plain || s.rule != "adamw"))
       throw CLI::ValidationError("--schedule", one.label() + " is made on threads, in floats and with adamw only");
-    if (one.needs_family() && s.commit != "full")
+    const bool has_feedback = one.commit == "feedback" && is_decorated(one.label());
+    if (one.needs_family() && s.commit != "full" && !has_feedback)
       throw CLI::ValidationError("--commit", one.label() + " is made with whole commits only");
     if (one.schedule == "elastic" && (s.elastic || !s.save.empty() || !s.resume.empty()))
       throw CLI::ValidationError("--schedule", "elastic is two optimizers of a fixed pace, and keeps no checkpoints here");
@@ -248,9 +249,10 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
       ->check(CLI::IsMember({"full", "int8", "int4", "own", "own_corrected"}))
       ->capture_default_str();
   app.add_option("--commit", s.commit,
-                 "How commits travel: the whole numbers, or gradients in 4 bits and parameters as differences in 3; then "
-                 "two_phase's estimates are of each owner's own gradients, their parameters in 3 bits")
-      ->check(CLI::IsMember({"full", "coded"}))
+                 "How commits travel: the whole numbers; coded: gradients in 4 bits, parameters as differences in 3, and two_phase's "
+                 "estimates of each owner's own gradients, parameters in 3; feedback: both in 4 bits, gradients with error feedback "
+                 "(toy_gpt_family)")
+      ->check(CLI::IsMember({"full", "coded", "feedback"}))
       ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
       ->check(CLI::PositiveNumber)
@@ -316,10 +318,11 @@ void check(settings& s) {
     throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");
   if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
-  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "coded";
+  std::string const usual = s.commit == "coded" ? "coded" : "int4";
+  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = usual;
   check_family(s);
-  if (s.commit != "full" && s.estimate != "full" && s.estimate != "coded")
-    throw CLI::ValidationError("--estimate", "beside --commit coded estimates are coded, too: leave it out");
+  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate != "full" && s.estimate != usual)
+    throw CLI::ValidationError("--estimate", "beside --commit " + s.commit + " this example's estimates are " + usual + ": leave it out");
   if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
   if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");

@@ -44,7 +44,8 @@ struct settings {
   bool auto_pace = false;  // K + K2 micro-batches a step, split by measuring
   // how estimate rounds travel: full, int8, int4; own, own_corrected: gradients do not travel
   std::string estimate = "full";
-  std::string commit = "full";    // how commit rounds travel: full, coded (gradients in 4 bits, parameters in 3)
+  // how commit rounds travel: full, coded (gradients in 4 bits, parameters in 3), feedback (both int4)
+  std::string commit = "full";
   unsigned local_steps = 8;       // of local updates: from one exchange to the next
   int group = 1;                  // of local updates: ranks that train together
   std::string exchange = "full";  // how exchanges of local updates travel: full, int8, int4
@@ -73,8 +74,9 @@ struct settings {
       return;
     }
     const std::string wire = word.substr(plus + 1);
-    commit = wire == "coded" ? "coded" : "full";
-    estimate = schedule != "two_phase" ? "full" : wire;
+    const bool commits = wire == "coded" || wire == "feedback";
+    commit = commits ? wire : "full";
+    estimate = schedule != "two_phase" ? "full" : wire == "feedback" ? "int4" : wire;
   }
   /// Whether toy_gpt_family makes it only.
   [[nodiscard]] bool needs_family() const {

@@ -86,6 +86,16 @@ void encoded_as_on_the_host() {
             host_added.data, count, add);
         CHECK(std::equal(added.data, added.data + count, host_added.data));
       }
+      if constexpr (acco::means_senders<Encoding>) {
+        managed<int> bringing(1);
+        bringing.data[0] = static_cast<int>(slices) - 1;
+        storage::decode_sum(queue, e, there.data, slices, added.data, count, false, bringing.data);
+        queue.wait();
+        acco::coding::decode_sum(
+            e, slices, [&](int k) { return static_cast<std::byte const*>(here.data) + static_cast<std::size_t>(k) * bytes; },
+            host_added.data, count, false, bringing.data[0]);
+        CHECK(std::equal(added.data, added.data + count, host_added.data));
+      }
       managed<acco::trainable_run> runs(2);
       runs.data[0] = {0, 1, count / 2};
       runs.data[1] = {count / 2, count / 2 + 1, slices * count - count / 2};

@@ -16,7 +16,7 @@ endfunction()
 foreach(flags IN ITEMS "--schedule;synchronous" "--schedule;delayed;--rule;sgd;--learning-rate;0.03" "--schedule;two_phase;--rule;lion" "--schedule;weight_prediction"
                        "--estimate;int8" "--estimate;int4;--micro-batches;3:1;--ranks;3" "--commit;coded;--dtype;bfloat16" "--schedule;delayed;--commit;coded;--rule;lion" "--schedule;weight_prediction;--commit;coded"
                        "--estimate;int4;--micro-batches;2;--auto-pace" "--dtype;bfloat16;--ranks;3" "--elastic;--micro-batches;2" "--micro-batches;3:1;--ranks;1" "--link;100;--clip;0"
-                       "--rule;muon" "--estimate;own_corrected;--micro-batches;2:1" "--schedule;extrapolation" "--schedule;velocity" "--schedule;delay_compensation" "--schedule;elastic"
+                       "--rule;muon" "--estimate;own_corrected;--micro-batches;2:1" "--schedule;extrapolation" "--schedule;velocity" "--schedule;delay_compensation" "--schedule;elastic" "--schedule;delayed;--commit;feedback"
                        "--schedule;local_sgd;--ranks;4;--group;2;--local-steps;3" "--schedule;fedavg;--local-steps;2" "--schedule;slowmo;--local-steps;5"
                        "--schedule;diloco;--local-steps;4;--exchange;int4" "--schedule;delayed_diloco;--local-steps;3" "--schedule;eager_diloco;--local-steps;3"
                        "--schedule;streaming_diloco;--local-steps;2" "--schedule;co2;--local-steps;3" "--schedule;overlap_local_sgd;--local-steps;2;--exchange;int8")
@@ -25,7 +25,7 @@ foreach(flags IN ITEMS "--schedule;synchronous" "--schedule;delayed;--rule;sgd;-
     continue()
   endif()
   set(TOY_GPT_OF_ALL ${TOY_GPT})
-  if(flags MATCHES "muon|own_corrected|extra|veloc|compen|local|schedule;elastic")
+  if(flags MATCHES "muon|own_corrected|extra|veloc|compen|local|schedule;elastic|feedback")
     set(TOY_GPT ${TOY_GPT}_family)
   endif()
   train(${flags} --log ${WORK}/log.jsonl)

@@ -33,8 +33,9 @@ struct outcome {
   std::uint64_t bytes = 0;
 };
 
+/// The last `silent` ranks bring no samples.
 template <class Schedule, class Rule>
-outcome trained(int ranks, Schedule const& schedule, Rule const& rule, std::size_t until = steps) {
+outcome trained(int ranks, Schedule const& schedule, Rule const& rule, std::size_t until = steps, int silent = 0) {
   using storage = acco::host_storage<double>;
   outcome found;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
@@ -44,9 +45,10 @@ outcome trained(int ranks, Schedule const& schedule, Rule const& rule, std::size
                                          acco::parameter_layout(count), {.check_habits = acco::habit_checks::off});
     training.initialize(std::vector<double>(count, 1.0));
     for (std::size_t step = 0; step < until; ++step) {
-      for (std::size_t i = 0; i < count; ++i)
+      const bool brings = world.rank() < ranks - silent;
+      for (std::size_t i = 0; brings && i < count; ++i)
         training.gradients()[i] += gradient(static_cast<std::size_t>(world.rank()), step, i);
-      auto const report = training.accumulated(1, 0);
+      auto const report = training.accumulated(brings ? 1 : 0, 0);
       if (report && world.rank() == 0) found.bytes = report->bytes_sent;
     }
     training.finish(acco::unfinished::commit);
@@ -67,27 +69,28 @@ std::size_t apart(std::vector<double> const& a, std::vector<double> const& b, do
 }
 
 template <mean_over Over, class Parameters, class Rule>
-void compare(int ranks, Rule const& rule) {
+void compare(int ranks, Rule const& rule, int silent = 0) {
   CAPTURE(ranks);
   const acco::synchronous schedule{.commit = acco::demo_wire<Parameters, acco::block_dct_top<24, block, 8, Over>>{}};
   std::vector<std::size_t> all(count);
   std::iota(all.begin(), all.end(), 0U);
-  published::demo right{24,
-                        rate,
-                        0.999,
-                        Over == mean_over::senders,
-                        std::is_same_v<Rule, acco::lion>,
-                        false,
-                        published::blocks_of(all, block),
-                        std::vector<std::vector<double>>(static_cast<std::size_t>(ranks), std::vector<double>(count, 0.0)),
-                        std::vector<double>(count, 1.0)};
+  published::demo right{
+      24,
+      rate,
+      0.999,
+      Over == mean_over::senders,
+      std::is_same_v<Rule, acco::lion>,
+      false,
+      published::blocks_of(all, block),
+      std::vector<std::vector<double>>(static_cast<std::size_t>(ranks - silent), std::vector<double>(count, 0.0)),
+      std::vector<double>(count, 1.0)};
   for (std::size_t step = 0; step < steps; ++step) {
-    std::vector<std::vector<double>> gradients(static_cast<std::size_t>(ranks), std::vector<double>(count));
+    std::vector<std::vector<double>> gradients(right.delta.size(), std::vector<double>(count));
     for (std::size_t rank = 0; rank < gradients.size(); ++rank)
       for (std::size_t i = 0; i < count; ++i) gradients[rank][i] = gradient(rank, step, i);
     right.step(gradients);
   }
-  const outcome found = trained(ranks, schedule, rule);
+  const outcome found = trained(ranks, schedule, rule, steps, silent);
   // where a sum is near 0, or a number between two codes, the last bit decides
   CHECK(apart(found.parameters, right.theta, 1e-5) <= 5);
   CHECK(apart(found.momentum, right.delta[0], 1e-4) <= 5);
@@ -114,6 +117,10 @@ TEST_CASE("as published: all ranks get all codes, and the sign of the mean over 
 TEST_CASE("sharded: the owner of a share makes the update, of the mean over all ranks or over the senders") {
   for (const int ranks : {1, 2, 3}) compare<mean_over::all, acco::full>(ranks, by_sign);
   compare<mean_over::senders, acco::full>(3, plain);
+}
+TEST_CASE("who brings no samples is not there: of sizes, too") {
+  compare<mean_over::senders, acco::full>(3, plain, 1);
+  compare<mean_over::senders, acco::updated_by_all>(3, plain, 2);
 }
 
 TEST_CASE("with all components there is no momentum: it is signSGD of the mean gradient") {

@@ -18,7 +18,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// What a coefficient of a sum of codes is, of which not every rank has sent it.
 enum class mean_over {
   all,     ///< the sum of what was sent: who did not send it has sent 0
-  senders  ///< as if all had sent the mean of those that did (DeMo's released code)
+  senders  ///< as if all that bring samples had sent the mean of those that did (DeMo's released code)
 };
 
 /// A block's transform: of its chunks of 64 numbers, one dimension; or of the block as a tile of 64 by 64, both.
@@ -80,9 +80,10 @@ struct block_transform_top {
   static void decode(std::byte const* bytes, float* values) noexcept {
     decode_sum(1, [bytes](int) { return bytes; }, values);
   }
-  /// The sum of the codes of several ranks, source(k), in their order: of coefficients, transformed back once.
+  /// The sum of the codes of several ranks, source(k), in their order: of coefficients, transformed back once. `bringing`
+  /// of the ranks bring samples; 0: all.
   template <class Source>
-  static void decode_sum(int sources, Source&& source, float* sums) noexcept {
+  static void decode_sum(int sources, Source&& source, float* sums, int bringing = 0) noexcept {
     alignas(64) float x[Block] = {}, room[Block];
     int senders[of_senders ? Block : 1] = {}, some = 0;
     for (int k = 0; k < sources; ++k) {
@@ -99,7 +100,7 @@ struct block_transform_top {
       });
     }
     if constexpr (of_senders) {
-      for (std::size_t i = 0; i < Block; ++i) x[i] = transform::of_all(x[i], senders[i], sources);
+      for (std::size_t i = 0; i < Block; ++i) x[i] = transform::of_all(x[i], senders[i], bringing > 0 ? bringing : sources);
     }
     float const* const back = some == 0 ? x : transform::turn_back(x, room);
     if (some > 1) {
@@ -127,8 +128,8 @@ struct block_transform_top {
 /// independent. What arrives is spread over its chunk: a number that is 0 does not stay 0. For gradients with feedback.
 ///
 /// Codes of several ranks are added as coefficients, in the order of the ranks, and transformed back once. `Over` says
-/// what becomes of a coefficient that not all have sent: nothing (`all`), or it is multiplied by all ranks over its
-/// senders (`senders`), so that the mean is theirs. What has become 0 is not sent.
+/// what becomes of a coefficient that not all have sent: nothing (`all`), or it is multiplied by all ranks that bring
+/// samples over its senders (`senders`), so that the mean is theirs. What has become 0 is not sent.
 template <std::size_t Count, std::size_t Block = 256, int Bits = 8, mean_over Over = mean_over::all>
 struct block_dct_top : block_transform_top<Count, Block, Bits, Over, false> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct_top" : "block_dct_top_of_senders";

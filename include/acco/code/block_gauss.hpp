@@ -10,6 +10,7 @@
 
 #include "acco/code/bit_planes.hpp"
 #include "acco/code/block_scale.hpp"
+#include "acco/code/block_sign.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/number/pack.hpp"
 
@@ -73,10 +74,10 @@ struct gaussian_code {
     const std::int32_t level = of[code % magnitudes];
     return static_cast<float>(code >= magnitudes ? -level : level) * (scale * unit);
   }
-  /// Whether a magnitude with these bits lies so far out that a wider scale may lose less: beyond four times the root
-  /// mean square, as one of 16,000 Gaussian numbers does.
-  [[nodiscard]] static constexpr bool has_outlier(std::uint32_t largest, std::uint16_t scale) noexcept {
-    return largest > std::bit_cast<std::uint32_t>(4 * block_scale::value(scale));
+  /// A magnitude with bits above these lies so far out that a wider scale may lose less: beyond four times the root mean
+  /// square, as one of 16,000 Gaussian numbers does.
+  [[nodiscard]] static constexpr std::uint32_t outlier(std::uint16_t scale) noexcept {
+    return std::bit_cast<std::uint32_t>(4 * block_scale::value(scale));
   }
   /// That by which the outermost level of those with a 0 is the largest magnitude.
   [[nodiscard]] static constexpr std::uint16_t scale_of_largest(std::uint32_t largest) noexcept {
@@ -107,9 +108,17 @@ struct block_gauss {
   using arithmetic = gaussian_code<Bits>;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    const std::size_t some = count_above<block_size>(values, 0);  // that are not 0
-    const std::uint32_t largest = largest_magnitude<block_size>(values);
-    const double squares = sum_of_block<block_size>(values, [](auto x) { return x * x; });
+    block_sums::bits not_zero = {};
+    const double squares = sums_of_block<block_size, 1>(
+        values,
+        [&](auto const& bits, auto const& put) {
+          not_zero -= (bits & 0x7fffffff) > 0;
+          put(0, bits);
+        },
+        [](auto& of) {
+          for (auto& x : of[0]) x *= x;
+        })[0];
+    const std::size_t some = block_sums::total(not_zero);
     std::uint16_t scale = block_scale::of_root_mean_square(squares, some);
     if (!block_scale::has_codes(scale)) {
       block_scale::put(scale, bytes);
@@ -117,20 +126,19 @@ struct block_gauss {
       return;
     }
     bool zero = some < block_size;
-    alignas(64) std::uint8_t codes[2][block_size];
-    std::uint8_t const* best = codes[0];
-    codes_of(values, arithmetic::levels_of(zero), block_scale::value(scale), codes[0]);
-    if (arithmetic::has_outlier(largest, scale)) {
-      const std::uint16_t wide = arithmetic::scale_of_largest(largest);
-      codes_of(values, arithmetic::levels_of(true), block_scale::value(wide), codes[1]);
-      if (lost(values, codes[1], true, wide) < lost(values, codes[0], zero, scale)) {
-        best = codes[1];
+    std::byte* const codes = bytes + block_scale::bytes;
+    const bool outlier = put_codes(values, arithmetic::levels_of(zero), scale, codes);
+    if (outlier) {
+      const std::uint16_t wide = arithmetic::scale_of_largest(largest_magnitude<block_size>(values));
+      std::byte other[block_bytes - block_scale::bytes];
+      put_codes(values, arithmetic::levels_of(true), wide, other);
+      if (lost(values, other, true, wide) < lost(values, codes, zero, scale)) {
+        std::memcpy(codes, other, sizeof other);
         zero = true;
         scale = wide;
       }
     }
     block_scale::put(zero ? scale | block_scale::sign : scale, bytes);
-    put_planes(best, reinterpret_cast<std::uint8_t*>(bytes + block_scale::bytes));
   }
 
   static void decode(std::byte const* bytes, float* values) noexcept {
@@ -140,73 +148,67 @@ struct block_gauss {
       return;
     }
     const bool zero = (scale & block_scale::sign) != 0;
-    alignas(64) std::uint8_t codes[block_size];
-    take_planes(reinterpret_cast<std::uint8_t const*>(bytes + block_scale::bytes), codes);
-    values_of(codes, arithmetic::levels_of(zero), block_scale::value(scale), values);
+    values_of(bytes + block_scale::bytes, arithmetic::levels_of(zero), scale, values);
   }
 
  private:
+  using planes = bit_planes<block_size, simd_bytes>;
+  using integers = planes::integers;
   using numbers = pack<float>;
-  using integers = numbers::vector_of<std::int32_t>::type;
-  using shorts = numbers::vector_of<std::int16_t>::type;
-  using small = numbers::vector_of<std::uint8_t>::type;
-  static constexpr std::size_t lanes = numbers::lanes;
 
   /// The sum of squares of what these codes lack.
-  static double lost(float const* values, std::uint8_t const* codes, bool zero, std::uint16_t scale) noexcept {
+  static double lost(float const* values, std::byte const* codes, bool zero, std::uint16_t scale) noexcept {
     alignas(64) float lacks[block_size];
-    values_of(codes, arithmetic::levels_of(zero), block_scale::value(scale), lacks);
-    for (std::size_t i = 0; i < block_size; i += lanes) (numbers::load(values + i) - numbers::load(lacks + i)).store(lacks + i);
-    return sum_of_block<block_size>(lacks, [](auto x) { return x * x; });
+    values_of(codes, arithmetic::levels_of(zero), scale, lacks);
+    for (std::size_t i = 0; i < block_size; i += numbers::lanes)
+      (numbers::load(values + i) - numbers::load(lacks + i)).store(lacks + i);
+    return sum_of_squares<block_size>(lacks);
   }
-  static void codes_of(float const* values, packed_levels levels, float scale, std::uint8_t* codes) noexcept {
-    numbers between[arithmetic::magnitudes - 1];
-    for (unsigned k = 0; k < arithmetic::magnitudes - 1; ++k) between[k] = numbers(arithmetic::threshold(levels, k, scale));
-    for (std::size_t i = 0; i < block_size; i += lanes) {
-      integers bits;
-      std::memcpy(&bits, values + i, sizeof bits);
-      const integers magnitude_bits = bits & 0x7fffffff;
-      numbers::vector magnitude;
-      std::memcpy(&magnitude, &magnitude_bits, sizeof magnitude);
-      integers code = ((bits < 0) & (magnitude_bits != 0)) & static_cast<std::int32_t>(arithmetic::magnitudes);
-      for (auto const& each : between) code -= magnitude > each.value;
-      const auto narrow = __builtin_convertvector(code, small);
-      std::memcpy(codes + i, &narrow, sizeof narrow);
-    }
+  /// Returns whether a number lies so far out that a wider scale may lose less.
+  static bool put_codes(float const* values, packed_levels levels, std::uint16_t scale, std::byte* to) noexcept {
+    integers between[arithmetic::magnitudes - 1];
+    for_indices<arithmetic::magnitudes - 1>([&](auto k) {
+      between[k] = integers{} + std::bit_cast<std::int32_t>(arithmetic::threshold(levels, k, block_scale::value(scale)));
+    });
+    const auto limit = static_cast<std::int32_t>(arithmetic::outlier(scale));
+    integers outliers = {};
+    const auto codes = [&](std::size_t i) {
+      const integers bits = planes::bits(values + i), magnitude = bits & 0x7fffffff;
+      integers code = Bits == 3 ? integers{} : planes::below_zero(bits, magnitude) << (Bits - 1);
+      for_indices<arithmetic::magnitudes - 1>([&](auto k) { code -= magnitude > between[k]; });
+      outliers |= magnitude > limit;
+      return code;
+    };
+    auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
+    planes::template put<Bits == 3 ? 2 : Bits>(codes, bytes);
+    if constexpr (Bits == 3) block_signs::put(values, to + block_size / 4);
+    bool any = false;
+    for (std::size_t k = 0; k < planes::lanes; ++k) any = any || outliers[k] != 0;
+    return any;
   }
-  static void values_of(std::uint8_t const* codes, packed_levels levels, float scale, float* values) noexcept {
-    for (std::size_t i = 0; i < block_size; i += lanes) {
-      small narrow;
-      std::memcpy(&narrow, codes + i, sizeof narrow);
-      const shorts code = __builtin_convertvector(narrow, shorts);
-      const shorts index = code & static_cast<std::int16_t>(arithmetic::magnitudes - 1);
-      shorts level = shorts{} + static_cast<std::int16_t>(levels[0]);
-      for (unsigned k = 1; k < arithmetic::magnitudes; ++k) {
-        const auto step = static_cast<std::int16_t>(levels[k] - levels[k - 1]);
-        level += (index >= static_cast<std::int16_t>(k)) & step;
+  static void values_of(std::byte const* bytes, packed_levels levels, std::uint16_t scale, float* values) noexcept {
+    alignas(64) std::uint8_t codes[block_size];
+    auto const* const from = reinterpret_cast<std::uint8_t const*>(bytes);
+    planes::template take<Bits == 3 ? 2 : Bits, 0>(from, codes);
+    if constexpr (Bits == 3) bit_planes<block_size>::take<1, 2>(from + block_size / 4, codes);
+    using shorts = planes::shorts;
+    constexpr auto highest = static_cast<std::int16_t>(arithmetic::magnitudes - 1);
+    const float by = block_scale::value(scale) * arithmetic::unit;
+    shorts steps[arithmetic::magnitudes];
+    for_indices<highest>([&](auto k) { steps[k] = shorts{} + static_cast<std::int16_t>(levels[k + 1] - levels[k]); });
+    const shorts lowest = shorts{} + static_cast<std::int16_t>(levels[0]);
+    planes::for_shorts(codes, [&](std::size_t i, shorts const& code) {
+      const shorts index = code & highest, minus = code > highest;  // -1: -x is ~x + 1
+      shorts level = lowest;
+      for_indices<highest>([&](auto k) { level += (index > static_cast<std::int16_t>(k)) & steps[k]; });
+      typename planes::integers halves[2];
+      planes::widen((level ^ minus) - minus, halves);
+      for (auto const& each : halves) {
+        const auto decoded = __builtin_convertvector(each, typename planes::floats) * by;
+        std::memcpy(values + i, &decoded, sizeof decoded);
+        i += planes::lanes;
       }
-      const shorts minus = code >= static_cast<std::int16_t>(arithmetic::magnitudes);  // -1: -x is ~x + 1
-      const auto signed_level = __builtin_convertvector((level ^ minus) - minus, numbers::vector);
-      (numbers(signed_level) * numbers(scale * arithmetic::unit)).store(values + i);
-    }
-  }
-
-  using planes = bit_planes<block_size>;
-  static void put_planes(std::uint8_t const* codes, std::uint8_t* to) noexcept {
-    if constexpr (Bits == 3) {
-      planes::put<2, 0>(codes, to);
-      planes::put<1, 2>(codes, to + block_size / 4);
-    } else {
-      planes::put<Bits, 0>(codes, to);
-    }
-  }
-  static void take_planes(std::uint8_t const* from, std::uint8_t* codes) noexcept {
-    if constexpr (Bits == 3) {
-      planes::take<2, 0>(from, codes);
-      planes::take<1, 2>(from + block_size / 4, codes);
-    } else {
-      planes::take<Bits, 0>(from, codes);
-    }
+    });
   }
 };
 

@@ -2,6 +2,7 @@
 // What codes of levels share: sums over a block in one order on every processor, and scales of two bytes.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -93,27 +94,112 @@ template <std::size_t Block>
   return static_cast<std::size_t>(total);
 }
 
-/// The sum of term(x) over a block of 128 numbers or a multiple, in double: first those that are 128 apart, then half
-/// upon half, as the lanes of a GPU's warp do. term(pack of numbers) gives a pack; nothing in it is rounded.
-template <std::size_t Block, class Term>
-[[nodiscard]] double sum_of_block(float const* values, Term&& term) noexcept {
+/// The numbers of a block of which sums are made: registers of floats, taken as their bits, and of doubles.
+struct block_sums {
+  using floats = pack<float>;
+  using bits = floats::vector_of<std::int32_t>::type;
+  using numbers = pack<double>;
+
+  [[nodiscard]] static std::size_t total(bits const& counts) noexcept {
+    std::int32_t sum = 0;
+    for (std::size_t k = 0; k < floats::lanes; ++k) sum += counts[k];
+    return static_cast<std::size_t>(sum);
+  }
+  /// `Count` sums of two registers.
+  template <std::size_t Count>
+  struct partial {
+    numbers of[Count][2];
+    void add(partial const& more) noexcept {
+      for (std::size_t n = 0; n < Count; ++n) {
+        of[n][0] += more.of[n][0];
+        of[n][1] += more.of[n][1];
+      }
+    }
+  };
+  /// Of the numbers from the i-th on, and all that are `Width` apart from them or a multiple.
+  template <std::size_t Width, std::size_t Block, std::size_t Count, class Part, class Term>
+  [[nodiscard, gnu::always_inline]] static inline partial<Count> from(float const* values, std::size_t i, Part const& part,
+                                                                      Term const& term) noexcept {
+    if constexpr (Width < 128) {
+      auto sum = from<2 * Width, Block, Count>(values, i, part, term);
+      sum.add(from<2 * Width, Block, Count>(values, i + Width, part, term));
+      return sum;
+    } else {
+      partial<Count> sum = read<Count>(values + i, part, term);
+      for (std::size_t k = 128; k < Block; k += 128) sum.add(read<Count>(values + i + k, part, term));
+      return sum;
+    }
+  }
+
+  /// Of so many doubles what is left once those `Width` apart, and further, are summed.
+  template <std::size_t Width, std::size_t Left>
+  [[nodiscard, gnu::always_inline]] static inline numbers half_upon_half(double const* sums) noexcept {
+    if constexpr (Width == Left) {
+      return numbers::load(sums);
+    } else {
+      return half_upon_half<2 * Width, Left>(sums) + half_upon_half<2 * Width, Left>(sums + Width);
+    }
+  }
+
+ private:
+  template <std::size_t Count, class Part, class Term>
+  [[nodiscard, gnu::always_inline]] static inline partial<Count> read(float const* values, Part const& part,
+                                                                      Term const& term) noexcept {
+    bits x;
+    std::memcpy(&x, values, sizeof x);
+    partial<Count> made;
+    part(x, [&](std::size_t n, bits const& of) {  // a whole register is widened to two: of less g++ makes a number at a time
+      floats::vector y;
+      std::memcpy(&y, &of, sizeof y);
+      const auto wide = __builtin_convertvector(y, pack<double, floats::lanes>::vector);
+      std::memcpy(made.of[n], &wide, sizeof wide);
+    });
+    term(made.of);
+    return made;
+  }
+};
+
+/// `Count` sums over a block of 128 numbers or a multiple, in double: first those that are 128 apart, then half upon
+/// half, as the lanes of a GPU's warp do. part(bits, put) calls put(n, bits) with the numbers, or some of them and zeros,
+/// of which the n-th sum is made; term(of) makes the terms of those, of[n][0] and of[n][1], in place. Nothing in it is
+/// rounded.
+template <std::size_t Block, std::size_t Count, class Part, class Term>
+[[nodiscard, gnu::always_inline]] inline std::array<double, Count> sums_of_block(float const* values, Part const& part,
+                                                                                 Term const& term) noexcept {
   static_assert(Block % 128 == 0);
   using numbers = pack<double>;
-  alignas(64) double sums[128];
-  for (std::size_t i = 0; i < 128; i += numbers::lanes) {
-    numbers sum = term(numbers::load(values + i));
-    for (std::size_t k = 128; k < Block; k += 128) sum += term(numbers::load(values + i + k));
-    sum.store(sums + i);
+  constexpr std::size_t left = 32;
+  alignas(64) double sums[Count][left];
+  for (std::size_t i = 0; i < left; i += pack<float>::lanes) {
+    const auto some = block_sums::from<left, Block, Count>(values, i, part, term);
+    for (std::size_t n = 0; n < Count; ++n) {
+      some.of[n][0].store(sums[n] + i);
+      some.of[n][1].store(sums[n] + i + numbers::lanes);
+    }
   }
-  std::size_t width = 64;
-  for (; width >= numbers::lanes; width /= 2) {
-    for (std::size_t i = 0; i < width; i += numbers::lanes)
-      (numbers::load(sums + i) + numbers::load(sums + i + width)).store(sums + i);
+  std::array<double, Count> all;
+  for (std::size_t n = 0; n < Count; ++n) {
+    double of[numbers::lanes];
+    block_sums::half_upon_half<numbers::lanes, left>(sums[n]).store(of);
+    for (std::size_t width = numbers::lanes / 2; width > 0; width /= 2) {
+      for (std::size_t i = 0; i < width; ++i) of[i] += of[i + width];
+    }
+    all[n] = of[0];
   }
-  for (; width > 0; width /= 2) {
-    for (std::size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
-  }
-  return sums[0];
+  return all;
+}
+/// A sum of magnitudes, and of squares.
+template <std::size_t Block>
+[[nodiscard]] double sum_of_magnitudes(float const* values) noexcept {
+  return sums_of_block<Block, 1>(values, [](auto const& bits, auto const& put) { put(0, bits & 0x7fffffff); }, [](auto&) {})[0];
+}
+template <std::size_t Block>
+[[nodiscard]] double sum_of_squares(float const* values) noexcept {
+  return sums_of_block<Block, 1>(
+      values, [](auto const& bits, auto const& put) { put(0, bits); },
+      [](auto& of) {
+        for (auto& x : of[0]) x *= x;
+      })[0];
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE

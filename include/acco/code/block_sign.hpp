@@ -34,31 +34,25 @@ struct block_signs {
   static constexpr std::size_t size = 256, bytes = size / 8;
 
   static void put(float const* values, std::byte* to) noexcept {
-    alignas(64) std::uint8_t codes[size];
-    for (std::size_t i = 0; i < size; i += lanes) {
-      integers bits;
-      std::memcpy(&bits, values + i, sizeof bits);
-      const auto narrow = __builtin_convertvector((bits < 0) & ((bits & 0x7fffffff) != 0) & 1, small);
-      std::memcpy(codes + i, &narrow, sizeof narrow);
-    }
-    bit_planes<size>::put<1, 0>(codes, reinterpret_cast<std::uint8_t*>(to));
+    planes::put<1>(
+        [values](std::size_t i) {
+          const auto bits = planes::bits(values + i);
+          return planes::below_zero(bits, bits & 0x7fffffff);
+        },
+        reinterpret_cast<std::uint8_t*>(to));
   }
   /// `positive`: the bits of what is not below 0.
   static void take(std::byte const* from, std::uint32_t positive, float* values) noexcept {
     alignas(64) std::uint8_t codes[size];
-    bit_planes<size>::take<1, 0>(reinterpret_cast<std::uint8_t const*>(from), codes);
-    for (std::size_t i = 0; i < size; i += lanes) {
-      small narrow;
-      std::memcpy(&narrow, codes + i, sizeof narrow);
-      const integers bits = __builtin_convertvector(narrow, integers) << 31 | static_cast<std::int32_t>(positive);
+    planes::take<1, 0>(reinterpret_cast<std::uint8_t const*>(from), codes);
+    planes::for_integers(codes, [positive, values](std::size_t i, auto const& code) {
+      const auto bits = code << 31 | static_cast<std::int32_t>(positive);
       std::memcpy(values + i, &bits, sizeof bits);
-    }
+    });
   }
 
  private:
-  using integers = pack<float>::vector_of<std::int32_t>::type;
-  using small = pack<float>::vector_of<std::uint8_t>::type;
-  static constexpr std::size_t lanes = pack<float>::lanes;
+  using planes = bit_planes<size>;
 };
 
 /// A number is its sign times the mean magnitude of its block, which loses least once only signs are kept: 34 bytes a
@@ -79,7 +73,7 @@ struct block_sign {
   using arithmetic = sign_code;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    const double magnitudes = sum_of_block<block_size>(values, [](auto x) { return absolute(x); });
+    const double magnitudes = sum_of_magnitudes<block_size>(values);
     const std::uint16_t scale = block_scale::of_mean(magnitudes, filled(values));
     block_scale::put(scale, bytes);
     bytes += block_scale::bytes;

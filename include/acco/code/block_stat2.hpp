@@ -63,9 +63,20 @@ struct block_stat2 {
   using arithmetic = statistical_code;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    const double magnitudes = sum_of_block<block_size>(values, [](auto x) { return absolute(x); });
+    block_sums::bits not_zero = {};
+    const auto [magnitudes, squares] = sums_of_block<block_size, 2>(
+        values,
+        [&](auto const& bits, auto const& put) {
+          const auto magnitude = bits & 0x7fffffff;
+          not_zero -= magnitude > 0;
+          put(0, magnitude);
+        },
+        [](auto& of) {
+          for (std::size_t half = 0; half < 2; ++half) of[1][half] = of[0][half] * of[0][half];
+        });
     arithmetic levels{block_scale::of_mean(magnitudes, block_size), 0};
-    if (block_scale::has_codes(levels.upper)) levels = levels_of(values, magnitudes);
+    if (block_scale::has_codes(levels.upper))
+      levels = levels_of(values, magnitudes, squares, block_sums::total(not_zero) < block_size);
     block_scale::put(levels.upper, bytes);
     block_scale::put(levels.lower, bytes + block_scale::bytes);
     bytes += 2 * block_scale::bytes;
@@ -74,15 +85,12 @@ struct block_stat2 {
       return;
     }
     const auto between = static_cast<std::int32_t>(levels.between());
-    alignas(64) std::uint8_t codes[block_size];
-    for (std::size_t i = 0; i < block_size; i += lanes) {
-      integers bits;
-      std::memcpy(&bits, values + i, sizeof bits);
-      const integers magnitude = bits & 0x7fffffff;
-      const auto narrow = __builtin_convertvector(((magnitude > between) & 1) | ((bits < 0) & (magnitude != 0) & 2), small);
-      std::memcpy(codes + i, &narrow, sizeof narrow);
-    }
-    bit_planes<block_size>::put<2, 0>(codes, reinterpret_cast<std::uint8_t*>(bytes));
+    planes::put<2>(
+        [&](std::size_t i) {
+          const auto bits = planes::bits(values + i), magnitude = bits & 0x7fffffff;
+          return (planes::below_zero(bits, magnitude) << 1) - (magnitude > between);
+        },
+        reinterpret_cast<std::uint8_t*>(bytes));
   }
 
   static void decode(std::byte const* bytes, float* values) noexcept {
@@ -92,38 +100,30 @@ struct block_stat2 {
       return;
     }
     alignas(64) std::uint8_t codes[block_size];
-    bit_planes<block_size>::take<2, 0>(reinterpret_cast<std::uint8_t const*>(bytes + 2 * block_scale::bytes), codes);
+    planes::take<2, 0>(reinterpret_cast<std::uint8_t const*>(bytes + 2 * block_scale::bytes), codes);
     const auto lower = static_cast<std::int32_t>(levels.value_bits(0)), upper = static_cast<std::int32_t>(levels.value_bits(1));
-    for (std::size_t i = 0; i < block_size; i += lanes) {
-      small narrow;
-      std::memcpy(&narrow, codes + i, sizeof narrow);
-      const integers code = __builtin_convertvector(narrow, integers);
-      const integers bits = (((code & 1) != 0) & (upper ^ lower)) ^ lower ^ (code >> 1 << 31);
+    planes::for_integers(codes, [=](std::size_t i, auto const& code) {
+      const auto bits = (-(code & 1) & (upper ^ lower)) ^ lower ^ (code >> 1 << 31);
       std::memcpy(values + i, &bits, sizeof bits);
-    }
+    });
   }
 
  private:
-  using numbers = pack<float>;
-  using integers = numbers::vector_of<std::int32_t>::type;
-  using small = numbers::vector_of<std::uint8_t>::type;
-  static constexpr std::size_t lanes = numbers::lanes;
+  using planes = bit_planes<block_size, simd_bytes>;
 
-  static arithmetic levels_of(float const* values, double magnitudes) noexcept {
-    const double squares = sum_of_block<block_size>(values, [](auto x) { return x * x; });
-    const bool zeros = count_above<block_size>(values, 0) < block_size;
-    const std::uint32_t cut = arithmetic::cut(squares, magnitudes, zeros);
-    const auto limit = static_cast<double>(std::bit_cast<float>(cut));
-    const auto none = pack<double>(0.0).value;
-    const double above = sum_of_block<block_size>(values, [limit, none](auto x) {
-      const auto magnitude = absolute(x).value;
-      return pack<double>(magnitude > limit ? magnitude : none);
-    });
-    const double below = sum_of_block<block_size>(values, [limit, none](auto x) {
-      const auto magnitude = absolute(x).value;
-      return pack<double>(magnitude > limit ? none : magnitude);
-    });
-    const std::size_t over = count_above<block_size>(values, cut);
+  static arithmetic levels_of(float const* values, double magnitudes, double squares, bool zeros) noexcept {
+    const auto cut = static_cast<std::int32_t>(arithmetic::cut(squares, magnitudes, zeros));
+    block_sums::bits count = {};
+    const auto [above, below] = sums_of_block<block_size, 2>(
+        values,
+        [&](auto const& bits, auto const& put) {
+          const auto magnitude = bits & 0x7fffffff, is_above = magnitude > cut;
+          count -= is_above;
+          put(0, magnitude & is_above);
+          put(1, magnitude & ~is_above);
+        },
+        [](auto&) {});
+    const std::size_t over = block_sums::total(count);
     return {block_scale::of_mean(above, over), zeros ? std::uint16_t{0} : block_scale::of_mean(below, block_size - over)};
   }
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "acco/code/bit_planes.hpp"
 #include "acco/code/block_scale.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/number/pack.hpp"
@@ -53,16 +54,20 @@ struct block_ternary {
   using arithmetic = ternary_code;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    const double magnitudes = sum_of_block<block_size>(values, [](auto x) { return absolute(x); });
+    const double magnitudes = sum_of_magnitudes<block_size>(values);
     std::uint16_t scale = block_scale::of_mean(magnitudes, block_size);
     const float threshold = arithmetic::threshold(magnitudes);
     if (block_scale::has_codes(scale)) {
-      const double kept =
-          sum_of_block<block_size>(values, [limit = static_cast<double>(threshold), zero = pack<double>(0.0)](auto x) {
-            const auto magnitude = absolute(x).value;
-            return pack<double>(magnitude > limit ? magnitude : zero.value);
-          });
-      scale = block_scale::of_mean(kept, count_above<block_size>(values, std::bit_cast<std::uint32_t>(threshold)));
+      block_sums::bits count = {};
+      const double kept = sums_of_block<block_size, 1>(
+          values,
+          [&, limit = std::bit_cast<std::int32_t>(threshold)](auto const& bits, auto const& put) {
+            const auto magnitude = bits & 0x7fffffff, is_above = magnitude > limit;
+            count -= is_above;
+            put(0, magnitude & is_above);
+          },
+          [](auto&) {})[0];
+      scale = block_scale::of_mean(kept, block_sums::total(count));
     }
     block_scale::put(scale, bytes);
     bytes += block_scale::bytes;
@@ -70,12 +75,19 @@ struct block_ternary {
       std::memset(bytes, 0, digit_bytes);
       return;
     }
-    for (std::size_t k = 0; k < full_bytes; k += lanes) {
-      integers all = {};
-      for (std::size_t m = in_a_byte; m-- > 0;) all = all * 3 + digits(values + k + m * digit_bytes, threshold);
-      const auto narrow = __builtin_convertvector(all, small);
-      std::memcpy(bytes + k, &narrow, sizeof narrow);
-    }
+    const auto digits_from = [values, threshold](std::size_t k) {
+      planes::integers all = digits(values + k + (in_a_byte - 1) * digit_bytes, threshold);
+      for_indices<in_a_byte - 1>(
+          [&](auto m) { all = all + all + all + digits(values + k + (in_a_byte - 2 - m) * digit_bytes, threshold); });
+      return all;
+    };
+    const auto put = [&](std::size_t k) {
+      constexpr std::size_t next = planes::lanes;
+      planes::narrow(digits_from(k), digits_from(k + next), digits_from(k + 2 * next), digits_from(k + 3 * next),
+                     reinterpret_cast<std::uint8_t*>(bytes + k));
+    };
+    for (std::size_t k = 0; k + planes::at_once <= full_bytes; k += planes::at_once) put(k);
+    if constexpr (full_bytes % planes::at_once != 0) put(full_bytes - planes::at_once);  // some once more
     for (std::size_t k = full_bytes; k < digit_bytes; ++k) {
       std::uint32_t all = 0;
       for (std::size_t m = in_a_byte - 1; m-- > 0;) all = all * 3 + arithmetic::digit(values[k + m * digit_bytes], threshold);
@@ -120,8 +132,10 @@ struct block_ternary {
   static constexpr std::size_t full_bytes = block_size - (in_a_byte - 1) * digit_bytes;  // those behind hold a number less
   static_assert(full_bytes % lanes == 0);
 
-  static integers digits(float const* values, float threshold) noexcept {
-    const auto x = numbers::load(values).value;
+  using planes = bit_planes<block_size>;
+  static planes::integers digits(float const* values, float threshold) noexcept {
+    planes::floats x;
+    std::memcpy(&x, values, sizeof x);
     return 1 + (x < -threshold) - (x > threshold);
   }
 };

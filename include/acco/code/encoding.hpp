@@ -79,8 +79,9 @@ template <class Encoding>
 concept sums_codes = encoding<Encoding> &&
                      requires(Encoding const& e, std::byte const* (*source)(int), float* sums) { e.decode_sum(1, source, sums); };
 
-/// The sum of its codes is not that of what they decode to: a mean is over those who sent a number. No feedback whose
-/// receivers add states (ef21) can follow it.
+/// The sum of its codes is not that of what they decode to: a mean is over those who sent a number. decode_sum(sources,
+/// source, sums, bringing) stands for so many ranks that bring samples. No feedback whose receivers add states (ef21)
+/// can follow it.
 template <class Wire>
 concept means_senders = requires { requires Wire::of_senders; };
 

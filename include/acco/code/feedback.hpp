@@ -121,7 +121,8 @@ concept feedback_store =
     std::same_as<Store, full> || std::same_as<Store, float> || std::same_as<Store, bfloat16> || std::same_as<Store, int8_blocks>;
 /// No two blocks of the code have numbers that are kept with one scale.
 template <class Encoding>
-concept fills_int8_blocks = !encoding<Encoding> || Encoding::block_size % int8_blocks::block_size == 0;
+concept fills_int8_blocks =
+    !encoding<Encoding> || (Encoding::block_size % int8_blocks::block_size == 0 && !wants_tiles<Encoding>);
 template <class Feedback>
 concept keeps_sent = requires { requires Feedback::keeps_sent; };
 
@@ -143,7 +144,8 @@ struct with_feedback : Encoding {
       std::same_as<Store, full> || !requires { requires Feedback::sums_states; },
       "acco: a feedback whose receivers sum states (ef21) keeps them in the masters' type: give it no other store");
   static_assert(!std::same_as<Store, int8_blocks> || fills_int8_blocks<Encoding>,
-                "acco: int8_blocks keeps 64 numbers with one scale: give it a code whose blocks have a multiple of 64");
+                "acco: int8_blocks keeps 64 numbers with one scale: give it a code whose blocks have a multiple of 64, "
+                "and are no tiles");
   using store = Store;
   Feedback policy = {};
 };

@@ -304,7 +304,8 @@ struct device_block_transform_top : block_team<Block> {
     chosen::encode(to, thread, x);
   }
   static __device__ void decode(std::byte const* from, unsigned thread, values& x) { decode_sum(from, 0, 1, thread, x); }
-  static __device__ void decode_sum(std::byte const* from, std::size_t stride, int sources, unsigned thread, values& sums) {
+  static __device__ void decode_sum(std::byte const* from, std::size_t stride, int sources, unsigned thread, values& sums,
+                                    int bringing = 0) {
     constexpr bool of_senders = Over == mean_over::senders;
     team::fill(0, sums);
     int senders[of_senders ? held : 1] = {}, some = 0;
@@ -325,8 +326,9 @@ struct device_block_transform_top : block_team<Block> {
     }
     if (some == 0) return;
     if constexpr (of_senders) {
+      const int ranks = bringing > 0 ? bringing : sources;
 #pragma unroll
-      for (std::size_t k = 0; k < held; ++k) sums.value[k] = transform::of_all(sums.value[k], senders[k], sources);
+      for (std::size_t k = 0; k < held; ++k) sums.value[k] = transform::of_all(sums.value[k], senders[k], ranks);
     }
     float* const numbers = room();
     team::put(sums, thread, numbers);

@@ -30,9 +30,9 @@ namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 /// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a
 /// warp call together, of blocks of more than 1024 numbers the threads of a thread block, with what each of them holds;
 /// zeros behind the block's end. Of an encoding that adds codes (`sums_codes`) `decode_sum(from, stride, sources, lane,
-/// values)`, too, where source k begins k strides behind `from`. Blocks lie one after the other from
-/// a multiple of 256 bytes on: `to` and `from` are as aligned as `block_bytes` allows. Specialise it to bring an
-/// encoding of your own.
+/// values)`, too, where source k begins k strides behind `from`; of one that `means_senders` with one more number, of the
+/// ranks that bring samples. Blocks lie one after the other from a multiple of 256 bytes on: `to` and `from` are as
+/// aligned as `block_bytes` allows. Specialise it to bring an encoding of your own.
 template <class Encoding>
 struct device_encoding {
   static_assert(!std::is_same_v<Encoding, Encoding>,
@@ -321,7 +321,7 @@ __device__ void write_block(T* to, block_at const& at, unsigned lane, Combine&& 
   }
 }
 
-/// out = (or +=) the sum of encoded slices, in their order.
+/// out = (or +=) the sum of encoded slices, in their order. `bringing`: as in host_storage.
 template <class Encoding, bool add, class To>
 struct decode_sum_body {
   static constexpr int resident = resident_blocks<Encoding>;
@@ -331,10 +331,13 @@ struct decode_sum_body {
   int sources;
   To* out;
   blocks_at<Encoding> where;
+  int const* bringing;
   __device__ void operator()(std::size_t block, unsigned lane) const {
     std::byte const* at = from + block * Encoding::block_bytes;
     block_values<Encoding> sums{};
-    if constexpr (sums_codes<Encoding>) {
+    if constexpr (means_senders<Encoding>) {
+      device_encoding<Encoding>::decode_sum(at, stride, sources, lane, sums, bringing != nullptr ? *bringing : 0);
+    } else if constexpr (sums_codes<Encoding>) {
       device_encoding<Encoding>::decode_sum(at, stride, sources, lane, sums);
     } else {
       device_encoding<Encoding>::decode(at, lane, sums);

@@ -29,7 +29,7 @@ struct device_levels {
   using values = values_of_block<block_size>;
   static constexpr unsigned per_stretch = 4;
 
-  /// The sum of term(x) over the block, in the order of `sum_of_block`.
+  /// The sum of term(x) over the block, in the order of `sums_of_block`.
   template <class Term>
   static __device__ double sum(values const& x, Term term) {
     double part[per_stretch];
@@ -105,7 +105,7 @@ struct device_block_gauss : device_levels {
     std::uint16_t scale = block_scale::of_root_mean_square(sum(x, [](double each) { return each * each; }), some);
     bool zero = some < block_size;
     const bool any = block_scale::has_codes(scale);
-    if (any && arithmetic::has_outlier(largest, scale)) {  // alike in all lanes
+    if (any && largest > arithmetic::outlier(scale)) {  // alike in all lanes
       const std::uint16_t wide = arithmetic::scale_of_largest(largest);
       if (lost(x, true, wide) < lost(x, zero, scale)) {
         zero = true;

@@ -287,11 +287,12 @@ struct cuda_storage {
   }
   template <encoding Encoding>
   static void decode_sum(cuda_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
-                         std::size_t count, bool add) {
+                         std::size_t count, bool add, int const* bringing = nullptr) {
     issue(queue, [=](cuda_kernels::on where) {
       const auto go = [&](auto adds) {
         using body = cuda_kernels::decode_sum_body<Encoding, adds(), sum_type>;
-        cuda_kernels::launch_blocks(where, blocks_in(e, count), body{from, code_size(e, count), sources, out, {e, count}});
+        cuda_kernels::launch_blocks(where, blocks_in(e, count),
+                                    body{from, code_size(e, count), sources, out, {e, count}, bringing});
       };
       add ? go(std::true_type()) : go(std::false_type());
     });

@@ -48,15 +48,21 @@ constexpr void write(round_counts const& mine, double* to) noexcept {
 /// What sums begin with as they travel: only where all ranks sum alike is their sum that of as many equal ones.
 struct sum_kind {
   static constexpr double by_trainer = 0, of_round = 1, by_library = 0x1p26;
+  static constexpr double with_samples = 0x1p-26;  ///< added to that of a round by who brings samples
   /// How many ranks are in a round, of what these numbers have come to.
   [[nodiscard]] static constexpr int in_round(double all) noexcept {
     return static_cast<int>(static_cast<long long>(all) % static_cast<long long>(by_library));
+  }
+  /// How many of them bring samples, where all are in it.
+  [[nodiscard]] static constexpr int bringing(double all, int ranks) noexcept {
+    return static_cast<int>((all - ranks * of_round) / with_samples);
   }
 };
 /// The small numbers of the round in flight; they live where the tasks of a round can read and write them.
 struct round_numbers {
   /// As they travel, behind a number that says what they are (`sum_kind`): no other sum is taken for them.
   double counts_mine[1 + count_numbers] = {}, counts_all[1 + count_numbers] = {};
+  int bringing = 0;      ///< ranks that bring samples
   bool outside = false;  ///< some ranks were not in this round, and summed other numbers: an error
   round_counts mine;
   summed_counts all;
@@ -197,7 +203,7 @@ struct begin_step {
   round_counts mine;
   bool searched;  ///< `found` and `first` are known already
   constexpr void operator()() const {
-    n->counts_mine[0] = sum_kind::of_round;
+    n->counts_mine[0] = sum_kind::of_round + (mine.weight > 0 ? sum_kind::with_samples : 0);
     n->mine = mine;
     write(mine, n->counts_mine + 1);
     n->apply = n->skip = n->spike = n->not_finite = n->nothing = n->rates_differ = n->shown_differ = false;
@@ -262,7 +268,8 @@ struct weigh_step {
   int ranks;
   bool fresh;
   constexpr bool operator()() const {
-    n->outside = n->counts_all[0] != ranks * sum_kind::of_round;
+    n->outside = sum_kind::in_round(n->counts_all[0]) != ranks;
+    n->bringing = n->outside ? 0 : sum_kind::bringing(n->counts_all[0], ranks);
     n->all = !n->outside ? read_sums(n->counts_all + 1) : summed_counts{};
     weigh(*n, ranks, fresh);
     return !n->outside && !n->nothing && !n->rates_differ && !n->shown_differ;

@@ -143,16 +143,22 @@ void encode_difference(Encoding const& e, T const* values, trainable_view<T> ref
 }
 
 /// out = (or +=) the sum over sources of the decoded numbers, in the order of the sources; source(k) is where the k-th
-/// begins. Codes that can be are added before they are decoded.
+/// begins. Codes that can be are added before they are decoded. `bringing` of the ranks bring samples; 0: all.
 template <encoding Encoding, class Source, class To>
-void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add) {
+void decode_sum(Encoding const& e, int sources, Source source, To* out, std::size_t count, bool add,
+                [[maybe_unused]] int bringing = 0) {
   constexpr std::size_t block = Encoding::block_size;
   alignas(64) float sums[block];
   [[maybe_unused]] alignas(64) float addend[sums_codes<Encoding> ? 1 : block];
   const std::size_t blocks = blocks_in(e, count);
   for (std::size_t k = 0, at = 0; k < blocks; ++k, at += Encoding::block_bytes) {
     if constexpr (sums_codes<Encoding>) {
-      e.decode_sum(sources, [&](int each) { return static_cast<std::byte const*>(source(each)) + at; }, sums);
+      const auto of_block = [&](int each) { return static_cast<std::byte const*>(source(each)) + at; };
+      if constexpr (means_senders<Encoding>) {
+        e.decode_sum(sources, of_block, sums, bringing);
+      } else {
+        e.decode_sum(sources, of_block, sums);
+      }
     } else {
       e.decode(source(0) + at, sums);
       for (int each = 1; each < sources; ++each) {

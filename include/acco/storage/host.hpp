@@ -307,13 +307,13 @@ struct host_storage {
     queue.enqueue([=] { coding::encode_difference(e, values, reference, index, count, to, bad); });
   }
   /// Enqueues out = (or +=) the sum of `sources` encoded slices of `count` numbers that follow each other, in their
-  /// order.
+  /// order. `bringing`: where the number of ranks that bring samples will be; nullptr: all do.
   template <encoding Encoding>
   static void decode_sum(host_queue& queue, Encoding const& e, std::byte const* from, int sources, sum_type* out,
-                         std::size_t count, bool add) {
+                         std::size_t count, bool add, int const* bringing = nullptr) {
     queue.enqueue([=] {
       const auto source = [&](int k) { return from + static_cast<std::size_t>(k) * code_size(e, count); };
-      coding::decode_sum(e, sources, source, out, count, add);
+      coding::decode_sum(e, sources, source, out, count, add, bringing != nullptr ? *bringing : 0);
     });
   }
   /// Enqueues out[i] = (element index + i of the reference) + the decoded difference, for `total` elements in slices of

@@ -127,8 +127,13 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
     bucket const b = v.shares[k];
     if constexpr (sums_states<Encoding>)
       Storage::convert(v.queue, static_cast<master_type const*>(total(v, b)), v.sums(b).data(), b.share);
-    Storage::decode_sum(v.queue, code(v, b, v.shares.share_of_rank(v.rank)), arriving_(v, b).data(), v.sources, v.sums(b).data(),
-                        b.share, v.adds || sums_states<Encoding>);
+    auto const coded_here = code(v, b, v.shares.share_of_rank(v.rank));
+    std::byte const* const codes = arriving_(v, b).data();
+    if constexpr (means_senders<Encoding>) {
+      Storage::decode_sum(v.queue, coded_here, codes, v.sources, v.sums(b).data(), b.share, v.adds, &v.numbers->bringing);
+    } else {
+      Storage::decode_sum(v.queue, coded_here, codes, v.sources, v.sums(b).data(), b.share, v.adds || sums_states<Encoding>);
+    }
     if constexpr (without_zero<Encoding>) {  // norms are of all that lies in front of the padding: in gaps gradients are 0
       const std::size_t begin = b.begin + v.shares.share_of_rank(v.rank) * b.share;
       v.shares.for_gaps(begin, v.real(b), [&](std::size_t position, std::size_t count) {
