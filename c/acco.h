@@ -267,13 +267,13 @@ enum {
 };
 /// How rounds travel: gradients to the owners of the slices, parameters back, as differences where they are encoded.
 enum {
-  ACCO_FULL = 0,      ///< as floats
-  ACCO_BFLOAT16 = 1,  ///< both in bfloat16
-  ACCO_INT8 = 2,      ///< both in blocks of 256 eight-bit integers
-  ACCO_INT4 = 3,      ///< the same of four bits; estimates only
-  ACCO_INT8_INT4 = 4, ///< gradients in eight bits, parameters as differences in four; commits only
-  ACCO_CODED = 5      ///< "+coded": commits of gradients in four bits and parameters as differences in three; beside
-                      ///< them estimates of each owner's own gradients, parameters in three bits
+  ACCO_FULL = 0,       ///< as floats
+  ACCO_BFLOAT16 = 1,   ///< both in bfloat16
+  ACCO_INT8 = 2,       ///< both in blocks of 256 eight-bit integers
+  ACCO_INT4 = 3,       ///< the same of four bits; estimates only
+  ACCO_INT8_INT4 = 4,  ///< gradients in eight bits, parameters as differences in four; commits only
+  ACCO_CODED = 5       ///< "+coded": commits of gradients in four bits and parameters as differences in three; beside
+                       ///< them estimates of each owner's own gradients, parameters in three bits
 };
 typedef struct acco_schedule {
   size_t struct_size;

@@ -248,10 +248,11 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
                  "predicts from its own gradients; own_corrected: from these and the others' of the last step")
       ->check(CLI::IsMember({"full", "int8", "int4", "own", "own_corrected"}))
       ->capture_default_str();
-  app.add_option("--commit", s.commit,
-                 "How commits travel: the whole numbers; coded: gradients in 4 bits, parameters as differences in 3, and two_phase's "
-                 "estimates of each owner's own gradients, parameters in 3; feedback: both in 4 bits, gradients with error feedback "
-                 "(toy_gpt_family)")
+  app.add_option(
+         "--commit", s.commit,
+         "How commits travel: the whole numbers; coded: gradients in 4 bits, parameters as differences in 3, and two_phase's "
+         "estimates of each owner's own gradients, parameters in 3; feedback: both in 4 bits, gradients with error feedback "
+         "(toy_gpt_family)")
       ->check(CLI::IsMember({"full", "coded", "feedback"}))
       ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
@@ -322,7 +323,8 @@ void check(settings& s) {
   if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = usual;
   check_family(s);
   if (s.commit != "full" && s.schedule == "two_phase" && s.estimate != "full" && s.estimate != usual)
-    throw CLI::ValidationError("--estimate", "beside --commit " + s.commit + " this example's estimates are " + usual + ": leave it out");
+    throw CLI::ValidationError("--estimate",
+                               "beside --commit " + s.commit + " this example's estimates are " + usual + ": leave it out");
   if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
   if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");

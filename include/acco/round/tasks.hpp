@@ -46,8 +46,7 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's queue and backend, and everything a round in flight owns: the sharded state, the carried gradients, the
 /// slices they become, the numbers that decide. Between `begin` and the end of the queue's last task it belongs to the
-/// queue.
-/// The trainer's thread calls all members that are not tasks themselves.
+/// queue. The trainer's thread calls all members that are not tasks themselves.
 template <class Storage>
 class round_tasks {
  public:
@@ -216,12 +215,12 @@ class round_tasks {
         copy.add(shape.shown(), offset, from, count);
       });
     }
-    if (!arrives) return;
-    for_buckets([&](std::size_t, bucket const& b) {
+    for (std::size_t k = 0; arrives && k < shares_.buckets(); ++k) {
+      bucket const b = shares_[k];
       copy.add(shape.arriving(), b.offset, own(b, flight_.parameters()).data(), b.share);
-    });
+    }
   }
-  /// A round that was worked off before: its plan, where its parameters are, and what it had come to.
+  /// A round that was done before: its plan, where its parameters are, and what it had come to.
   void go_on(flight_type flight, round_plan const& plan, run_numbers const& from) {
     carry(std::move(flight), plan);
     completed_round const& last = from.last;
@@ -278,10 +277,6 @@ class round_tasks {
     return 47 + 10 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
-  template <class Visitor>
-  void for_buckets(Visitor&& visit) const {
-    for (std::size_t k = 0; k < shares_.buckets(); ++k) visit(k, shares_[k]);
-  }
   /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on
   /// the way.
   class measuring final : public squares_in_use<Storage> {
