@@ -171,7 +171,7 @@ struct number_at<int8_place> {
   using type = int8_blocks;
 };
 template <class Number>
-using place_of = std::conditional_t<std::is_same_v<std::remove_const_t<Number>, int8_blocks>, int8_place, Number*>;
+using pointer_to = std::conditional_t<std::is_same_v<std::remove_const_t<Number>, int8_blocks>, int8_place, Number*>;
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

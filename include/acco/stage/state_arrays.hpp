@@ -135,7 +135,7 @@ class state_arrays {
   }
   /// Where its numbers lie: a pointer, or an int8_place.
   template <class T>
-  [[nodiscard]] place_of<T> place(std::size_t number) const noexcept {
+  [[nodiscard]] pointer_to<T> place(std::size_t number) const noexcept {
     if constexpr (std::is_same_v<T, int8_blocks>) {
       auto* const codes = as<std::int8_t>(number);
       return {codes, as<std::uint8_t>(number) + int8_blocks::count_of(arrays_[number].bytes), 0};

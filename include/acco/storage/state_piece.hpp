@@ -20,7 +20,7 @@ struct state_piece {
 /// `count` elements of an array of the storage's, whose parts go to the sum of this number.
 template <class T>
 struct digest_piece {
-  place_of<T const> values;
+  pointer_to<T const> values;
   std::size_t count;
   digest_key key;
   std::size_t sum;

@@ -190,7 +190,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
       });
     }
   }
-  [[nodiscard]] place_of<state_type> state(round_view<Storage> const& v, bucket const& b) const noexcept {
+  [[nodiscard]] pointer_to<state_type> state(round_view<Storage> const& v, bucket const& b) const noexcept {
     return v.arrays.template place<state_type>(state_) + b.begin;
   }
   [[nodiscard]] master_type* total(round_view<Storage> const& v, bucket const& b) const noexcept {
