@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codes that choose on a device.
+#include <cmath>
+
 #include <doctest/doctest.h>
 
 #include "cuda/encoded.hpp"
