@@ -3,6 +3,7 @@
 // embedding. The model owns activations only; parameters and gradients are flat spans that belong to somebody else.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

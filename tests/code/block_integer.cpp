@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
 #include <acco/code/block_integer.hpp>
 
 #include "conformance/encoding.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <numbers>
 
 #include <acco/code/block_sign.hpp>

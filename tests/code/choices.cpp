@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for every code that chooses among a block's numbers.
+#include <cmath>
+
 #include <doctest/doctest.h>
 
 #include <acco/code/block_dct_top.hpp>

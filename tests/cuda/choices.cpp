@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codes that choose on a device.
+#include <cmath>
 #include <limits>
 
 #include <doctest/doctest.h>

@@ -3,6 +3,7 @@
 // at a time, and who is named when somebody does not come.
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds that travel encoded: the same training where the encoding loses nothing, and what may be said where it does.
+#include <cmath>
 #include <limits>
 #include <string>
 

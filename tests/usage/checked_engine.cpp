@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What trainers do by habit and what the library says to it; and that it says nothing to those who do it right.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -66,7 +65,7 @@ struct integer_code {
   /// difference, from a quarter of the scale on, because a scale has eight significant bits.
   [[nodiscard]] static constexpr float quotient(float value, float scale, float inverse) noexcept {
     const float near = value * inverse;
-    return std::fma(std::fma(-near, scale, value), inverse, near);
+    return __builtin_fmaf(__builtin_fmaf(-near, scale, value), inverse, near);
   }
   [[nodiscard]] static constexpr float value(std::int32_t code, float scale) noexcept { return static_cast<float>(code) * scale; }
 };

@@ -4,12 +4,12 @@
 
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "acco/number/pack.hpp"
+#include "acco/number/real.hpp"
 #include "acco/opaque.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -57,7 +57,7 @@ struct block_scale {
     if ((bits & infinite) == infinite) return not_a_number;
     if (count == 0) return 0;
     const double mean = sum / static_cast<double>(count);
-    return of_number(static_cast<float>(root ? std::sqrt(mean) : mean));
+    return of_number(static_cast<float>(root ? square_root(mean) : mean));
   }
 };
 

@@ -37,50 +37,18 @@ class meeting_point {
     [[nodiscard]] impossible::call call() const noexcept { return {operation, count, element, root}; }
   };
 
-  explicit meeting_point(int ranks)
-      : posts_(static_cast<std::size_t>(ranks)),
-        came_(static_cast<std::size_t>(ranks), false),
-        left_(static_cast<std::size_t>(ranks), nullptr),
-        sent_(static_cast<std::size_t>(ranks), 0) {}
+  explicit meeting_point(int ranks);
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(posts_.size()); }
   [[nodiscard]] post const& of(int rank) const noexcept { return posts_[static_cast<std::size_t>(rank)]; }
 
   /// Brings this rank's post and waits for the others'; throws `mismatch_error` if they call something else.
-  void arrive(int rank, post mine, error_place where, double deadline) {
-    where.rank = rank;
-    wait_for_all(rank, mine, where, deadline);
-    for (int peer = 0; peer < size(); ++peer) {
-      post const& other = of(peer);
-      if (other.call() == mine.call()) continue;
-      fail(rank, "the ranks called different operations");
-      impossible::throw_mismatch(where, mine.call(), peer, other.call());
-    }
-  }
+  void arrive(int rank, post mine, error_place where, double deadline);
 
   /// Waits until every rank is done reading the others' data: whoever has arrived will depart, whatever fails
   /// meanwhile, so that no rank frees a buffer that another one reads. One that has failed is waited for as long as it
   /// takes (`run_out`).
-  void depart(error_place where, double deadline) {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t mine = departures_;
-    if (++departed_ == size()) {
-      departed_ = 0;
-      ++departures_;
-      lock.unlock();
-      changed_.notify_all();
-      return;
-    }
-    const auto gone = [&] { return departures_ != mine; };
-    for (auto until = after(deadline); !gone(); until = after(deadline)) {
-      if (running_out_ != 0) {
-        changed_.wait(lock, [&] { return gone() || running_out_ == 0; });
-      } else if (!changed_.wait_until(lock, until, [&] { return gone() || running_out_ != 0; })) {
-        throw deadline_error(where, text("a rank has come to a collective and did not end it within ", deadline, " s"),
-                             text("Its thread was stopped in the middle of a copy: look at it with a debugger"));
-      }
-    }
-  }
+  void depart(error_place where, double deadline);
   /// A rank that has arrived has failed: the others hear of it, and wait until what it has begun has run out, which
   /// needs none of them; then `has_run_out`, in front of its last `depart`.
   void run_out(int rank, std::string_view reason) noexcept {
@@ -100,31 +68,12 @@ class meeting_point {
   }
 
   /// Records that a rank failed; wakes everyone. Only the first record counts.
-  void fail(int rank, std::string_view reason) noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      if (failed_rank_ >= 0) return;
-      failed_rank_ = rank;
-      reason_ = text(reason);
-    }
-    changed_.notify_all();
-  }
+  void fail(int rank, std::string_view reason) noexcept;
   /// A rank leaves in peace; `how` is a literal: "has returned". Whoever waits for it from now on is told so.
-  void leave(int rank, char const* how) noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      if (left_[static_cast<std::size_t>(rank)] == nullptr) left_[static_cast<std::size_t>(rank)] = how;
-    }
-    changed_.notify_all();
-  }
+  void leave(int rank, char const* how) noexcept;
 
   /// The others have read what a rank brought.
-  void count(int rank) noexcept {
-    post const& mine = of(rank);
-    const std::lock_guard lock(mutex_);
-    sent_[static_cast<std::size_t>(rank)] +=
-        bytes_handed_over(mine.operation, size(), mine.count * mine.element, mine.root == rank);
-  }
+  void count(int rank) noexcept;
   [[nodiscard]] std::uint64_t sent(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     return sent_[static_cast<std::size_t>(rank)];
@@ -136,48 +85,7 @@ class meeting_point {
     return clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
   }
 
-  void wait_for_all(int rank, post const& brought, error_place where, double deadline) {
-    const collective operation = brought.operation;
-    std::unique_lock lock(mutex_);
-    if (failed_rank_ >= 0) throw_failure(where, operation);
-    const std::uint64_t mine = generation_;
-    posts_[static_cast<std::size_t>(rank)] = brought;
-    came_[static_cast<std::size_t>(rank)] = true;
-    if (++arrived_ == size()) {
-      arrived_ = 0;
-      std::fill(came_.begin(), came_.end(), false);
-      ++generation_;
-      lock.unlock();
-      changed_.notify_all();
-      return;
-    }
-    const auto until = after(deadline);
-    for (;;) {
-      if (generation_ != mine) return;  // complete: a later failure does not concern this wait
-      if (failed_rank_ >= 0) throw_failure(where, operation);
-      for (int peer = 0; peer < size(); ++peer) {
-        char const* const how = left_[static_cast<std::size_t>(peer)];
-        if (how == nullptr || came_[static_cast<std::size_t>(peer)]) continue;
-        impossible::throw_departed(where, operation, peer, how, [&](text const& reason) {
-          failed_rank_ = peer;
-          reason_ = reason;
-          lock.unlock();
-          changed_.notify_all();
-        });
-      }
-      if (changed_.wait_until(lock, until) == std::cv_status::timeout && generation_ == mine && failed_rank_ < 0) {
-        auto const [who, missing] = ranks_where(size(), [&](int peer) { return !came_[static_cast<std::size_t>(peer)]; });
-        failed_rank_ = missing;
-        reason_ = text("it did not come to ", name_of(operation), " within ", deadline, " s");
-        lock.unlock();
-        changed_.notify_all();
-        throw deadline_error(where, text("rank ", who, " did not come to ", name_of(operation), " within ", deadline, " s"),
-                             text("Check that it is alive and processes the same rounds, or raise the deadline "
-                                  "(options::deadline, or that of split)"),
-                             missing);
-      }
-    }
-  }
+  void wait_for_all(int rank, post const& brought, error_place where, double deadline);
   [[noreturn]] void throw_failure(error_place const& where, collective operation) const {
     impossible::throw_failed(where, operation, failed_rank_, reason_.view());
   }
@@ -193,6 +101,108 @@ class meeting_point {
   int failed_rank_ = -1;
   text reason_;
 };
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE meeting_point::meeting_point(int ranks)
+    : posts_(static_cast<std::size_t>(ranks)),
+      came_(static_cast<std::size_t>(ranks), false),
+      left_(static_cast<std::size_t>(ranks), nullptr),
+      sent_(static_cast<std::size_t>(ranks), 0) {}
+ACCO_ONCE void meeting_point::arrive(int rank, post mine, error_place where, double deadline) {
+  where.rank = rank;
+  wait_for_all(rank, mine, where, deadline);
+  for (int peer = 0; peer < size(); ++peer) {
+    post const& other = of(peer);
+    if (other.call() == mine.call()) continue;
+    fail(rank, "the ranks called different operations");
+    impossible::throw_mismatch(where, mine.call(), peer, other.call());
+  }
+}
+ACCO_ONCE void meeting_point::depart(error_place where, double deadline) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t mine = departures_;
+  if (++departed_ == size()) {
+    departed_ = 0;
+    ++departures_;
+    lock.unlock();
+    changed_.notify_all();
+    return;
+  }
+  const auto gone = [&] { return departures_ != mine; };
+  for (auto until = after(deadline); !gone(); until = after(deadline)) {
+    if (running_out_ != 0) {
+      changed_.wait(lock, [&] { return gone() || running_out_ == 0; });
+    } else if (!changed_.wait_until(lock, until, [&] { return gone() || running_out_ != 0; })) {
+      throw deadline_error(where, text("a rank has come to a collective and did not end it within ", deadline, " s"),
+                           text("Its thread was stopped in the middle of a copy: look at it with a debugger"));
+    }
+  }
+}
+ACCO_ONCE void meeting_point::fail(int rank, std::string_view reason) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_rank_ >= 0) return;
+    failed_rank_ = rank;
+    reason_ = text(reason);
+  }
+  changed_.notify_all();
+}
+ACCO_ONCE void meeting_point::leave(int rank, char const* how) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_[static_cast<std::size_t>(rank)] == nullptr) left_[static_cast<std::size_t>(rank)] = how;
+  }
+  changed_.notify_all();
+}
+ACCO_ONCE void meeting_point::count(int rank) noexcept {
+  post const& mine = of(rank);
+  const std::lock_guard lock(mutex_);
+  sent_[static_cast<std::size_t>(rank)] +=
+      bytes_handed_over(mine.operation, size(), mine.count * mine.element, mine.root == rank);
+}
+ACCO_ONCE void meeting_point::wait_for_all(int rank, post const& brought, error_place where, double deadline) {
+  const collective operation = brought.operation;
+  std::unique_lock lock(mutex_);
+  if (failed_rank_ >= 0) throw_failure(where, operation);
+  const std::uint64_t mine = generation_;
+  posts_[static_cast<std::size_t>(rank)] = brought;
+  came_[static_cast<std::size_t>(rank)] = true;
+  if (++arrived_ == size()) {
+    arrived_ = 0;
+    std::fill(came_.begin(), came_.end(), false);
+    ++generation_;
+    lock.unlock();
+    changed_.notify_all();
+    return;
+  }
+  const auto until = after(deadline);
+  for (;;) {
+    if (generation_ != mine) return;  // complete: a later failure does not concern this wait
+    if (failed_rank_ >= 0) throw_failure(where, operation);
+    for (int peer = 0; peer < size(); ++peer) {
+      char const* const how = left_[static_cast<std::size_t>(peer)];
+      if (how == nullptr || came_[static_cast<std::size_t>(peer)]) continue;
+      impossible::throw_departed(where, operation, peer, how, [&](text const& reason) {
+        failed_rank_ = peer;
+        reason_ = reason;
+        lock.unlock();
+        changed_.notify_all();
+      });
+    }
+    if (changed_.wait_until(lock, until) == std::cv_status::timeout && generation_ == mine && failed_rank_ < 0) {
+      auto const [who, missing] = ranks_where(size(), [&](int peer) { return !came_[static_cast<std::size_t>(peer)]; });
+      failed_rank_ = missing;
+      reason_ = text("it did not come to ", name_of(operation), " within ", deadline, " s");
+      lock.unlock();
+      changed_.notify_all();
+      throw deadline_error(where, text("rank ", who, " did not come to ", name_of(operation), " within ", deadline, " s"),
+                           text("Check that it is alive and processes the same rounds, or raise the deadline "
+                                "(options::deadline, or that of split)"),
+                           missing);
+    }
+  }
+}
+#endif
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

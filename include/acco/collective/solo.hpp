@@ -47,9 +47,10 @@ class solo_backend {
   [[nodiscard]] solo_backend duplicate() const noexcept { return *this; }
   /// Itself; throws `usage_error` where the color is negative.
   [[nodiscard]] solo_backend split(int color, int key = 0, double deadline = 600) const {
-    solo_backend alone = *this;
-    (void)agree_on_split(alone, color, key, deadline);
-    return alone;
+    const error_place where{0, -1, "split"};
+    require_positive("split's deadline", deadline, where);
+    (void)part_of({split_answer{color, key}}, color, 0, where);
+    return *this;
   }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return 0; }
 };

@@ -29,19 +29,7 @@ struct split_result {
 using split_answer = std::array<std::int32_t, 2>;
 
 /// Where the rank `me`, whose color is `color`, belongs.
-[[nodiscard]] inline split_result part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where) {
-  const auto before = [&](int a, int b) { return all[static_cast<std::size_t>(a)][1] < all[static_cast<std::size_t>(b)][1]; };
-  std::vector<int> members;
-  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
-    const int theirs = all[static_cast<std::size_t>(rank)][0];
-    if (theirs < 0)
-      throw usage_error(where, text("rank ", rank, " gave split the color ", theirs),
-                        text("Colors are 0 or more; a rank that should train alone takes a color of its own"), rank);
-    if (theirs == color) members.insert(std::upper_bound(members.begin(), members.end(), rank, before), rank);
-  }
-  const auto mine = std::find(members.begin(), members.end(), me);
-  return {members, static_cast<int>(mine - members.begin())};
-}
+[[nodiscard]] split_result part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where);
 
 /// Asks all ranks for their color and key: ranks of one color belong together, ordered by key, and by rank where keys
 /// are equal. Collective; blocks at most `deadline` seconds for any rank. A negative color throws `usage_error`, on
@@ -60,5 +48,21 @@ template <class Backend>
 
   return part_of(all, color, backend.rank(), where);
 }
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE split_result part_of(std::vector<split_answer> const& all, int color, int me, error_place const& where) {
+  const auto before = [&](int a, int b) { return all[static_cast<std::size_t>(a)][1] < all[static_cast<std::size_t>(b)][1]; };
+  std::vector<int> members;
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+    const int theirs = all[static_cast<std::size_t>(rank)][0];
+    if (theirs < 0)
+      throw usage_error(where, text("rank ", rank, " gave split the color ", theirs),
+                        text("Colors are 0 or more; a rank that should train alone takes a color of its own"), rank);
+    if (theirs == color) members.insert(std::upper_bound(members.begin(), members.end(), rank, before), rank);
+  }
+  const auto mine = std::find(members.begin(), members.end(), me);
+  return {members, static_cast<int>(mine - members.begin())};
+}
+#endif
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -65,21 +65,7 @@ struct trainable_view {
 };
 
 /// The runs of a layout in its order, frozen tensors left out; `apart`: each tensor is one.
-[[nodiscard]] inline std::vector<trainable_run> trainable_runs(parameter_layout const& layout, bool apart = false) {
-  std::vector<trainable_run> runs;
-  std::size_t first = 0;
-  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
-    const parameter_layout::tensor each = layout[k];
-    if (layout.groups()[each.group].frozen || each.size == 0) continue;
-    if (!apart && !runs.empty() && runs.back().offset + runs.back().count == each.offset) {
-      runs.back().count += each.size;
-    } else {
-      runs.push_back({first, each.offset, each.size});
-    }
-    first += each.size;
-  }
-  return runs;
-}
+[[nodiscard]] std::vector<trainable_run> trainable_runs(parameter_layout const& layout, bool apart = false);
 
 /// Calls visit(number of the run, offset in it, position, how many) for the parts of such runs, in the order of their
 /// positions.
@@ -94,6 +80,24 @@ void for_placed_runs(std::span<trainable_run const> runs, partition const& share
     }
   });
 }
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE std::vector<trainable_run> trainable_runs(parameter_layout const& layout, bool apart) {
+  std::vector<trainable_run> runs;
+  std::size_t first = 0;
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    const parameter_layout::tensor each = layout[k];
+    if (layout.groups()[each.group].frozen || each.size == 0) continue;
+    if (!apart && !runs.empty() && runs.back().offset + runs.back().count == each.offset) {
+      runs.back().count += each.size;
+    } else {
+      runs.push_back({first, each.offset, each.size});
+    }
+    first += each.size;
+  }
+  return runs;
+}
+#endif
 
 }  // namespace ACCO_NAMESPACE
 

@@ -30,25 +30,7 @@ class update_regions {
  public:
   static constexpr std::size_t none = ~std::size_t{0};
 
-  update_regions(parameter_layout const& layout, norm_detail detail) : measured_(detail != norm_detail::total) {
-    std::vector<std::size_t> of_group(layout.groups().size(), none);
-    for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
-      const std::size_t g = layout[k].group;
-      update_group const& group = layout.groups()[g];
-      if (group.frozen) {
-        of_tensor_.push_back(none);
-        continue;
-      }
-      const bool alone = detail == norm_detail::tensors || group.leave_without_gradient;
-      if (alone || of_group[g] == none) {
-        of_group[g] = regions_.size();
-        regions_.push_back(
-            {g, layout.clips_with(g), group.clip_norm.has_value(), group.leave_without_gradient, group.clip_norm.value_or(0)});
-      }
-      of_tensor_.push_back(of_group[g]);
-      measured_ = measured_ || group.clip_norm || group.leave_without_gradient;
-    }
-  }
+  update_regions(parameter_layout const& layout, norm_detail detail);
 
   [[nodiscard]] std::size_t size() const noexcept { return regions_.size(); }
   [[nodiscard]] update_region const& operator[](std::size_t k) const noexcept { return regions_[k]; }
@@ -62,5 +44,28 @@ class update_regions {
   std::vector<std::size_t> of_tensor_;
   bool measured_;
 };
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE update_regions::update_regions(parameter_layout const& layout, norm_detail detail)
+    : measured_(detail != norm_detail::total) {
+  std::vector<std::size_t> of_group(layout.groups().size(), none);
+  for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+    const std::size_t g = layout[k].group;
+    update_group const& group = layout.groups()[g];
+    if (group.frozen) {
+      of_tensor_.push_back(none);
+      continue;
+    }
+    const bool alone = detail == norm_detail::tensors || group.leave_without_gradient;
+    if (alone || of_group[g] == none) {
+      of_group[g] = regions_.size();
+      regions_.push_back(
+          {g, layout.clips_with(g), group.clip_norm.has_value(), group.leave_without_gradient, group.clip_norm.value_or(0)});
+    }
+    of_tensor_.push_back(of_group[g]);
+    measured_ = measured_ || group.clip_norm || group.leave_without_gradient;
+  }
+}
+#endif
 
 }  // namespace ACCO_NAMESPACE

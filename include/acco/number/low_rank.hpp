@@ -3,12 +3,12 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <type_traits>
 
 #include "acco/number/convert.hpp"
 #include "acco/number/pack.hpp"
+#include "acco/number/real.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -129,7 +129,7 @@ inline void normalize(Real* x, std::size_t count) {
     std::fill_n(x, count, Real(0));
     return;
   }
-  const numbers factor(1 / std::sqrt(squares));
+  const numbers factor(1 / square_root(squares));
   elementwise::for_packs<numbers::lanes>(
       count, [&](std::size_t i, auto n) { elementwise::store(elementwise::load<numbers>(x + i, n) * factor, x + i, n); });
 }

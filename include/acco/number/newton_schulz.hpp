@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "acco/number/convert.hpp"
 #include "acco/number/matrix.hpp"
 #include "acco/number/pack.hpp"
+#include "acco/number/real.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -128,7 +128,7 @@ inline void orthogonalize(matrix_view<Real> const& matrix, newton_schulz const& 
   } else {
     std::copy_n(x, count, other);
   }
-  combine(0, other, 1 / (std::sqrt(squares) + by.epsilon), other, count);
+  combine(0, other, 1 / (square_root(squares) + by.epsilon), other, count);
   Real *now = other, *next = x;
   for (unsigned k = 0; k < by.iterations; ++k) {
     multiply(now, now, true, gram, less, more, less, panel);

@@ -20,17 +20,10 @@ class trace {
  public:
   enum class row { computation, communication, collectives };
 
-  explicit trace(std::size_t capacity = 1U << 16U) { intervals_.reserve(capacity); }
+  explicit trace(std::size_t capacity = 1U << 16U);
 
   /// An interval on the steady clock. `name` must outlive the trace (a literal).
-  void record(int rank, row where, char const* name, std::size_t round, time_interval when) {
-    const std::lock_guard lock(mutex_);
-    if (intervals_.size() == intervals_.capacity()) {
-      ++dropped_;
-      return;
-    }
-    intervals_.push_back({rank, where, name, round, when});
-  }
+  void record(int rank, row where, char const* name, std::size_t round, time_interval when);
   /// What a round's report tells: when the trainer computed, and when the round was in flight.
   void record(int rank, round_report const& report) {
     record(rank, row::computation, "micro-batches", report.round, report.computing);
@@ -96,6 +89,18 @@ class trace {
   std::vector<interval> intervals_;
   std::size_t dropped_ = 0;
 };
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE trace::trace(std::size_t capacity) { intervals_.reserve(capacity); }
+ACCO_ONCE void trace::record(int rank, row where, char const* name, std::size_t round, time_interval when) {
+  const std::lock_guard lock(mutex_);
+  if (intervals_.size() == intervals_.capacity()) {
+    ++dropped_;
+    return;
+  }
+  intervals_.push_back({rank, where, name, round, when});
+}
+#endif
 
 }  // namespace ACCO_NAMESPACE
 

@@ -3,13 +3,13 @@
 // other processors have a list of their own.)
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "acco/forks.hpp"
 #include "acco/round/training_engine.hpp"
@@ -34,8 +34,7 @@ class adopted_memory {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory), end = begin + bytes;
     memory_shared_with found = memory_shared_with::itself;
     try {
-      if (!overlaps(mine_, begin, end)) {
-        mine_.emplace(begin, range{end, trained});
+      if (add(mine_, {begin, end, trained, nullptr})) {
         found = !trained || take(begin, end) ? memory_shared_with::nobody : memory_shared_with::another;
         claimed_ = true;
       }
@@ -52,8 +51,8 @@ class adopted_memory {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
     process& here = of_process();
     const std::lock_guard lock(here.mutex);
-    const auto behind = here.all.lower_bound(begin + bytes);
-    return behind != here.all.begin() && std::prev(behind)->second.end > begin && std::prev(behind)->second.owner != this;
+    const auto found = first_behind(here.all, begin);
+    return found != here.all.end() && found->begin < begin + bytes && found->owner != this;
   }
   /// Lets others have it, until `resume`.
   void rest() noexcept {
@@ -62,10 +61,7 @@ class adopted_memory {
     try {
       process& here = of_process();
       const std::lock_guard lock(here.mutex);
-      for (auto const& [begin, mine] : mine_) {
-        const auto found = here.all.find(begin);
-        if (mine.trained && found != here.all.end() && found->second.owner == this) here.all.erase(found);
-      }
+      std::erase_if(here.all, [this](range const& each) { return each.owner == this; });
     } catch (...) {  // a forked process without memory for a list, which would be empty
     }
   }
@@ -73,8 +69,8 @@ class adopted_memory {
   [[nodiscard]] bool resume() {
     if (claimed_ || mine_.empty()) return true;
     claimed_ = true;
-    for (auto const& [begin, mine] : mine_) {
-      if (mine.trained && !take(begin, mine.end)) {
+    for (range const& each : mine_) {
+      if (each.trained && !take(each.begin, each.end)) {
         rest();
         return false;
       }
@@ -84,11 +80,11 @@ class adopted_memory {
 
  private:
   struct range {
-    std::uintptr_t end;
-    bool trained = true;
-    adopted_memory const* owner = nullptr;
+    std::uintptr_t begin, end;
+    bool trained;
+    adopted_memory const* owner;
   };
-  using ranges = std::map<std::uintptr_t, range>;  // by their begin
+  using ranges = std::vector<range>;  // in order; none overlaps another
   struct process {
     explicit process(unsigned of) : generation(of) {}
     unsigned generation;  // of forks
@@ -96,17 +92,21 @@ class adopted_memory {
     ranges all;
   };
 
-  [[nodiscard]] static bool overlaps(ranges const& all, std::uintptr_t begin, std::uintptr_t end) noexcept {
-    const auto behind = all.lower_bound(begin);
-    if (behind != all.end() && behind->first < end) return true;
-    return behind != all.begin() && std::prev(behind)->second.end > begin;
+  /// The first range that ends behind an address.
+  [[nodiscard]] static ranges::const_iterator first_behind(ranges const& all, std::uintptr_t address) noexcept {
+    return std::upper_bound(all.begin(), all.end(), address, [](std::uintptr_t a, range const& each) { return a < each.end; });
+  }
+  /// False where it overlaps another.
+  [[nodiscard]] static bool add(ranges& all, range const& fresh) {
+    const auto at = first_behind(all, fresh.begin);
+    if (at != all.end() && at->begin < fresh.end) return false;
+    all.insert(at, fresh);
+    return true;
   }
   [[nodiscard]] bool take(std::uintptr_t begin, std::uintptr_t end) {
     process& here = of_process();
     const std::lock_guard lock(here.mutex);
-    if (overlaps(here.all, begin, end)) return false;
-    here.all.emplace(begin, range{end, true, this});
-    return true;
+    return add(here.all, {begin, end, true, this});
   }
   void forget() noexcept {
     rest();

@@ -5,8 +5,6 @@
 // is given as options::learning_rate, and the call operator wherever it is used, inside a lambda too.
 #pragma once
 
-#include <cmath>
-
 #include "acco/error.hpp"
 #include "acco/number/require.hpp"
 #include "acco/version.hpp"
@@ -61,7 +59,7 @@ struct warmup_cosine {
     check();
     const double share = learning_rate::progress(samples, warmup, total);
     return learning_rate::rise(samples, warmup, step) *
-           (final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * share)));
+           (final_factor + (1 - final_factor) * 0.5 * (1 + __builtin_cos(3.14159265358979323846 * share)));
   }
   void check(error_place where = {}) const {
     learning_rate::require_warmup("warmup_cosine::warmup", warmup, "warmup_cosine::step", step, where);
@@ -109,7 +107,7 @@ struct warmup_stable_decay {
     check();
     if (samples < warmup || decay == 0) return learning_rate::rise(samples, warmup, step);
     const double share = learning_rate::progress(samples, total - decay, total);
-    return 1 - (1 - final_factor) * (shape == cooldown::linear ? share : std::sqrt(share));
+    return 1 - (1 - final_factor) * (shape == cooldown::linear ? share : __builtin_sqrt(share));
   }
   void check(error_place where = {}) const {
     learning_rate::require_warmup("warmup_stable_decay::warmup", warmup, "warmup_stable_decay::step", step, where);
@@ -137,20 +135,21 @@ struct warmup_cosine_restarts {
     double since = samples - warmup, length = period;
     // Where the beginning of a period is as near as rounding, it begins.
     if (stretch == 1) {
-      double k = std::floor(since / period);
+      double k = __builtin_floor(since / period);
       if ((k + 1) * period <= since + 1e-12 * samples) ++k;
-      since = std::fmax(0, since - k * period);
+      since = __builtin_fmax(0, since - k * period);
     } else {
       // k whole periods take length (stretch^k - 1) / (stretch - 1).
-      const double growth = stretch - 1, log_stretch = std::log(stretch), ratio = since / period * growth;
-      const auto begin_of = [&](double k) { return period * (std::expm1(k * std::log1p(growth)) / growth); };
-      double k = std::floor((is_finite(ratio) ? std::log1p(ratio) : std::log(since / period) + std::log(growth)) / log_stretch);
+      const double growth = stretch - 1, log_stretch = __builtin_log(stretch), ratio = since / period * growth;
+      const auto begin_of = [&](double k) { return period * (__builtin_expm1(k * __builtin_log1p(growth)) / growth); };
+      double k = __builtin_floor(
+          (is_finite(ratio) ? __builtin_log1p(ratio) : __builtin_log(since / period) + __builtin_log(growth)) / log_stretch);
       if (k > 0 && begin_of(k) > since) --k;
       if (begin_of(k + 1) <= since * (1 + 1e-12)) ++k;
-      since = std::fmax(0, since - begin_of(k));
-      length *= std::exp(k * log_stretch);
+      since = __builtin_fmax(0, since - begin_of(k));
+      length *= __builtin_exp(k * log_stretch);
     }
-    return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(3.14159265358979323846 * since / length));
+    return final_factor + (1 - final_factor) * 0.5 * (1 + __builtin_cos(3.14159265358979323846 * since / length));
   }
   void check(error_place where = {}) const {
     learning_rate::require_warmup("warmup_cosine_restarts::warmup", warmup, "warmup_cosine_restarts::step", step, where);

@@ -106,22 +106,9 @@ struct kept_array {
   bool packed = false;  ///< in an engine's memory the bfloat16s are int8_blocks
 };
 /// The file's name, without its end, of what is rank `rank`'s own.
-[[nodiscard]] inline std::string name_of_rank(std::string_view what, std::size_t rank, std::size_t ranks) {
-  const auto digits = [](std::size_t number) {
-    const std::string text = std::to_string(number);
-    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
-  };
-  return std::string(what) + "-" + digits(rank) + "-of-" + digits(ranks);
-}
+[[nodiscard]] std::string name_of_rank(std::string_view what, std::size_t rank, std::size_t ranks);
 /// The name of a rule's slot.
-[[nodiscard]] inline std::string name_of_slot(std::string_view rule, std::size_t slot) {
-  std::string name;
-  for (const char c : rule) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-    name += plain ? c : '_';
-  }
-  return (name.empty() ? "rule" : name) + "." + std::to_string(slot);
-}
+[[nodiscard]] std::string name_of_slot(std::string_view rule, std::size_t slot);
 /// visit(index in the array, first trainable element, count) for the elements of a rank's array.
 template <class Visitor>
 void for_elements_of(array_extent extent, partition const& shares, int rank, Visitor&& visit) {
@@ -135,11 +122,7 @@ struct state_shape {
   std::vector<kept_array> kept;
 
   /// Returns its number; that of the arrays behind it grows by one.
-  std::size_t add(kept_array each) {
-    const std::size_t at = each.extent == array_extent::shard ? shards() : kept.size();
-    kept.insert(kept.begin() + static_cast<std::ptrdiff_t>(at), std::move(each));
-    return at;
-  }
+  std::size_t add(kept_array each);
   [[nodiscard]] std::size_t owned() const noexcept { return kept.size(); }
   [[nodiscard]] std::size_t shards() const noexcept {
     std::size_t count = 0;
@@ -179,6 +162,29 @@ struct state_view {
   bool shows, arrives;  ///< whether the last two arrays are there, on any rank
   level_view const* level = nullptr;
 };
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE std::size_t state_shape::add(kept_array each) {
+  const std::size_t at = each.extent == array_extent::shard ? shards() : kept.size();
+  kept.insert(kept.begin() + static_cast<std::ptrdiff_t>(at), std::move(each));
+  return at;
+}
+ACCO_ONCE std::string name_of_rank(std::string_view what, std::size_t rank, std::size_t ranks) {
+  const auto digits = [](std::size_t number) {
+    const std::string text = std::to_string(number);
+    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
+  };
+  return std::string(what) + "-" + digits(rank) + "-of-" + digits(ranks);
+}
+ACCO_ONCE std::string name_of_slot(std::string_view rule, std::size_t slot) {
+  std::string name;
+  for (const char c : rule) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    name += plain ? c : '_';
+  }
+  return (name.empty() ? "rule" : name) + "." + std::to_string(slot);
+}
+#endif
 
 }  // namespace ACCO_NAMESPACE
 

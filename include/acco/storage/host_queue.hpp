@@ -54,29 +54,14 @@ class host_queue {
   host_queue() : host_queue(queue_driver{}) {}
   /// Tasks run inside `wait` and `poll`, where the driver decides how long to rest whatever a task answers; with an
   /// empty driver, on threads of the queue's own.
-  explicit host_queue(queue_driver driver) : driver_(driver) {
-    for (lane_state& each : lanes_) each.ring.resize(usual_capacity);
-    if (driver_.wait == nullptr) start(lanes_[0]);
-  }
+  explicit host_queue(queue_driver driver);
   host_queue(host_queue const&) = delete;
   host_queue& operator=(host_queue const&) = delete;
-  ~host_queue() { stop(); }
+  ~host_queue();
 
   /// Room for so many tasks a lane, and, if `lanes_overlap`, a thread for each lane: otherwise `on` changes nothing.
   /// Only when idle.
-  void reserve(std::size_t tasks, bool lanes_overlap) {
-    for (lane_state& each : lanes_) {
-      const std::lock_guard lock(mutex_);
-      std::vector<slot> larger(std::max(tasks, each.ring.size()));
-      each.ring.swap(larger);
-      each.submitted = each.available = each.needs = 0;
-      each.finished.store(0, std::memory_order_release);
-      each.awaited = 0;
-    }
-    overlaps_ = lanes_overlap;
-    if (overlaps_ && driver_.wait == nullptr && !lanes_[1].thread.joinable()) start(lanes_[1]);
-    on(lane::network);
-  }
+  void reserve(std::size_t tasks, bool lanes_overlap);
 
   /// What is enqueued from now on goes to this lane; at first it is `network`.
   void on(lane which) noexcept { current_ = overlaps_ ? which : lane::network; }
@@ -140,50 +125,22 @@ class host_queue {
 
   /// Blocks until every task has ended; throws what a task threw. A task that ends no deadline of its own is given up
   /// after twice the deadline.
-  void wait() {
-    for (lane_state& each : lanes_) wait_for(each, each.submitted);
-    ended_.store(false, std::memory_order_relaxed);
-    rethrow();
-  }
+  void wait();
 
   /// Lets a driven queue go as far as it can without blocking; nothing to do when threads run the tasks.
-  void poll() {
-    if (driver_.poll == nullptr || idle()) return;
-    advance();
-    if (!idle()) driver_.poll(driver_.context);
-  }
+  void poll();
 
   /// Whether a task has thrown.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
   /// Throws what a task threw, if one did.
-  void rethrow() {
-    if (!failed()) return;
-    const std::exception_ptr thrown = error_;
-    std::rethrow_exception(thrown);
-  }
+  void rethrow();
   /// Forgets the failure, so that further tasks run. Only when idle.
-  void recover() noexcept {
-    error_ = nullptr;
-    failed_.store(false, std::memory_order_release);
-  }
+  void recover() noexcept;
 
   /// Drops the tasks that have not begun and ends the threads. A task that is blocked in a backend must be released
   /// there first.
-  void stop() noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    for (lane_state& each : lanes_) {
-      each.more.notify_one();
-      if (each.thread.joinable()) each.thread.join();
-    }
-    for (lane_state& each : lanes_) {
-      for (; each.done() != each.submitted; each.finished.fetch_add(1, std::memory_order_release))
-        (void)each.next().run(each.next().storage, true);
-    }
-  }
+  void stop() noexcept;
 
   /// Where the tasks stand, for the messages of errors; the deadline, in seconds, of any wait for another rank. Set
   /// when the queue is idle, or by a task.
@@ -216,108 +173,25 @@ class host_queue {
   [[nodiscard]] lane_state const& of(lane which) const noexcept { return lanes_[static_cast<std::size_t>(which)]; }
   [[nodiscard]] lane_state& other_than(lane_state const& mine) noexcept { return lanes_[&mine == &lanes_[0] ? 1 : 0]; }
 
-  void start(lane_state& mine) {
-    mine.thread = std::thread([this, &mine] { work(mine); });
-  }
+  void start(lane_state& mine);
   /// The next slot holds a task.
-  void submit(lane_state& mine) {
-    ++mine.submitted;
-    if (driver_.wait != nullptr) {
-      mine.available = mine.submitted;
-      return;
-    }
-    bool asleep = false;
-    {
-      const std::lock_guard lock(mutex_);
-      mine.available = mine.submitted;
-      asleep = std::exchange(mine.asleep, false);
-    }
-    if (asleep) mine.more.notify_one();
-  }
+  void submit(lane_state& mine);
 
   /// Whether the lane has a task that may run now.
   [[nodiscard]] bool ready(lane_state& mine) noexcept {
     return mine.available != mine.finished.load(std::memory_order_relaxed) && mine.next().needs <= other_than(mine).done();
   }
-  progress run_next(lane_state& mine) noexcept {
-    slot& next = mine.next();
-    const bool drop = failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire);
-    try {
-      const progress result = next.run(next.storage, drop);
-      if (result != progress::ended) return result;
-      ended_.store(true, std::memory_order_release);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!failed_.load(std::memory_order_relaxed)) error_ = std::current_exception();
-      failed_.store(true, std::memory_order_release);
-    }
-    return progress::done;
-  }
+  progress run_next(lane_state& mine) noexcept;
 
-  void work(lane_state& mine) noexcept {
-    lane_state& other = other_than(mine);
-    std::unique_lock lock(mutex_);
-    constexpr std::chrono::nanoseconds shortest{1000}, longest{1'000'000};
-    std::chrono::nanoseconds nap = shortest;
-    for (;;) {
-      while (!stopping_ && !ready(mine)) {
-        mine.asleep = true;
-        mine.more.wait(lock);
-      }
-      mine.asleep = false;
-      if (stopping_) return;
-      lock.unlock();
-      const progress result = run_next(mine);
-      if (result != progress::done) {  // look again: a few times for each transfer, so that looking costs little
-        std::this_thread::sleep_for(nap);
-        nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 2 + shortest, longest);
-        lock.lock();
-        continue;
-      }
-      nap = shortest;
-      lock.lock();
-      if (mine.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == mine.awaited) done_.notify_one();
-      if (other.asleep && ready(other)) other.more.notify_one();
-    }
-  }
+  void work(lane_state& mine) noexcept;
 
   /// Runs tasks in the calling thread until none can go on; now one lane goes first, now the other: what orders them is
   /// `after`.
-  void advance() {
-    for (bool moved = true; moved; update_first_ = !update_first_) {
-      moved = false;
-      for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
-        lane_state& each = lanes_[update_first_ ? 1 - k : k];
-        while (ready(each) && run_next(each) == progress::done) {
-          each.finished.fetch_add(1, std::memory_order_release);
-          moved = true;
-        }
-      }
-    }
-  }
+  void advance();
 
-  void wait_for(lane_state& mine, std::uint64_t count) {
-    if (mine.done() >= count) return;
-    if (driver_.wait != nullptr) {
-      for (advance(); mine.done() < count; advance()) driver_.wait(driver_.context);
-      return;
-    }
-    std::unique_lock lock(mutex_);
-    mine.awaited = count;  // wakes this thread once, not after every task
-    for (std::uint64_t seen = all_done(); mine.done() < count;) {
-      if (done_.wait_for(lock, std::chrono::duration<double>(std::min(2 * deadline + 1, 1e9))) == std::cv_status::no_timeout)
-        continue;
-      if (mine.done() < count && all_done() == seen) throw_stuck();
-      seen = all_done();
-    }
-    mine.awaited = 0;
-  }
+  void wait_for(lane_state& mine, std::uint64_t count);
   [[nodiscard]] std::uint64_t all_done() const noexcept { return lanes_[0].done() + lanes_[1].done(); }
-  [[noreturn]] void throw_stuck() const {
-    throw deadline_error(place, text("a task of this rank's queue has not ended within twice the deadline of ", deadline, " s"),
-                         text("The backend waits without a deadline: let each of its operations give up after queue.deadline "
-                              "seconds"));
-  }
+  [[noreturn]] void throw_stuck() const;
 
   queue_driver driver_{};
   host_clock clock_;
@@ -330,6 +204,150 @@ class host_queue {
   std::condition_variable done_;
   bool stopping_ = false;
 };
+
+#if !ACCO_ENGINES_ARE_COMPILED
+ACCO_ONCE host_queue::host_queue(queue_driver driver) : driver_(driver) {
+  for (lane_state& each : lanes_) each.ring.resize(usual_capacity);
+  if (driver_.wait == nullptr) start(lanes_[0]);
+}
+ACCO_ONCE host_queue::~host_queue() { stop(); }
+ACCO_ONCE void host_queue::reserve(std::size_t tasks, bool lanes_overlap) {
+  for (lane_state& each : lanes_) {
+    const std::lock_guard lock(mutex_);
+    std::vector<slot> larger(std::max(tasks, each.ring.size()));
+    each.ring.swap(larger);
+    each.submitted = each.available = each.needs = 0;
+    each.finished.store(0, std::memory_order_release);
+    each.awaited = 0;
+  }
+  overlaps_ = lanes_overlap;
+  if (overlaps_ && driver_.wait == nullptr && !lanes_[1].thread.joinable()) start(lanes_[1]);
+  on(lane::network);
+}
+ACCO_ONCE void host_queue::wait() {
+  for (lane_state& each : lanes_) wait_for(each, each.submitted);
+  ended_.store(false, std::memory_order_relaxed);
+  rethrow();
+}
+ACCO_ONCE void host_queue::poll() {
+  if (driver_.poll == nullptr || idle()) return;
+  advance();
+  if (!idle()) driver_.poll(driver_.context);
+}
+ACCO_ONCE void host_queue::rethrow() {
+  if (!failed()) return;
+  const std::exception_ptr thrown = error_;
+  std::rethrow_exception(thrown);
+}
+ACCO_ONCE void host_queue::recover() noexcept {
+  error_ = nullptr;
+  failed_.store(false, std::memory_order_release);
+}
+ACCO_ONCE void host_queue::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  for (lane_state& each : lanes_) {
+    each.more.notify_one();
+    if (each.thread.joinable()) each.thread.join();
+  }
+  for (lane_state& each : lanes_) {
+    for (; each.done() != each.submitted; each.finished.fetch_add(1, std::memory_order_release))
+      (void)each.next().run(each.next().storage, true);
+  }
+}
+ACCO_ONCE void host_queue::start(lane_state& mine) {
+  mine.thread = std::thread([this, &mine] { work(mine); });
+}
+ACCO_ONCE void host_queue::submit(lane_state& mine) {
+  ++mine.submitted;
+  if (driver_.wait != nullptr) {
+    mine.available = mine.submitted;
+    return;
+  }
+  bool asleep = false;
+  {
+    const std::lock_guard lock(mutex_);
+    mine.available = mine.submitted;
+    asleep = std::exchange(mine.asleep, false);
+  }
+  if (asleep) mine.more.notify_one();
+}
+ACCO_ONCE progress host_queue::run_next(lane_state& mine) noexcept {
+  slot& next = mine.next();
+  const bool drop = failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire);
+  try {
+    const progress result = next.run(next.storage, drop);
+    if (result != progress::ended) return result;
+    ended_.store(true, std::memory_order_release);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!failed_.load(std::memory_order_relaxed)) error_ = std::current_exception();
+    failed_.store(true, std::memory_order_release);
+  }
+  return progress::done;
+}
+ACCO_ONCE void host_queue::work(lane_state& mine) noexcept {
+  lane_state& other = other_than(mine);
+  std::unique_lock lock(mutex_);
+  constexpr std::chrono::nanoseconds shortest{1000}, longest{1'000'000};
+  std::chrono::nanoseconds nap = shortest;
+  for (;;) {
+    while (!stopping_ && !ready(mine)) {
+      mine.asleep = true;
+      mine.more.wait(lock);
+    }
+    mine.asleep = false;
+    if (stopping_) return;
+    lock.unlock();
+    const progress result = run_next(mine);
+    if (result != progress::done) {  // look again: a few times for each transfer, so that looking costs little
+      std::this_thread::sleep_for(nap);
+      nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 2 + shortest, longest);
+      lock.lock();
+      continue;
+    }
+    nap = shortest;
+    lock.lock();
+    if (mine.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == mine.awaited) done_.notify_one();
+    if (other.asleep && ready(other)) other.more.notify_one();
+  }
+}
+ACCO_ONCE void host_queue::advance() {
+  for (bool moved = true; moved; update_first_ = !update_first_) {
+    moved = false;
+    for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+      lane_state& each = lanes_[update_first_ ? 1 - k : k];
+      while (ready(each) && run_next(each) == progress::done) {
+        each.finished.fetch_add(1, std::memory_order_release);
+        moved = true;
+      }
+    }
+  }
+}
+ACCO_ONCE void host_queue::wait_for(lane_state& mine, std::uint64_t count) {
+  if (mine.done() >= count) return;
+  if (driver_.wait != nullptr) {
+    for (advance(); mine.done() < count; advance()) driver_.wait(driver_.context);
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  mine.awaited = count;  // wakes this thread once, not after every task
+  for (std::uint64_t seen = all_done(); mine.done() < count;) {
+    if (done_.wait_for(lock, std::chrono::duration<double>(std::min(2 * deadline + 1, 1e9))) == std::cv_status::no_timeout)
+      continue;
+    if (mine.done() < count && all_done() == seen) throw_stuck();
+    seen = all_done();
+  }
+  mine.awaited = 0;
+}
+ACCO_ONCE void host_queue::throw_stuck() const {
+  throw deadline_error(place, text("a task of this rank's queue has not ended within twice the deadline of ", deadline, " s"),
+                       text("The backend waits without a deadline: let each of its operations give up after queue.deadline "
+                            "seconds"));
+}
+#endif
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

@@ -1,26 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend for tests: ranks of a deterministic world (world.hpp).
+// The backend for tests: ranks of a deterministic world that take turns. Transfers complete when a script says so,
+// buffers in flight are poisoned, calls and bytes are counted, and faults are injected. world.hpp has how.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "acco/collective/backend.hpp"
-#include "acco/collective/joining_thread.hpp"
-#include "acco/collective/mock/world.hpp"
+#include "acco/collective/mock/script.hpp"
 #include "acco/collective/redistribution.hpp"
-#include "acco/collective/split.hpp"
 #include "acco/error.hpp"
+#include "acco/function_view.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
+#include "acco/hide_macros.hpp"
+
 namespace ACCO_SIMD_NAMESPACE {
+
+class mock_backend;
+class mock_ranks;
+struct mock_channel;
+
+/// The world itself: `run` executes one function per rank, and the counters stay readable afterwards.
+class mock_world {
+ public:
+  explicit mock_world(int ranks, mock_options options = {});
+  mock_world(mock_world const&) = delete;
+  mock_world& operator=(mock_world const&) = delete;
+
+  /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on,
+  /// always in the same order. A wait that no rank can end is an error that names who is missing. Rethrows like
+  /// `threads_backend::run`. Once per world.
+  template <class Function>
+  void run(Function&& function) {
+    const auto calls = [&function](mock_backend const& handle) { function(handle); };
+    run_each(calls);
+  }
+
+  [[nodiscard]] int size() const noexcept;
+  /// Over all channels.
+  [[nodiscard]] mock_counters const& counters(int rank) const;
+
+ private:
+  void run_each(function_view<void(mock_backend const&)> function);
+
+  std::shared_ptr<mock_ranks> ranks_;
+};
 
 /// A handle on one rank of a `mock_world`.
 class mock_backend {
@@ -36,18 +67,18 @@ class mock_backend {
   /// A world that completes every transfer at once: `acco::mock_backend::run(3, [](acco::mock_backend world) { ... })`.
   template <class Function>
   static void run(int ranks, Function&& function) {
-    mock_world(ranks).run(std::forward<Function>(function));
+    mock_world(ranks).run(function);
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return channel_->of->size(); }
+  [[nodiscard]] int size() const noexcept;
   /// Over all channels and parts of the world.
-  [[nodiscard]] mock_counters const& counters() const { return world_->counters(mock_world::member(*channel_, rank_)); }
+  [[nodiscard]] mock_counters const& counters() const;
 
   template <class T>
   void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
     enqueue(queue, collective::all_reduce, in.local(), out.whole(), false, 0,
-            [out](auto const& posts, int) { sum<T>(posts, 0, out.whole(), false); });
+            [out](mock_backend const& me, sources all) { me.sum<T>(all, 0, out.whole(), false); });
   }
   template <class Gradient, class Sum>
   void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
@@ -59,64 +90,37 @@ class mock_backend {
   }
   template <class T>
   void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
-    enqueue(queue, collective::all_gather, in.slice(), out.whole(), false, 0, [out](auto const& posts, int) {
-      unsigned char* to = reinterpret_cast<unsigned char*>(out.whole().data());
-      for (auto const& post : posts) to = std::copy(post.data.begin(), post.data.end(), to);
+    enqueue(queue, collective::all_gather, in.slice(), out.whole(), false, 0, [out](mock_backend const& me, sources all) {
+      const std::span<unsigned char> to = raw(out.whole());
+      me.take(all, 0, to.size() / static_cast<std::size_t>(me.size()), to);
     });
   }
-  void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
-    enqueue(queue, collective::all_to_all, in, out, false, 0, [out](auto const& posts, int rank) {
-      const std::size_t part = out.size() / posts.size();
-      auto* to = reinterpret_cast<unsigned char*>(out.data());
-      for (auto const& post : posts) to = std::copy_n(post.data.data() + static_cast<std::size_t>(rank) * part, part, to);
-    });
-  }
+  void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const;
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {
     enqueue(queue, collective::broadcast, std::span<T const>(whole.whole()), std::span<T>(), false, root,
-            [whole, root](auto const& posts, int) {
-              auto const& data = posts[static_cast<std::size_t>(root)].data;
-              std::copy(data.begin(), data.end(), reinterpret_cast<unsigned char*>(whole.whole().data()));
+            [whole, root](mock_backend const&, sources all) {
+              const std::span<unsigned char> to = raw(whole.whole());
+              std::copy_n(static_cast<unsigned char const*>(all[root]), to.size(), to.data());
             });
   }
 
   /// This rank leaves this channel; the dead are silent.
-  void abort(std::string_view reason) const noexcept {
-    if (!world_->state(mock_world::member(*channel_, rank_)).dead) mock_world::fail(*channel_, rank_, reason);
-  }
-  void close() const noexcept { mock_world::end_of(*channel_, rank_).left = "has finished, left,"; }
+  void abort(std::string_view reason) const noexcept;
+  void close() const noexcept;
   /// The same rank, over a channel of its own.
-  [[nodiscard]] mock_backend duplicate() const {
-    mock_backend copy = *this;
-    copy.channel_ = world_->open(*channel_->of, rank_);
-    return copy;
-  }
+  [[nodiscard]] mock_backend duplicate() const;
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank; errors name its ranks,
   /// scripts and counters those of the whole.
-  [[nodiscard]] mock_backend split(int color, int key = 0, double deadline = 600) const {
-    const split_result mine = agree_on_split(*this, color, key, deadline);
-    mock_backend copy = *this;
-    copy.channel_ = world_->open(*world_->part(*channel_->of, mine.members), mine.rank);
-    copy.rank_ = mine.rank;
-    return copy;
-  }
+  [[nodiscard]] mock_backend split(int color, int key = 0, double deadline = 600) const;
   /// Of this channel.
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return mock_world::end_of(*channel_, rank_).sent; }
-  [[nodiscard]] queue_driver driver() const {
-    return {[](void* context) {
-              auto* const me = static_cast<mock_backend*>(context);
-              me->world_->wait(me->rank_);
-            },
-            [](void* context) {
-              auto* const me = static_cast<mock_backend*>(context);
-              me->world_->poll(me->rank_);
-            },
-            const_cast<mock_backend*>(home_)};
-  }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept;
+  [[nodiscard]] queue_driver driver() const;
 
  private:
   friend class mock_world;
-  mock_backend(mock_world* world, int rank) : world_(world), channel_(world->open(*world->groups_.front(), rank)), rank_(rank) {}
+  using sources = void const* const*;  // what the ranks have brought
+  mock_backend(mock_ranks& world, int rank);
 
   template <class T>
   static std::span<unsigned char> raw(std::span<T> elements) {
@@ -125,72 +129,41 @@ class mock_backend {
 
   template <class Gradient, class Sum, bool add>
   void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
-    enqueue(queue, collective::reduce_scatter, in.local(), out.slice(), add, 0, [out](auto const& posts, int rank) {
-      sum<Gradient>(posts, static_cast<std::size_t>(rank) * out.slice().size(), out.slice(), add);
+    enqueue(queue, collective::reduce_scatter, in.local(), out.slice(), add, 0, [out](mock_backend const& me, sources all) {
+      me.sum<Gradient>(all, static_cast<std::size_t>(me.rank()) * out.slice().size(), out.slice(), add);
     });
   }
 
   template <class In, class Out, class Finish>
   void enqueue(host_queue& queue, collective operation, std::span<In const> in, std::span<Out> out, bool adds, int root,
                Finish finish) const {
-    queue.enqueue([channel = channel_, rank = rank_, &queue, operation, in, out, adds, root, finish] {
-      return channel->of->world->step(*channel, rank, operation, raw(in), raw(out), adds, sizeof(In), root, queue.place,
-                                      [&](auto const& posts) { finish(posts, rank); });
+    queue.enqueue([me = *this, &queue, operation, in, out, adds, root, finish] {
+      const auto finishes = [&](sources all) { finish(me, all); };
+      return me.step(operation, raw(in), raw(out), adds, sizeof(In), root, queue.place, finishes);
     });
   }
+  /// Goes on with this rank's collective; called again and again until it is done. `finish` writes the output.
+  progress step(collective operation, std::span<unsigned char> in, std::span<unsigned char> out, bool adds, std::size_t element,
+                int root, error_place const& where, function_view<void(sources)> finish) const;
+  /// `each` bytes of every rank, from `offset` on, one behind the other.
+  void take(sources all, std::size_t offset, std::size_t each, std::span<unsigned char> out) const;
 
-  template <class From, class Posts, class To>
-  static void sum(Posts const& posts, std::size_t offset, std::span<To> out, bool add) {
+  template <class From, class To>
+  void sum(sources all, std::size_t offset, std::span<To> out, bool add) const {
     elementwise::sum_sources(
-        static_cast<int>(posts.size()),
-        [&](int peer) {
-          void const* const values = posts[static_cast<std::size_t>(peer)].data.data();
-          return static_cast<From const*>(values) + offset;
-        },
-        out.data(), out.size(), add);
+        size(), [&](int peer) { return static_cast<From const*>(all[peer]) + offset; }, out.data(), out.size(), add);
   }
 
-  mock_world* world_;
-  mock_world::channel* channel_;
+  mock_ranks* world_;
+  mock_channel* channel_;
   int rank_;
   mock_backend const* home_ = nullptr;  // the handle that the world keeps alive: what drivers point at
 };
 static_assert(collective_backend<mock_backend, host_queue>);
 
-template <class Function>
-void mock_world::run(Function&& function) {
-  std::vector<mock_backend> handles;
-  handles.reserve(ranks_.size());
-  for (int rank = 0; rank < size(); ++rank) handles.push_back(mock_backend(this, rank));
-  for (mock_backend& handle : handles) handle.home_ = &handle;
-  std::exception_ptr cause, consequence;
-  {
-    std::vector<joining_thread> threads;
-    for (mock_backend const& handle : handles) {
-      threads.emplace_back([&, handle] {
-        turns_.await(handle.rank_);
-        const auto record = [&](std::exception_ptr& where, char const* what) {
-          if (!where) where = std::current_exception();
-          end(handle.rank_, true, what);
-        };
-        try {
-          function(handle);
-          end(handle.rank_, false);
-        } catch (death const&) {
-        } catch (peer_error const& e) {
-          record(consequence, e.what());
-        } catch (std::exception const& e) {
-          record(cause, e.what());
-        } catch (...) {
-          record(cause, "an exception that is not a std::exception");
-        }
-        fruitless_ = 0;
-        turns_.end(handle.rank_);
-      });
-    }
-  }
-  if (cause) std::rethrow_exception(cause);
-  if (consequence) std::rethrow_exception(consequence);
-}
-
 }  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"
+#if !ACCO_ENGINES_ARE_COMPILED
+#include "acco/collective/mock/world.hpp"
+#endif

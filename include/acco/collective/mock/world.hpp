@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deterministic world of ranks that take turns: transfers complete when a script says so, buffers in flight are
-// poisoned, calls and bytes are counted, and faults are injected. backend.hpp has the backend.
+// How the ranks of a mock_world take turns, and what they exchange. acco::compiled has it, as it has threads_world.hpp.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -14,63 +14,38 @@
 #include <vector>
 
 #include "acco/collective/impossible.hpp"
+#include "acco/collective/joining_thread.hpp"
+#include "acco/collective/mock/backend.hpp"
 #include "acco/collective/mock/script.hpp"
 #include "acco/collective/mock/turns.hpp"
 #include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
+#include "acco/collective/split.hpp"
 #include "acco/error.hpp"
+#include "acco/function_view.hpp"
 #include "acco/storage/host_queue.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-class mock_backend;
+struct mock_group;
 
-/// The world itself: `run` executes one function per rank, and the counters stay readable afterwards.
-class mock_world {
- public:
-  explicit mock_world(int ranks, mock_options options = {})
-      : options_(std::move(options)), ranks_(at_least_one(ranks)), turns_(ranks_.size()) {
-    std::vector<int> all(ranks_.size());
-    std::iota(all.begin(), all.end(), 0);
-    groups_.push_back(std::make_unique<group>(group{this, all, std::vector<std::size_t>(all.size()), {}}));
-  }
-
-  /// Runs function(mock_backend) on every rank, in turns: rank 0 until it waits or polls, then rank 1, and so on,
-  /// always in the same order. A wait that no rank can end is an error that names who is missing. Rethrows like
-  /// `threads_backend::run`. Once per world.
-  template <class Function>
-  void run(Function&& function);
-
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
-  /// Over all channels.
-  [[nodiscard]] mock_counters const& counters(int rank) const { return ranks_[static_cast<std::size_t>(rank)].counters; }
-
- private:
-  [[nodiscard]] static std::size_t at_least_one(int ranks) {
-    if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
-    return static_cast<std::size_t>(ranks);
-  }
-  friend class mock_backend;
+/// Collectives of one optimizer, or of the world's own handles.
+struct mock_channel {
   using bytes = std::vector<unsigned char>;
-  static constexpr unsigned char poison = 0xff;  // every float, double and bfloat16 of these bytes is a NaN
-
-  struct death {};
   struct post {
     bool here = false;
-    collective operation = collective::none;
-    std::size_t count = 0, element = 0;
-    int root = 0;
+    impossible::call call{};
     bytes data;  // what the rank brought
-    [[nodiscard]] impossible::call call() const noexcept { return {operation, count, element, root}; }
   };
   struct exchange {
     std::size_t index;  // the same on every rank: how many collectives came before
     std::vector<post> posts;
+    std::vector<void const*> sources;  // the posts' data
     int arrived = 0, done = 0;
   };
-  /// A rank's end of a channel.
+  /// A rank's end of the channel.
   struct end_state {
     std::size_t next = 0;  // index of the collective that comes next, or is under way
     bool posted = false, lost = false;
@@ -80,30 +55,46 @@ class mock_world {
     bytes output;                // what an accumulating operation found in its destination
     std::uint64_t sent = 0;
   };
-  struct group;
-  /// Collectives of one optimizer, or of the world's own handles.
-  struct channel {
-    group* of;
-    std::vector<end_state> ends;      // by rank in the group
-    std::vector<exchange> exchanges;  // those under way: very few
-    int failed_rank = -1;
-    text reason;
-  };
-  /// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of
-  /// every rank.
-  struct group {
-    mock_world* world;
-    std::vector<int> members;  // ranks of the world
-    std::vector<std::size_t> opened;
-    std::vector<std::unique_ptr<channel>> channels;
 
-    [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
-    /// Its rank here, or -1.
-    [[nodiscard]] int rank_of(int member) const noexcept {
-      const auto found = std::find(members.begin(), members.end(), member);
-      return found == members.end() ? -1 : static_cast<int>(found - members.begin());
-    }
-  };
+  mock_group* of;
+  std::vector<end_state> ends;      // by rank in the group
+  std::vector<exchange> exchanges;  // those under way: very few
+  int failed_rank = -1;
+  text reason;
+};
+
+/// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of every
+/// rank.
+struct mock_group {
+  std::vector<int> members;  // ranks of the world
+  std::vector<std::size_t> opened;
+  std::vector<std::unique_ptr<mock_channel>> channels;
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
+  /// Its rank here, or -1.
+  [[nodiscard]] int rank_of(int member) const noexcept {
+    const auto found = std::find(members.begin(), members.end(), member);
+    return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+  }
+};
+
+class mock_ranks {
+ public:
+  mock_ranks(int ranks, mock_options options) : options_(std::move(options)), ranks_(at_least_one(ranks)), turns_(ranks_.size()) {
+    std::vector<int> all(ranks_.size());
+    std::iota(all.begin(), all.end(), 0);
+    groups_.push_back(std::make_unique<mock_group>(mock_group{all, std::vector<std::size_t>(all.size()), {}}));
+  }
+
+ private:
+  friend class mock_world;
+  friend class mock_backend;
+  using exchange = mock_channel::exchange;
+  using end_state = mock_channel::end_state;
+  using post = mock_channel::post;
+  static constexpr unsigned char poison = 0xff;  // every float, double and bfloat16 of these bytes is a NaN
+
+  struct death {};
   /// Of a rank of the world.
   struct rank_state {
     mock_counters counters;
@@ -112,21 +103,27 @@ class mock_world {
     text reason;
   };
 
-  [[nodiscard]] static exchange* find(channel& in, std::size_t index) {
+  [[nodiscard]] static std::size_t at_least_one(int ranks) {
+    if (ranks < 1) throw usage_error({}, text("a world of ", ranks, " ranks was asked for"), text("Use at least one rank"));
+    return static_cast<std::size_t>(ranks);
+  }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] static exchange* find(mock_channel& in, std::size_t index) {
     for (exchange& each : in.exchanges) {
       if (each.index == index) return &each;
     }
     return nullptr;
   }
   [[nodiscard]] rank_state& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] static end_state& end_of(channel& in, int rank) { return in.ends[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] static int member(channel const& in, int rank) { return in.of->members[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] static end_state& end_of(mock_channel& in, int rank) { return in.ends[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] static int member(mock_channel const& in, int rank) { return in.of->members[static_cast<std::size_t>(rank)]; }
 
   /// The next channel of a group's rank.
-  [[nodiscard]] channel* open(group& in, int rank) {
+  [[nodiscard]] mock_channel* open(mock_group& in, int rank) {
     const std::size_t index = in.opened[static_cast<std::size_t>(rank)]++;
     if (index == in.channels.size()) {
-      in.channels.push_back(std::make_unique<channel>(channel{&in, std::vector<end_state>(in.members.size()), {}, -1, text()}));
+      in.channels.push_back(
+          std::make_unique<mock_channel>(mock_channel{&in, std::vector<end_state>(in.members.size()), {}, -1, text()}));
       for (int peer = 0; peer < in.size(); ++peer) {
         rank_state const& theirs = state(member(*in.channels.back(), peer));
         if (theirs.failed) fail(*in.channels.back(), peer, theirs.reason.view());
@@ -136,13 +133,13 @@ class mock_world {
     return in.channels[index].get();
   }
   /// Some ranks of a group.
-  [[nodiscard]] group* part(group const& of, std::vector<int> members) {
+  [[nodiscard]] mock_group* part(mock_group const& of, std::vector<int> members) {
     for (int& each : members) each = of.members[static_cast<std::size_t>(each)];
     for (auto const& each : groups_) {
       if (each->members == members) return each.get();
     }
     const std::size_t size = members.size();
-    groups_.push_back(std::make_unique<group>(group{this, std::move(members), std::vector<std::size_t>(size), {}}));
+    groups_.push_back(std::make_unique<mock_group>(mock_group{std::move(members), std::vector<std::size_t>(size), {}}));
     return groups_.back().get();
   }
   template <class Visit>
@@ -157,14 +154,14 @@ class mock_world {
     state(rank).waiting = true;
     if (++fruitless_ > 2 * size()) {
       for (const bool lost : {true, false}) {
-        for_channels(rank, [&](channel& each, int there) { give_up(each, there, lost, fruitless_ > 3 * size()); });
+        for_channels(rank, [&](mock_channel& each, int there) { give_up(each, there, lost, fruitless_ > 3 * size()); });
       }
     }
     turns_.pass(rank);
   }
   /// Nobody can go on: throws, where this rank's data were lost in this channel, or where it waits for one that is
   /// gone; or, if nobody does, for `anybody`.
-  void give_up(channel& in, int rank, bool lost, bool anybody) {
+  void give_up(mock_channel& in, int rank, bool lost, bool anybody) {
     end_state const& me = end_of(in, rank);
     exchange const* const under_way = find(in, me.next);
     if (!me.posted || under_way == nullptr || me.lost != lost) return;
@@ -174,7 +171,7 @@ class mock_world {
     if (!lost && gone < 0 && !anybody) return;  // those who wait for the one that is gone come first
     auto const [who, first] =
         ranks_where(in.of->size(), [&](int peer) { return is_missing(peer) && (gone < 0 || is_gone(peer)); });
-    const char* operation = name_of(under_way->posts[static_cast<std::size_t>(rank)].operation);
+    const char* operation = name_of(under_way->posts[static_cast<std::size_t>(rank)].call.operation);
     if (lost) {
       fail(in, rank, "its data were lost");
       throw deadline_error(me.where, text(operation, " never completed: its data were lost"),
@@ -191,7 +188,7 @@ class mock_world {
     turns_.pass(rank);
   }
 
-  static void fail(channel& in, int rank, std::string_view reason) {
+  static void fail(mock_channel& in, int rank, std::string_view reason) {
     if (in.failed_rank >= 0) return;
     in.failed_rank = rank;
     in.reason = text(reason);
@@ -202,16 +199,15 @@ class mock_world {
     me.ended = !me.dead;
     me.failed = failed;
     me.reason = text(reason);
-    for_channels(rank, [&](channel& each, int there) {
+    for_channels(rank, [&](mock_channel& each, int there) {
       if (failed) fail(each, there, reason);
       if (me.ended && end_of(each, there).left == nullptr) end_of(each, there).left = "has returned";
     });
   }
 
-  /// Goes on with a rank's collective; called again and again until it is done. finish(posts) writes the output.
-  template <class Finish>
-  progress step(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
-                bool adds, std::size_t element, int root, error_place where, Finish finish) {
+  progress step(mock_channel& in_channel, int rank, collective operation, std::span<unsigned char> in,
+                std::span<unsigned char> out, bool adds, std::size_t element, int root, error_place where,
+                function_view<void(void const* const*)> finish) {
     end_state& me = end_of(in_channel, rank);
     rank_state& here = state(member(in_channel, rank));
     const int size = in_channel.of->size();
@@ -234,7 +230,7 @@ class mock_world {
     post const& mine = all.posts[static_cast<std::size_t>(rank)];
     for (int peer = 0; peer < size; ++peer) {
       post const& other = all.posts[static_cast<std::size_t>(peer)];
-      if (other.call() != mine.call()) impossible::throw_mismatch(where, mine.call(), peer, other.call());
+      if (other.call != mine.call) impossible::throw_mismatch(where, mine.call, peer, other.call);
     }
     if (me.lost) return progress::pending;
     if (me.polls_left > 0 && !here.waiting) {
@@ -245,7 +241,7 @@ class mock_world {
     check_poison(out, where, "output");
     std::copy(mine.data.begin(), mine.data.end(), in.begin());
     if (adds) std::copy(me.output.begin(), me.output.end(), out.begin());
-    finish(all.posts);
+    finish(all.sources.data());
     me.posted = here.waiting = false;
     fruitless_ = 0;
     if (++all.done == size) {
@@ -255,11 +251,11 @@ class mock_world {
     ++me.next;
     return progress::done;
   }
-  [[noreturn]] static void throw_failure(channel const& in, collective operation, error_place const& where) {
+  [[noreturn]] static void throw_failure(mock_channel const& in, collective operation, error_place const& where) {
     impossible::throw_failed(where, operation, in.failed_rank, in.reason.view());
   }
 
-  void begin(channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
+  void begin(mock_channel& in_channel, int rank, collective operation, std::span<unsigned char> in, std::span<unsigned char> out,
              bool adds, std::size_t element, int root, error_place where) {
     end_state& me = end_of(in_channel, rank);
     const int world_rank = member(in_channel, rank);
@@ -273,10 +269,13 @@ class mock_world {
       throw death{};
     }
     if (find(in_channel, me.next) == nullptr)
-      in_channel.exchanges.push_back({me.next, std::vector<post>(static_cast<std::size_t>(size)), 0, 0});
+      in_channel.exchanges.push_back(
+          {me.next, std::vector<post>(in_channel.ends.size()), std::vector<void const*>(in_channel.ends.size()), 0, 0});
     exchange& all = *find(in_channel, me.next);
     const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
-    all.posts[static_cast<std::size_t>(rank)] = {true, operation, count, element, root, bytes(in.begin(), in.end())};
+    post& mine = all.posts[static_cast<std::size_t>(rank)];
+    mine = {true, {operation, count, element, root}, {in.begin(), in.end()}};
+    all.sources[static_cast<std::size_t>(rank)] = mine.data.data();
     ++all.arrived;
     const std::uint64_t sent = bytes_handed_over(operation, size, in.size(), root == rank);
     me.sent += sent;
@@ -302,10 +301,98 @@ class mock_world {
 
   mock_options options_;
   std::vector<rank_state> ranks_;
-  std::vector<std::unique_ptr<group>> groups_;  // the first is the world
-  int fruitless_ = 0;                           // waits in a row that brought nobody further
+  std::vector<std::unique_ptr<mock_group>> groups_;  // the first is the world
+  int fruitless_ = 0;                                // waits in a row that brought nobody further
   mock_turns turns_;
 };
+
+ACCO_ONCE mock_world::mock_world(int ranks, mock_options options)
+    : ranks_(std::make_shared<mock_ranks>(ranks, std::move(options))) {}
+ACCO_ONCE void mock_world::run_each(function_view<void(mock_backend const&)> function) {
+  std::vector<mock_backend> handles;
+  handles.reserve(ranks_->ranks_.size());
+  for (int rank = 0; rank < size(); ++rank) handles.push_back(mock_backend(*ranks_, rank));
+  for (mock_backend& handle : handles) handle.home_ = &handle;
+  std::exception_ptr cause, consequence;
+  {
+    std::vector<joining_thread> threads;
+    for (mock_backend const& handle : handles) {
+      threads.emplace_back([&, handle] {
+        ranks_->turns_.await(handle.rank_);
+        const auto record = [&](std::exception_ptr& where, char const* what) {
+          if (!where) where = std::current_exception();
+          ranks_->end(handle.rank_, true, what);
+        };
+        try {
+          function(handle);
+          ranks_->end(handle.rank_, false);
+        } catch (mock_ranks::death const&) {
+        } catch (peer_error const& e) {
+          record(consequence, e.what());
+        } catch (std::exception const& e) {
+          record(cause, e.what());
+        } catch (...) {
+          record(cause, "an exception that is not a std::exception");
+        }
+        ranks_->fruitless_ = 0;
+        ranks_->turns_.end(handle.rank_);
+      });
+    }
+  }
+  if (cause) std::rethrow_exception(cause);
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+ACCO_ONCE int mock_world::size() const noexcept { return ranks_->size(); }
+ACCO_ONCE mock_counters const& mock_world::counters(int rank) const { return ranks_->state(rank).counters; }
+
+ACCO_ONCE mock_backend::mock_backend(mock_ranks& world, int rank)
+    : world_(&world), channel_(world.open(*world.groups_.front(), rank)), rank_(rank) {}
+ACCO_ONCE int mock_backend::size() const noexcept { return channel_->of->size(); }
+ACCO_ONCE mock_counters const& mock_backend::counters() const { return world_->state(world_->member(*channel_, rank_)).counters; }
+ACCO_ONCE void mock_backend::all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+  enqueue(queue, collective::all_to_all, in, out, false, 0, [out](mock_backend const& me, sources all) {
+    const std::size_t part = out.size() / static_cast<std::size_t>(me.size());
+    me.take(all, static_cast<std::size_t>(me.rank_) * part, part, raw(out));
+  });
+}
+ACCO_ONCE void mock_backend::take(sources all, std::size_t offset, std::size_t each, std::span<unsigned char> out) const {
+  unsigned char* to = out.data();
+  for (int peer = 0; peer < size(); ++peer) to = std::copy_n(static_cast<unsigned char const*>(all[peer]) + offset, each, to);
+}
+ACCO_ONCE void mock_backend::abort(std::string_view reason) const noexcept {
+  if (!world_->state(mock_ranks::member(*channel_, rank_)).dead) mock_ranks::fail(*channel_, rank_, reason);
+}
+ACCO_ONCE void mock_backend::close() const noexcept { mock_ranks::end_of(*channel_, rank_).left = "has finished, left,"; }
+ACCO_ONCE mock_backend mock_backend::duplicate() const {
+  mock_backend copy = *this;
+  copy.channel_ = world_->open(*channel_->of, rank_);
+  return copy;
+}
+ACCO_ONCE mock_backend mock_backend::split(int color, int key, double deadline) const {
+  const split_result mine = agree_on_split(*this, color, key, deadline);
+  mock_backend copy = *this;
+  copy.channel_ = world_->open(*world_->part(*channel_->of, mine.members), mine.rank);
+  copy.rank_ = mine.rank;
+  return copy;
+}
+ACCO_ONCE std::uint64_t mock_backend::bytes_sent() const noexcept { return mock_ranks::end_of(*channel_, rank_).sent; }
+ACCO_ONCE queue_driver mock_backend::driver() const {
+  return {[](void* context) {
+            auto* const me = static_cast<mock_backend*>(context);
+            me->world_->wait(me->rank_);
+          },
+          [](void* context) {
+            auto* const me = static_cast<mock_backend*>(context);
+            me->world_->poll(me->rank_);
+          },
+          const_cast<mock_backend*>(home_)};
+}
+ACCO_ONCE progress mock_backend::step(collective operation, std::span<unsigned char> in, std::span<unsigned char> out, bool adds,
+                                      std::size_t element, int root, error_place const& where,
+                                      function_view<void(sources)> finish) const {
+  return world_->step(*channel_, rank_, operation, in, out, adds, element, root, where, finish);
+}
 
 }  // namespace ACCO_SIMD_NAMESPACE
 
