@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "acco/storage/lane.hpp"
@@ -68,7 +67,7 @@ class pipeline {
 
  private:
   Queue& queue_;
-  std::vector<decltype(std::declval<Queue const&>().mark())> behind_;  // the last work of each bucket
+  std::vector<queue_mark> behind_;  // the last work of each bucket
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
