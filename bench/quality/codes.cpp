@@ -7,7 +7,6 @@
 //
 // `--rows`: those whose name contains NAME; `--steps`: of local updates, from one exchange to the next. What has ended
 // is kept in `--results`: a second call goes on there, and prints the table of all.
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
