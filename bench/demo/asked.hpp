@@ -19,6 +19,7 @@ struct question {
   double samples = 12800;
   std::vector<std::uint64_t> seeds{1, 2, 3};
   std::vector<double> rates{3e-4, 1e-3, 3e-3};  // of sign rules
+  double loss = 2.9;                            // to which seconds are counted
 
   /// Of rules whose rates are larger.
   [[nodiscard]] std::vector<double> rates_times(double factor) const {

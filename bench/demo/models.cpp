@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_demo models: a convolutional network, and a convex problem whose optimum is known, on images that are drawn here.
+// bench_demo models: on images that are drawn here, a convolutional network, and a convex problem of known optimum.
 #include <algorithm>
 #include <array>
 #include <cmath>

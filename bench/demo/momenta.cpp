@@ -28,8 +28,8 @@ std::size_t steps_of(question const& a, int ranks) {
   return static_cast<std::size_t>(a.samples / 32) / static_cast<std::size_t>(ranks);
 }
 
-/// Trains by DeMo, sharded. Before each step `before(rank, step, the sum of its gradients)`, after it `after(rank, step,
-/// its momentum)`: a rank comes to the next step's `after` when all have left this one's.
+/// Trains by DeMo, sharded. Before each step `before(rank, step, the sum of its gradients)`, after it
+/// `after(rank, step, its momentum)`: a rank comes to the next step's `after` when all have left this one's.
 using seen = std::function<void(int rank, std::size_t step, std::span<float const>)>;
 void along_training(question const& a, int ranks, seen const& before, seen const& after) {
   using storage = acco::host_storage<float>;

@@ -13,9 +13,9 @@
 //   bench_demo basis    how much of a momentum's energy the largest of a chunk hold, in four bases; what lasts
 //   bench_demo state    what ranks keep apart: the length of their momenta, and how far they drift
 //
-// [--data TEXT] [--samples 12800] [--seeds 1,2,3] [--rates 3e-4,1e-3,3e-3]: rates of sign rules; those of AdamW and SGD
-// are these times a factor. The one that is best for the first seed counts. Prints Markdown. docs/demo.md says which
-// question each answers.
+// [--data TEXT] [--samples 12800] [--seeds 1,2,3] [--rates 3e-4,1e-3,3e-3] [--loss 2.9]: rates of sign rules; those of
+// AdamW and SGD are these times a factor. The one that is best for the first seed counts. `--loss`: which `time` waits
+// for. Prints Markdown. docs/demo.md says which question each answers.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -128,21 +128,20 @@ void time(question const& a) {
   constexpr std::size_t validations = 16;
   const double some = std::min(a.samples, std::max(640.0, a.samples / 8));
   std::printf(
-      "4 ranks, threads of one machine with %u processors; the links are simulated. The loss after %.0f sequences; sequences to "
-      "a "
-      "loss of 2.9, which is asked %zu times. In the mean of the first %.0f, milliseconds of a step, of its rounds in flight, of "
-      "the computation that they hold up; seconds to 2.9 at that speed\n\n"
-      "| training | loss | sequences to 2.9 | Gbit/s | step | communication | exposed | hidden | seconds to 2.9 "
+      "4 ranks, threads of one machine with %u processors; the links are simulated. The loss after %.0f sequences; sequences "
+      "to a loss of %g, which is asked %zu times. In the mean of the first %.0f, milliseconds of a step, of its rounds in "
+      "flight, of the computation that they hold up; seconds to that loss at that speed\n\n"
+      "| training | loss | sequences to it | Gbit/s | step | communication | exposed | hidden | seconds to it "
       "|\n|---|---|---|---|---|---|---|---|---|\n",
-      std::thread::hardware_concurrency(), a.samples, validations, some);
-  const auto rows = [&](char const* name, auto const& make, unsigned parts, double rate) {
-    toy_gpt::summary const whole = all.run(4, parts, make(0), rate, a.seeds[0], a.samples, validations);
+      std::thread::hardware_concurrency(), a.samples, a.loss, validations, some);
+  const auto rows = [&](char const* name, auto const& make, double rate) {
+    toy_gpt::summary const whole = all.run(4, 8, make(0), rate, a.seeds[0], a.samples, validations);
     const auto reached =
-        std::find_if(whole.validation.begin(), whole.validation.end(), [](toy_gpt::point const& p) { return p.loss <= 2.9; });
+        std::find_if(whole.validation.begin(), whole.validation.end(), [&](toy_gpt::point const& p) { return p.loss <= a.loss; });
     const bool never = reached == whole.validation.end();
     std::printf("| %s | %.4f | %s |", name, whole.validation_loss, never ? "-" : of_number("%.0f", reached->samples).c_str());
     for (const double gigabits : {0.1, 1.0, 10.0, 0.0}) {
-      toy_gpt::summary const r = all.run(4, parts, make(gigabits), rate, a.seeds[0], some, 1);
+      toy_gpt::summary const r = all.run(4, 8, make(gigabits), rate, a.seeds[0], some, 1);
       const double to_ms = 1000 / static_cast<double>(r.steps);
       std::printf("%s %s | %.2f | %.2f | %.2f | %.2f | %s |\n", gigabits == 0.1 ? "" : "| | | |",
                   gigabits == 0 ? "none" : of_number("%g", gigabits).c_str(), r.seconds * to_ms, r.communication_seconds * to_ms,
@@ -152,14 +151,14 @@ void time(question const& a) {
     }
   };
   constexpr acco::block_int4<> int4;
-  rows("adamw, synchronous", over_links(acco::synchronous{.pace = eight}, adamw), 8, 3e-3);
-  rows("adamw, two_phase", over_links(acco::two_phase{.pace = split}, adamw), 8, 3e-3);
+  rows("adamw, synchronous", over_links(acco::synchronous{.pace = eight}, adamw), 3e-3);
+  rows("adamw, two_phase", over_links(acco::two_phase{.pace = split}, adamw), 3e-3);
   rows("adamw, two_phase, int4 and int8/int4",
-       over_links(acco::two_phase{.estimate = int4, .commit = acco::coded_commit{}, .pace = split}, adamw), 8, 3e-3);
-  rows("DeMo as published", over_links(acco::synchronous{.commit = published, .pace = eight}, signs(0.1)), 8, 1e-3);
-  rows("DeMo, sharded", over_links(acco::synchronous{.commit = sharded, .pace = eight}, signs(0.1)), 8, 1e-3);
-  rows("DeMo, delayed", over_links(acco::delayed{.commit = sharded, .pace = eight}, signs(0.1)), 8, 1e-3);
-  rows("DeMo, two_phase", over_links(acco::two_phase{.estimate = ahead, .commit = sharded, .pace = split}, signs(0.1)), 8, 1e-3);
+       over_links(acco::two_phase{.estimate = int4, .commit = acco::coded_commit{}, .pace = split}, adamw), 3e-3);
+  rows("DeMo as published", over_links(acco::synchronous{.commit = published, .pace = eight}, signs(0.1)), 1e-3);
+  rows("DeMo, sharded", over_links(acco::synchronous{.commit = sharded, .pace = eight}, signs(0.1)), 1e-3);
+  rows("DeMo, delayed", over_links(acco::delayed{.commit = sharded, .pace = eight}, signs(0.1)), 1e-3);
+  rows("DeMo, two_phase", over_links(acco::two_phase{.estimate = ahead, .commit = sharded, .pace = split}, signs(0.1)), 1e-3);
 }
 
 void equal(question const& a) {
@@ -289,9 +288,8 @@ void rules(question const& a) {
 
 void ranks(question const& a) {
   std::printf(
-      "Validation loss (bytes that a rank sends, a parameter and step)\n\n| ranks | batch of all | adamw | adamw, int8/int4 | "
-      "DeMo, "
-      "sharded | DeMo as published |\n|---|---|---|---|---|---|\n");
+      "Validation loss (bytes that a rank sends, a parameter and step)\n\n| ranks | batch of all | adamw | "
+      "adamw, int8/int4 | DeMo, sharded | DeMo as published |\n|---|---|---|---|---|---|\n");
   for (const bool fixed : {true, false}) {
     for (const int n : {1, 2, 4, 8, 16}) {
       const unsigned pieces = fixed ? 32U / static_cast<unsigned>(n) : 8U;
@@ -355,8 +353,10 @@ int main(int count, char** words) {
         a.seeds = toy_gpt::numbers_of<std::uint64_t>(value);
       else if (word == "--rates")
         a.rates = toy_gpt::numbers_of<double>(value);
+      else if (word == "--loss")
+        a.loss = std::stod(value);
       else
-        throw std::invalid_argument(word + " is none of --data, --samples, --seeds, --rates");
+        throw std::invalid_argument(word + " is none of --data, --samples, --seeds, --rates, --loss");
     }
     for (auto const& [name, answer] : answers) {
       if (name != a.what) continue;
