@@ -7,7 +7,6 @@
 //
 // `--rows`: those whose name contains NAME; `--steps`: of local updates, from one exchange to the next. What has ended
 // is kept in `--results`: a second call goes on there, and prints the table of all.
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +27,7 @@
 #include "gpt.hpp"
 #include "muon_layout.hpp"
 #include "text.hpp"
+#include "tuning.hpp"
 
 namespace {
 
@@ -173,13 +173,6 @@ std::vector<row> rows(settings const& s) {
   return all;
 }
 
-std::vector<double> numbers(std::string const& list) {
-  std::vector<double> found;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',');) found.push_back(std::stod(word));
-  return found;
-}
-
 /// Runs that have ended, by what they were, in a file; and those that are still to be made while there is time.
 class runs {
  public:
@@ -192,18 +185,18 @@ class runs {
       if (words >> one.loss >> one.bytes) done_[line.substr(0, line.find('\t'))] = one;
     }
   }
-  /// None, where there was no time.
-  outcome const* one(settings const& s, row const& of) {
+  struct no_time {};
+  outcome one(settings const& s, row const& of) {
     std::ostringstream key;
     key << of.name << "; ranks " << s.ranks << ", samples " << s.samples << ", steps " << s.steps << ", rate " << s.rate
         << ", seed " << s.seed;
     auto found = done_.find(key.str());
     if (found == done_.end()) {
-      if (std::chrono::steady_clock::now() > until_) return nullptr;
+      if (std::chrono::steady_clock::now() > until_) throw no_time();
       found = done_.emplace(key.str(), train(s, text_, of.make)).first;
       std::ofstream(file_, std::ios::app) << key.str() << '\t' << found->second.loss << ' ' << found->second.bytes << std::endl;
     }
-    return &found->second;
+    return found->second;
   }
 
  private:
@@ -212,36 +205,6 @@ class runs {
   std::chrono::steady_clock::time_point until_;
   std::map<std::string, outcome> done_;
 };
-
-/// A row of the table: the mean of the seeds, how far it is from the first row's, and how far seeds are apart.
-struct cell {
-  double loss = 0, spread = 0, bytes = 0, rate = 0;
-};
-bool tuned(runs& all, settings s, std::size_t which, std::vector<double> const& rates, std::vector<double> const& seeds,
-           cell& found) {
-  const auto at = [&](double rate, double seed) {
-    s.rate = rate;
-    s.seed = static_cast<std::uint64_t>(seed);
-    return all.one(s, rows(s)[which]);
-  };
-  outcome const* best = nullptr;
-  for (const double rate : rates) {
-    outcome const* const now = at(rate, seeds[0]);
-    if (now == nullptr) return false;
-    if (best == nullptr || now->loss < best->loss) best = now, found.rate = rate;
-  }
-  double least = best->loss, most = best->loss;
-  found.bytes = best->bytes;
-  for (const double seed : seeds) {
-    outcome const* const now = at(found.rate, seed);
-    if (now == nullptr) return false;
-    found.loss += now->loss / static_cast<double>(seeds.size());
-    least = std::min(least, now->loss);
-    most = std::max(most, now->loss);
-  }
-  found.spread = most - least;
-  return true;
-}
 
 }  // namespace
 
@@ -254,25 +217,31 @@ int main(int count, char** words) {
   settings s{.samples = std::stoul(given["--samples"]), .steps = static_cast<unsigned>(std::stoul(given["--steps"]))};
   const corpus text(toy_gpt::read_file(words[1]), toy_gpt::shape{}.context);
   runs all(given["--results"], text, std::stod(given["--minutes"]));
-  const std::vector<double> rates = numbers(given["--rates"]), seeds = numbers(given["--seeds"]);
-  for (const double ranks : numbers(given["--ranks"])) {
-    s.ranks = static_cast<int>(ranks);
+  auto const rates = toy_gpt::numbers_of<double>(given["--rates"]);
+  auto const seeds = toy_gpt::numbers_of<std::uint64_t>(given["--seeds"]);
+  for (const int ranks : toy_gpt::numbers_of<int>(given["--ranks"])) {
+    s.ranks = ranks;
     std::printf(
         "\nN = %d\n\n| | bytes a parameter and step | loss | over synchronous | seeds apart | rate "
         "|\n|---|---|---|---|---|---|\n",
         s.ranks);
-    cell first;
+    double first = 0;
     for (std::size_t k = 0; k < rows(s).size(); ++k) {
       std::string const name = rows(s)[k].name;
       if (k != 0 && name.find(given["--rows"]) == std::string::npos) continue;
-      cell now;
-      if (!tuned(all, s, k, rates, seeds, now)) {
+      try {
+        auto const now = toy_gpt::tune(rates, seeds, [&](double rate, std::uint64_t seed) {
+          s.rate = rate;
+          s.seed = seed;
+          return all.one(s, rows(s)[k]);
+        });
+        const double loss = now.mean(&outcome::loss);
+        if (k == 0) first = loss;
+        std::printf("| %s | %.4f | %.4f | %+.2f %% | %.4f | %g |\n", name.c_str(), now.mean(&outcome::bytes), loss,
+                    100 * (loss / first - 1), now.spread(), now.rate);
+      } catch (runs::no_time const&) {
         std::printf("| %s | | | | | |\n", name.c_str());
-        continue;
       }
-      if (k == 0) first = now;
-      std::printf("| %s | %.4f | %.4f | %+.2f %% | %.4f | %g |\n", name.c_str(), now.bytes, now.loss,
-                  100 * (now.loss / first.loss - 1), now.spread, now.rate);
       std::fflush(stdout);
     }
   }

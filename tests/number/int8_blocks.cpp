@@ -12,7 +12,7 @@
 
 #include <acco/bfloat16.hpp>
 #include <acco/number/digest.hpp>
-#include <acco/number/int8_blocks.hpp>
+#include <acco/number/int8_place.hpp>
 
 namespace {
 constexpr std::size_t size = acco::int8_blocks::block_size;

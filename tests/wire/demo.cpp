@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeMo, published and sharded, against the released code's arithmetic in double; and in the limits of its code.
+// DeMo, published and sharded, against the released code's arithmetic in double; in the limits of its code; and on
+// parabolas, where it is solved on paper.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -33,9 +38,16 @@ struct outcome {
   std::uint64_t bytes = 0;
 };
 
+/// Adds a rank's gradient in a step, at the parameters.
+using loss = std::function<void(std::size_t rank, std::size_t step, std::span<double const>, std::span<double>)>;
+void add_fixed(std::size_t rank, std::size_t step, std::span<double const>, std::span<double> gradients) {
+  for (std::size_t i = 0; i < count; ++i) gradients[i] += gradient(rank, step, i);
+}
+
 /// The last `silent` ranks bring no samples.
 template <class Schedule, class Rule>
-outcome trained(int ranks, Schedule const& schedule, Rule const& rule, std::size_t until = steps, int silent = 0) {
+outcome trained(int ranks, Schedule const& schedule, Rule const& rule, std::size_t until = steps, int silent = 0,
+                loss const& add = add_fixed) {
   using storage = acco::host_storage<double>;
   outcome found;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
@@ -46,8 +58,7 @@ outcome trained(int ranks, Schedule const& schedule, Rule const& rule, std::size
     training.initialize(std::vector<double>(count, 1.0));
     for (std::size_t step = 0; step < until; ++step) {
       const bool brings = world.rank() < ranks - silent;
-      for (std::size_t i = 0; brings && i < count; ++i)
-        training.gradients()[i] += gradient(static_cast<std::size_t>(world.rank()), step, i);
+      if (brings) add(static_cast<std::size_t>(world.rank()), step, training.parameters(), training.gradients());
       auto const report = training.accumulated(brings ? 1 : 0, 0);
       if (report && world.rank() == 0) found.bytes = report->bytes_sent;
     }
@@ -159,6 +170,96 @@ TEST_CASE("what was applied and what is left is the decayed sum of all gradients
     }
     for (std::size_t i = 0; i < count; ++i) arrived[i] += found.momentum[i];
     CHECK(apart(arrived, sum, 1e-12) == 0);
+  }
+}
+
+TEST_CASE("with all components it is gradient descent: on a parabola each direction contracts by 1 - lr lambda") {
+  constexpr acco::sgd tenth{.learning_rate = 0.1, .momentum = 0};
+  // the loss of a rank is half of lambda (x - b)^2 in each direction, with lambda and b of its own
+  const auto lambda = [](std::size_t rank, std::size_t i) {
+    return (rank == 0 ? 14.0 : 28.0) * static_cast<double>(i) / count;  // the mean of both: lr lambda from 0 to 2.1
+  };
+  const auto minimum = [](std::size_t rank, std::size_t i) { return problem::unit(i * 31 + rank * 104729); };
+  const auto add = [&](std::size_t rank, std::size_t, std::span<double const> x, std::span<double> gradients) {
+    for (std::size_t i = 0; i < count; ++i) gradients[i] += lambda(rank, i) * (x[i] - minimum(rank, i));
+  };
+  acco::synchronous<acco::demo_wire<acco::full, limit<true>>> schedule;
+  schedule.commit.gradients.policy.decay = 0.9;
+  for (const std::size_t t : {1U, 30U}) {
+    outcome found = trained(2, schedule, tenth, t, 0, add);
+    std::vector<double> right(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const double mean = (lambda(0, i) + lambda(1, i)) / 2, factor = std::pow(1 - 0.1 * mean, t);
+      const double best = (minimum(0, i) + 2 * minimum(1, i)) / 3, scale = std::max(1.0, std::abs(factor));
+      right[i] = (best + factor * (1 - best)) / scale;
+      found.parameters[i] /= scale;  // of those that diverge
+    }
+    CHECK(apart(found.parameters, right, 2e-6) == 0);  // gradients travel as floats
+  }
+}
+TEST_CASE("on a parabola components take turns: in T steps each contracts by 1 - lr lambda (1 - beta^T) / (1 - beta)") {
+  // Of each block four groups of 24 cosines are off the minimum by e, and lambda is the same for all: the group that
+  // has waited longest has the largest momentum. Those that wait: delta <- beta delta + lambda e.
+  constexpr std::size_t kept = 24, groups = 4, blocks = count / published::block;
+  constexpr double beta = 0.9, of_all_turns = (1 - beta * beta * beta * beta) / (1 - beta);
+  const auto lambda = [](std::size_t block) { return (0.1 + 0.1 * static_cast<double>(block)) / rate / of_all_turns; };
+  const auto group = [](std::size_t k) { return k < 240 && k % 10 < groups ? k % 10 : groups; };  // the last: at rest
+  const auto begin = [](std::size_t g) { return g == groups ? 0 : 1 - 0.01 * static_cast<double>(g); };
+  const auto facing = [](std::size_t k) { return k % 3 == 0 ? -1.0 : 1.0; };
+
+  std::vector<double> minimum(count);
+  const auto cosines = [&](std::vector<double> const& x, bool back) {
+    std::vector<double> y(count);
+    for (std::size_t at = 0; at < count; at += published::block) published::transform(&x[at], &y[at], back);
+    return y;
+  };
+  std::vector<double> off(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t k = i % published::block;
+    off[i] = facing(k) * begin(group(k));
+  }
+  off = cosines(off, true);
+  for (std::size_t i = 0; i < count; ++i) minimum[i] = 1 - off[i];
+  const auto from_minimum = [&](auto const& x) {
+    std::vector<double> z(count);
+    for (std::size_t i = 0; i < count; ++i) z[i] = x[i] - minimum[i];
+    return z;
+  };
+  const auto add = [&](std::size_t, std::size_t, std::span<double const> x, std::span<double> gradients) {
+    const std::vector<double> z = from_minimum(x);  // lambda is the same in a block: no transform is needed
+    for (std::size_t i = 0; i < count; ++i) gradients[i] += lambda(i / published::block) * z[i];
+  };
+  acco::synchronous<acco::demo_wire<acco::full, acco::block_dct_top<kept, 256, 8, mean_over::senders>>> schedule;
+  schedule.commit.gradients.policy.decay = beta;
+
+  std::vector<double> after_a_turn;
+  for (const std::size_t until : {groups, 5 * groups}) {
+    const outcome found = trained(2, schedule, plain, until, 0, add);
+    const std::vector<double> e = cosines(from_minimum(found.parameters), false), delta = cosines(found.momentum, false);
+    std::vector<double> right_e(count), right_delta(count);
+    for (std::size_t block = 0; block < blocks; ++block) {
+      double at[groups + 1], momentum[groups + 1] = {};
+      for (std::size_t g = 0; g <= groups; ++g) at[g] = begin(g);
+      for (std::size_t step = 0; step < until; ++step) {
+        for (std::size_t g = 0; g < groups; ++g) momentum[g] = beta * momentum[g] + lambda(block) * at[g];
+        std::size_t const sent = step % groups;  // in 8 bits with a scale, and what that loses stays
+        auto const size = static_cast<float>(std::abs(momentum[sent]));
+        const acco::kept_code<8> code(acco::kept_code<8>::word_of(std::bit_cast<std::uint32_t>(size), nullptr));
+        const double q = std::copysign(static_cast<double>(code.value(code.code(size))), momentum[sent]);
+        at[sent] -= rate * q;
+        momentum[sent] -= q;
+      }
+      for (std::size_t k = 0; k < published::block; ++k) {
+        right_e[block * published::block + k] = facing(k) * at[group(k)];
+        right_delta[block * published::block + k] = facing(k) * momentum[group(k)];
+      }
+    }
+    CHECK(apart(e, right_e, 1e-6) == 0);
+    CHECK(apart(delta, right_delta, 1e-3) == 0);                // of momenta of up to 60
+    for (std::size_t i = 0; i < count && until != groups; ++i)  // four turns later
+      after_a_turn[i] *= std::pow(1 - rate * lambda(i / published::block) * of_all_turns, 4);
+    if (until != groups) CHECK(apart(e, after_a_turn, 0.01) == 0);
+    after_a_turn = e;
   }
 }
 

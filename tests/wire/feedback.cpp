@@ -41,7 +41,7 @@ struct reference {
   std::vector<float> state = std::vector<float>(parameters);
   std::vector<double> forgotten = std::vector<double>(parameters);  // by error feedback: faded, or rounded away
 
-  /// What a store makes of 64 numbers with one scale (number/int8_blocks.hpp).
+  /// What a store makes of 64 numbers with one scale (number/int8_place.hpp).
   static void round_block(float* numbers) {
     double most = 0, scale = 0x1p-90;
     for (std::size_t k = 0; k < 64; ++k) most = std::max(most, std::abs(static_cast<double>(numbers[k])));

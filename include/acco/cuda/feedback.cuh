@@ -9,7 +9,7 @@
 
 #include "acco/code/feedback.hpp"
 #include "acco/cuda/coding.cuh"
-#include "acco/number/int8_blocks.hpp"
+#include "acco/number/int8_place.hpp"
 
 #include "acco/hide_macros.hpp"
 

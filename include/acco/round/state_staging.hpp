@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "acco/layout/partition.hpp"
-#include "acco/number/int8_blocks.hpp"
+#include "acco/number/int8_place.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/storage/state_piece.hpp"
 #include "acco/storage/storage_traits.hpp"

@@ -18,7 +18,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/number/convert.hpp"
-#include "acco/number/int8_blocks.hpp"
+#include "acco/number/int8_place.hpp"
 #include "acco/round/adopted_memory.hpp"
 #include "acco/round/checkpointer.hpp"
 #include "acco/round/gradient_accumulator.hpp"

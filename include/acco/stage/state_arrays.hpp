@@ -18,7 +18,7 @@
 #include "acco/error.hpp"
 #include "acco/half.hpp"
 #include "acco/layout/partition.hpp"
-#include "acco/number/int8_blocks.hpp"
+#include "acco/number/int8_place.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/stage/state_copy.hpp"
 #include "acco/stage/world_digest.hpp"

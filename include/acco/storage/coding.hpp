@@ -12,7 +12,7 @@
 #include "acco/code/feedback.hpp"
 #include "acco/code/in_places.hpp"
 #include "acco/layout/trainable_runs.hpp"
-#include "acco/number/int8_blocks.hpp"
+#include "acco/number/int8_place.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/refused.hpp"
 

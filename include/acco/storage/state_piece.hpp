@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "acco/number/digest.hpp"
-#include "acco/number/int8_blocks.hpp"
+#include "acco/number/int8_place.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
