@@ -140,6 +140,7 @@ std::vector<row> rows(settings const& s) {
   hidden("two_phase", full{}, full{});
   hidden("two_phase: int4; full", int4, full{});
   hidden("two_phase: int4; int8, int4", int4, coded{int8, int4});
+  hidden("two_phase: int4; gauss4, gauss3", int4, coded{plain(gauss4), gauss3});
   hidden("two_phase: own, gauss3; gauss4, gauss3", coded{own_slice{}, gauss3}, coded{plain(gauss4), gauss3});
   hidden("two_phase: own, gauss3; gauss4, ternary", coded{own_slice{}, gauss3}, coded{plain(gauss4), ternary});
   hidden("two_phase: own, ternary; int8, ternary", coded{own_slice{}, ternary}, coded{int8, ternary});

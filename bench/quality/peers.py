@@ -21,7 +21,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4", "--micro-batches", "8"]
+MODEL = ["--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--batch", "4", "--micro-batches"]
 MODES = [("ddp",), ("bf16",), ("powersgd", "--matrix-rank", "2"), ("powersgd", "--matrix-rank", "4"), ("post_local", "--local-steps", "8")]
 
 
@@ -59,6 +59,7 @@ def together(words, ranks, port, seconds):
 class Runs:
     def __init__(self, arguments):
         self.a, self.began, self.left, self.done = arguments, time.time(), 0, {}
+        self.model = [*MODEL, str(arguments.micro_batches)]
         if os.path.exists(arguments.results):
             for line in open(arguments.results):
                 r = json.loads(line)
@@ -66,7 +67,7 @@ class Runs:
 
     def make(self, mode, ranks, rate, seed):
         """The finished run, or None where there is no time for it."""
-        key = (" ".join(MODEL), os.path.basename(self.a.data), self.a.samples, " ".join(mode), ranks, rate, seed)
+        key = (" ".join(self.model), os.path.basename(self.a.data), self.a.samples, " ".join(mode), ranks, rate, seed)
         if key in self.done:
             return self.done[key]
         if time.time() - self.began > 60 * self.a.minutes:
@@ -75,7 +76,7 @@ class Runs:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        words = [self.a.python, os.path.join(ROOT, "bench/peers/torch_ddp.py"), "--mode", *mode, *MODEL, "--data", self.a.data, "--samples", str(self.a.samples), "--warmup",
+        words = [self.a.python, os.path.join(ROOT, "bench/peers/torch_ddp.py"), "--mode", *mode, *self.model, "--data", self.a.data, "--samples", str(self.a.samples), "--warmup",
                  str(self.a.samples // 20), "--learning-rate", rate, "--seed", seed, "--validations", "1"]
         last = json.loads(together(words, int(ranks), port, self.a.limit).strip().splitlines()[-1])
         loss = last["validation_loss"] if last["validation_loss"] == last["validation_loss"] else 5.5452  # not a number: as bad as a guess
@@ -105,7 +106,7 @@ def wire(a):
         with network.Hosts(count, None) as hosts:
             for mode in [MODES[0], ("zero",), ("as_released",), *MODES[1:]]:
                 samples = 32 * count * a.steps
-                words = [a.python, os.path.join(ROOT, "bench/peers/torch_ddp.py"), "--mode", *mode, *MODEL, "--data", a.data, "--samples", str(samples), "--warmup", str(samples // 20), "--validations", "1"]
+                words = [a.python, os.path.join(ROOT, "bench/peers/torch_ddp.py"), "--mode", *mode, *MODEL, str(a.micro_batches), "--data", a.data, "--samples", str(samples), "--warmup", str(samples // 20), "--validations", "1"]
                 r = json.loads(hosts.everywhere(words)[0].strip().splitlines()[-1])
                 print(f"| {r['schedule']} | {count} | {r['steps']} | {r['bytes']:.2f} | {r['bytes_of_all']:.2f} | {r['bytes_measured']:.2f} | {r['validation_loss']:.6f} |", flush=True)
     print(f"PyTorch {r['torch']}")
@@ -119,6 +120,7 @@ def main():
     parser.add_argument("--rates", default="1e-3,3e-3,1e-2")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--samples", type=int, default=25600)
+    parser.add_argument("--micro-batches", type=int, default=8, help="a step, of 4 sequences on each rank")
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which a run has failed")
