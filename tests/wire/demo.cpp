@@ -200,9 +200,9 @@ TEST_CASE("with all components it is gradient descent: on a parabola each direct
 TEST_CASE("on a parabola components take turns: in T steps each contracts by 1 - lr lambda (1 - beta^T) / (1 - beta)") {
   // Of each block four groups of 24 cosines are off the minimum by e, and lambda is the same for all: the group that
   // has waited longest has the largest momentum. Those that wait: delta <- beta delta + lambda e.
-  constexpr std::size_t kept = 24, groups = 4, blocks = count / published::block;
+  constexpr std::size_t kept = 24, groups = 4, blocks = count / block;
   constexpr double beta = 0.9, of_all_turns = (1 - beta * beta * beta * beta) / (1 - beta);
-  const auto lambda = [](std::size_t block) { return (0.1 + 0.1 * static_cast<double>(block)) / rate / of_all_turns; };
+  const auto lambda = [](std::size_t of) { return (0.1 + 0.1 * static_cast<double>(of)) / rate / of_all_turns; };
   const auto group = [](std::size_t k) { return k < 240 && k % 10 < groups ? k % 10 : groups; };  // the last: at rest
   const auto begin = [](std::size_t g) { return g == groups ? 0 : 1 - 0.01 * static_cast<double>(g); };
   const auto facing = [](std::size_t k) { return k % 3 == 0 ? -1.0 : 1.0; };
@@ -210,12 +210,14 @@ TEST_CASE("on a parabola components take turns: in T steps each contracts by 1 -
   std::vector<double> minimum(count);
   const auto cosines = [&](std::vector<double> const& x, bool back) {
     std::vector<double> y(count);
-    for (std::size_t at = 0; at < count; at += published::block) published::transform(&x[at], &y[at], back);
+    auto to = y.begin();
+    for (auto at = x.begin(); at != x.end(); at += block, to += block)
+      std::ranges::copy(published::transform({at, at + block}, false, back), to);
     return y;
   };
   std::vector<double> off(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t k = i % published::block;
+    const std::size_t k = i % block;
     off[i] = facing(k) * begin(group(k));
   }
   off = cosines(off, true);
@@ -227,7 +229,7 @@ TEST_CASE("on a parabola components take turns: in T steps each contracts by 1 -
   };
   const auto add = [&](std::size_t, std::size_t, std::span<double const> x, std::span<double> gradients) {
     const std::vector<double> z = from_minimum(x);  // lambda is the same in a block: no transform is needed
-    for (std::size_t i = 0; i < count; ++i) gradients[i] += lambda(i / published::block) * z[i];
+    for (std::size_t i = 0; i < count; ++i) gradients[i] += lambda(i / block) * z[i];
   };
   acco::synchronous<acco::demo_wire<acco::full, acco::block_dct_top<kept, 256, 8, mean_over::senders>>> schedule;
   schedule.commit.gradients.policy.decay = beta;
@@ -237,11 +239,11 @@ TEST_CASE("on a parabola components take turns: in T steps each contracts by 1 -
     const outcome found = trained(2, schedule, plain, until, 0, add);
     const std::vector<double> e = cosines(from_minimum(found.parameters), false), delta = cosines(found.momentum, false);
     std::vector<double> right_e(count), right_delta(count);
-    for (std::size_t block = 0; block < blocks; ++block) {
+    for (std::size_t of = 0; of < blocks; ++of) {
       double at[groups + 1], momentum[groups + 1] = {};
       for (std::size_t g = 0; g <= groups; ++g) at[g] = begin(g);
       for (std::size_t step = 0; step < until; ++step) {
-        for (std::size_t g = 0; g < groups; ++g) momentum[g] = beta * momentum[g] + lambda(block) * at[g];
+        for (std::size_t g = 0; g < groups; ++g) momentum[g] = beta * momentum[g] + lambda(of) * at[g];
         std::size_t const sent = step % groups;  // in 8 bits with a scale, and what that loses stays
         auto const size = static_cast<float>(std::abs(momentum[sent]));
         const acco::kept_code<8> code(acco::kept_code<8>::word_of(std::bit_cast<std::uint32_t>(size), nullptr));
@@ -249,15 +251,15 @@ TEST_CASE("on a parabola components take turns: in T steps each contracts by 1 -
         at[sent] -= rate * q;
         momentum[sent] -= q;
       }
-      for (std::size_t k = 0; k < published::block; ++k) {
-        right_e[block * published::block + k] = facing(k) * at[group(k)];
-        right_delta[block * published::block + k] = facing(k) * momentum[group(k)];
+      for (std::size_t k = 0; k < block; ++k) {
+        right_e[of * block + k] = facing(k) * at[group(k)];
+        right_delta[of * block + k] = facing(k) * momentum[group(k)];
       }
     }
     CHECK(apart(e, right_e, 1e-6) == 0);
     CHECK(apart(delta, right_delta, 1e-3) == 0);                // of momenta of up to 60
     for (std::size_t i = 0; i < count && until != groups; ++i)  // four turns later
-      after_a_turn[i] *= std::pow(1 - rate * lambda(i / published::block) * of_all_turns, 4);
+      after_a_turn[i] *= std::pow(1 - rate * lambda(i / block) * of_all_turns, 4);
     if (until != groups) CHECK(apart(e, after_a_turn, 0.01) == 0);
     after_a_turn = e;
   }
