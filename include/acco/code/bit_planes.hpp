@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes of one, two or four bits lie in planes: a byte holds those of numbers that are far apart, so that SIMD packs
-// them.
+// them. Three bits are two and one (block_gauss.hpp); five would be four and one.
 #pragma once
 
 #include <cstddef>

@@ -149,7 +149,7 @@ concept has_progress_policy = requires(Backend const& backend) {
   { backend.progress_policy() } -> std::convertible_to<char const*>;
 };
 
-/// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always)
+/// A backend is a copyable handle on a rank of a world. Its operations are *enqueued* (the queue comes first, always)
 /// and take effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a
 /// time. When an operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers
 /// belong to it.
