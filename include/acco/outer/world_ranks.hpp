@@ -9,7 +9,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where a rank of the world stands in its two smaller worlds: the worker's, and that of the ranks with which it exchanges.
+/// Where a rank of the world stands in its two smaller worlds: the worker's, and that of the ranks with which it
+/// exchanges.
 class world_ranks {
  public:
   split_of_world inner, outer;
