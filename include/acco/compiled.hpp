@@ -24,8 +24,8 @@
 #include "acco/wire/full.hpp"
 #include "acco/wire/own.hpp"
 
-// Functions, not classes: of a function that is compiled elsewhere a file reads one line, of a class it makes the whole.
-// `...`: nothing, or `extern`.
+// Functions, not classes: of a function that is compiled elsewhere a file reads one line, of a class it makes the
+// whole. `...`: nothing, or `extern`.
 #define ACCO_COMPILED_WIRE(Encoding, Storage, ...)                                                               \
   __VA_ARGS__ template std::unique_ptr<reducer_in_use<Storage>> new_reducer<Encoding, Storage>(Encoding const&); \
   __VA_ARGS__ template std::unique_ptr<gatherer_in_use<Storage>> new_gatherer<Encoding, Storage>(Encoding const&);

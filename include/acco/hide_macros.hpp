@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behind the includes of a header that uses one of these names: they are other people's macros. `I` is <complex.h>'s, min and max
-// are windows.h's, slots and signals are Qt's; capital letters (but T, which is everywhere) and short words are anybody's.
-// restore_macros.hpp, at the header's end, gives them back. tests/flags/macros.hpp says which headers lack the two.
+// Behind the includes of a header that uses one of these names: they are other people's macros. `I` is <complex.h>'s,
+// min and max are windows.h's, slots and signals are Qt's; capital letters (but T, which is everywhere) and short words
+// are anybody's. restore_macros.hpp, at the header's end, gives them back. tests/flags/macros.hpp says which headers
+// lack the two.
 #if defined(ACCO_MACROS_ARE_HIDDEN)
 #error "a header of acco hides macros, and does not restore them"
 #endif

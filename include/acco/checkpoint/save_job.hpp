@@ -153,8 +153,8 @@ struct save_job {
   }
 };
 
-/// Thrown when another rank's save failed. This rank writes no message of its own, so that the failing rank's message is
-/// the one reported.
+/// Thrown when another rank's save failed. This rank writes no message of its own, so that the failing rank's message
+/// is the one reported.
 struct anothers_problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes of one, two or four bits lie in planes: a byte holds those of numbers that are far apart, so that SIMD packs
-// them.
+// them. Three bits are two and one (block_gauss.hpp); five would be four and one.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ template <unsigned Count, class F>
   }(std::make_integer_sequence<unsigned, Count>{});
 }
 
-/// Planes of a block of `Block` codes. Of `width` bits a number, byte k holds those of the numbers k, k + Block width / 8,
-/// ..., the first lowest. By registers of `Bytes`, which a plane must fill.
+/// Planes of a block of `Block` codes. Of `width` bits a number, byte k holds those of the numbers k, k + Block
+/// width / 8, ..., the first lowest. By registers of `Bytes`, which a plane must fill.
 template <std::size_t Block, std::size_t Bytes = simd_bytes < 32 ? simd_bytes : 32>
 struct bit_planes {
   static_assert(Block % 256 == 0);

@@ -22,8 +22,8 @@ enum class mean_over {
 };
 
 /// A block's transform: of its chunks of 64 numbers, one dimension; or of the block as a tile of 64 by 64, both.
-/// `Lanes` as for `dct`. Coefficient k of chunk c becomes number k chunks + c; of a tile that of frequency l along a row
-/// and k along a column number 64 l + k.
+/// `Lanes` as for `dct`. Coefficient k of chunk c becomes number k chunks + c; of a tile that of frequency l along
+/// a row and k along a column number 64 l + k.
 template <class Lanes, std::size_t Block, bool Tile>
 struct block_transform {
   static constexpr std::size_t chunk = 64, chunks = Block / chunk;
@@ -80,8 +80,8 @@ struct block_transform_top {
   static void decode(std::byte const* bytes, float* values) noexcept {
     decode_sum(1, [bytes](int) { return bytes; }, values);
   }
-  /// The sum of the codes of several ranks, source(k), in their order: of coefficients, transformed back once. `bringing`
-  /// of the ranks bring samples; 0: all.
+  /// The sum of the codes of several ranks, source(k), in their order: of coefficients, transformed back once.
+  /// `bringing` of the ranks bring samples; 0: all.
   template <class Source>
   static void decode_sum(int sources, Source&& source, float* sums, int bringing = 0) noexcept {
     alignas(64) float x[Block] = {}, room[Block];

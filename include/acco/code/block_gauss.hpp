@@ -74,8 +74,8 @@ struct gaussian_code {
     const std::int32_t level = of[code % magnitudes];
     return static_cast<float>(code >= magnitudes ? -level : level) * (scale * unit);
   }
-  /// A magnitude with bits above these lies so far out that a wider scale may lose less: beyond four times the root mean
-  /// square, as one of 16,000 Gaussian numbers does.
+  /// A magnitude with bits above these lies so far out that a wider scale may lose less: beyond four times the root
+  /// mean square, as one of 16,000 Gaussian numbers does.
   [[nodiscard]] static constexpr std::uint32_t outlier(std::uint16_t scale) noexcept {
     return std::bit_cast<std::uint32_t>(4 * block_scale::value(scale));
   }
@@ -94,8 +94,8 @@ struct gaussian_code {
 /// less.
 ///
 /// The codes lie in planes: of four bits byte k holds the numbers k (low) and k + 128; of two bits k, k + 64, k + 128,
-/// k + 192; of three bits the indices of levels lie like two bits, and behind them the signs, byte k those of k, k + 32,
-/// ... k + 224.
+/// k + 192; of three bits the indices of levels lie like two bits, and behind them the signs, byte k those of k,
+/// k + 32, ... k + 224.
 ///
 /// Biased: beside a loud number quiet ones are 0 in every step, and what is quiet everywhere is the innermost level. It
 /// does not round at random: what is beyond the outermost level would be cut off all the same.

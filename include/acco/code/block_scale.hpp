@@ -160,9 +160,9 @@ struct block_sums {
 };
 
 /// `Count` sums over a block of 128 numbers or a multiple, in double: first those that are 128 apart, then half upon
-/// half, as the lanes of a GPU's warp do. part(bits, put) calls put(n, bits) with the numbers, or some of them and zeros,
-/// of which the n-th sum is made; term(of) makes the terms of those, of[n][0] and of[n][1], in place. Nothing in it is
-/// rounded.
+/// half, as the lanes of a GPU's warp do. part(bits, put) calls put(n, bits) with the numbers, or some of them and
+/// zeros, of which the n-th sum is made; term(of) makes the terms of those, of[n][0] and of[n][1], in place. Nothing in
+/// it is rounded.
 template <std::size_t Block, std::size_t Count, class Part, class Term>
 [[nodiscard, gnu::always_inline]] inline std::array<double, Count> sums_of_block(float const* values, Part const& part,
                                                                                  Term const& term) noexcept {

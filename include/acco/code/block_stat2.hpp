@@ -17,8 +17,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The arithmetic of one number, the same on host and device; it compares bits. A code is 1 for the upper magnitude, and
-/// 2 for what is below 0.
+/// The arithmetic of one number, the same on host and device; it compares bits. A code is 1 for the upper magnitude,
+/// and 2 for what is below 0.
 struct statistical_code {
   std::uint16_t upper = 0, lower = 0;  ///< magnitudes, as block_scale has them
 
@@ -40,21 +40,21 @@ struct statistical_code {
 };
 
 /// Statistical quantisation, as MuLoCo (arXiv 2505.23725) and SparseLoCo (arXiv 2508.15706) send changes of parameters:
-/// bins that a statistic of the numbers cuts, each of which decodes to the mean of what fell into it. There the bins are
-/// of equal width, so many standard deviations around the mean of a tensor. Here they are of a block of 256 numbers, and
-/// lie alike on both sides of 0: the cut between the lower and the upper magnitude is 13/16 of sum x^2 / sum |x|, the
-/// mean of magnitudes that are weighed by themselves. Of Gaussian numbers that is the 0.69-quantile of magnitudes, of
-/// Laplacian ones the 0.80-quantile, within a hundredth of the best for both; and a number that is far out has the upper
-/// magnitude for itself. The magnitudes are the means of the block's magnitudes below and above the cut, and a number
-/// then takes the nearer of them.
+/// bins that a statistic of the numbers cuts, each of which decodes to the mean of what fell into it. There the bins
+/// are of equal width, so many standard deviations around the mean of a tensor. Here they are of a block of 256
+/// numbers, and lie alike on both sides of 0: the cut between the lower and the upper magnitude is 13/16 of sum
+/// x^2 / sum |x|, the mean of magnitudes that are weighed by themselves. Of Gaussian numbers that is the 0.69-quantile
+/// of magnitudes, of Laplacian ones the 0.80-quantile, within a hundredth of the best for both; and a number that is
+/// far out has the upper magnitude for itself. The magnitudes are the means of the block's magnitudes below and above
+/// the cut, and a number then takes the nearer of them.
 ///
 /// Of Gaussian numbers 0.1175 of the squares is lost, as by block_gauss2; of Laplacian ones 0.18, of numbers of one
 /// magnitude, or two, nothing; of none more than by block_sign. The bound of a block, but for the magnitudes' rounding
 /// to eight bits: 1 - (n_below m_below^2 + n_above m_above^2) / sum of squares.
 ///
-/// A number that is exactly 0 stays 0: where a block holds one, the lower magnitude is 0, and the cut is a half in place
-/// of 13/16; of Gaussian numbers 0.19 is lost then. Two scales, the upper one first, and 64 bytes of codes, byte k those
-/// of the numbers k, k + 64, k + 128, k + 192: 0.266 bytes a number.
+/// A number that is exactly 0 stays 0: where a block holds one, the lower magnitude is 0, and the cut is a half in
+/// place of 13/16; of Gaussian numbers 0.19 is lost then. Two scales, the upper one first, and 64 bytes of codes, byte
+/// k those of the numbers k, k + 64, k + 128, k + 192: 0.266 bytes a number.
 struct block_stat2 {
   static constexpr char const* name = "block_stat2";
   static constexpr bool biased = true;

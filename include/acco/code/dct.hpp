@@ -81,9 +81,9 @@ struct dct_constants {
 ///
 /// `Lanes` is who computes: `each<rows, columns>(f)` calls f(row, column) for all of them, or for the first column of
 /// as many as `load(from)` reads and `store(numbers, to)` writes, in double, as `of(x)` makes of a constant; what they
-/// write is there for all when it returns; `copy(from, to)` moves as many. `sums<columns>(matrix, x)` replaces the rows x by
-/// matrix^T x, sums in double from the first row on. `constants<leaf>()` says where the constants lie, `transpose<rows,
-/// columns>(from, to)` makes to[c][r] = from[r][c].
+/// write is there for all when it returns; `copy(from, to)` moves as many. `sums<columns>(matrix, x)` replaces the rows
+/// x by matrix^T x, sums in double from the first row on. `constants<leaf>()` says where the constants lie,
+/// `transpose<rows, columns>(from, to)` makes to[c][r] = from[r][c].
 template <class Lanes, std::size_t Columns>
 struct dct {
   /// N rows x become their transform; `room` is for as many, too.

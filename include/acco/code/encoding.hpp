@@ -38,9 +38,10 @@ struct own_corrected {
   static constexpr char const* name = "own corrected";
 };
 
-/// Parameters that do not travel: every rank has all of the state and makes every update itself, as before ZeRO. Its codes
-/// go to all other ranks: it sends N - 1 times what it encodes, where owners would get (N - 1) / N of it, and give back
-/// parameters. For all of a schedule's rounds, gradients encoded; such a training is neither saved nor restored.
+/// Parameters that do not travel: every rank has all of the state and makes every update itself, as before ZeRO. Its
+/// codes go to all other ranks: it sends N - 1 times what it encodes, where owners would get (N - 1) / N of it, and
+/// give back parameters. For all of a schedule's rounds, gradients encoded; such a training is neither saved nor
+/// restored.
 struct updated_by_all {
   static constexpr char const* name = "updated by all";
 };
@@ -48,18 +49,19 @@ struct updated_by_all {
 /// An encoding has
 ///  - `static constexpr std::size_t block_size`: numbers of a block, a divisor of 4096; blocks are encoded one by one;
 ///  - `static constexpr std::size_t block_bytes`: what a block takes on the wire, always;
-///  - `encode(float const* values, std::byte* bytes) const`: one block, with no alignment of `bytes`. Where a value is infinite
-///    or not a number, the block must decode to something that is not finite: the round then refuses it;
+///  - `encode(float const* values, std::byte* bytes) const`: one block, with no alignment of `bytes`. Where a value is
+///    infinite or not a number, the block must decode to something that is not finite: the round then refuses it;
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`;
-///  - optionally `describe(visit) const`: visit("name", number) of what decides how it decodes and is seen neither in its
-///    name nor in the size of its blocks: ranks in which that differs are found when the training begins;
+///  - optionally `describe(visit) const`: visit("name", number) of what decides how it decodes and is seen neither in
+///    its name nor in the size of its blocks: ranks in which that differs are found when the training begins;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
-///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum diverges;
+///  - optionally `static constexpr bool loose = true`: in a closed loop it may fall so far behind that momentum
+///    diverges;
 ///  - optionally `static constexpr bool no_zero = true`: a number that is exactly 0 may arrive as another;
 ///  - optionally `static constexpr bool unscaled = true`: what it decodes to says nothing of sizes;
-///  - optionally `static constexpr bool of_tiles = true`: a block is a tile, 64 rows of 64 numbers. As gradients of a layout with
-///    matrices it gets those of their tiles (layout/tiles.hpp), otherwise 4096 neighbours.
+///  - optionally `static constexpr bool of_tiles = true`: a block is a tile, 64 rows of 64 numbers. As gradients
+///    of a layout with matrices it gets those of their tiles (layout/tiles.hpp), otherwise 4096 neighbours.
 /// It is trivially copyable. The last block of an array is filled up with zeros. Blocks of fixed size suit
 /// quantisation, and choices inside a block (top-k, the largest components of a transform).
 template <class Encoding>
@@ -136,8 +138,8 @@ struct without_feedback : Encoding {
 };
 
 /// In a closed loop, as parameters travel and gradients with feedback, what arrives may fall so far behind that a rule
-/// with momentum diverges: an encoding that sends few of a block's numbers, or one size for all of them. Commits ask for
-/// a rule of bounded steps (rule/update_rule.hpp), or for the word `loosely`; of an estimate nothing lasts.
+/// with momentum diverges: an encoding that sends few of a block's numbers, or one size for all of them. Commits ask
+/// for a rule of bounded steps (rule/update_rule.hpp), or for the word `loosely`; of an estimate nothing lasts.
 template <class Wire>
 concept loose = requires { requires Wire::loose; };
 /// The same encoding, meant whatever the rule: of `sgd` without momentum, say.

@@ -23,8 +23,8 @@ namespace ACCO_SIMD_NAMESPACE {
 ///  - `kept(x, decoded, s)`: the new state, of what was sent, what the receivers decode of it, and the old state;
 ///  - `static constexpr char const* name`, as a file may be called;
 ///  - optionally `check() const`, which throws `usage_error` where a hyperparameter is out of its range;
-///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has arrived
-///    included;
+///  - optionally `static constexpr bool sums_states = true`: what the receivers use is the sum of the states, what has
+///    arrived included;
 ///  - optionally `static constexpr bool keeps_sent = true`: what it keeps does not depend on what the receivers decode.
 /// The state begins as 0. It is written only when the round has counted: a round that is skipped leaves it as it was.
 /// So does one to which this rank contributes nothing, unless the policy sums states: then it sends a gradient of 0.
@@ -133,8 +133,8 @@ concept keeps_sent = requires { requires Feedback::keeps_sent; };
 /// checkpoints (docs/coarse.md): in the gradients' type, or in that of `Store`, `float`, `bfloat16` or `int8_blocks`.
 /// What a store rounds is lost, in each round that counts. By bfloat16 it is at most 2^-8 of each number; of error
 /// feedback behind `block_int4` that is 1/3500 of the largest magnitude of its block. By `int8_blocks`, 65 bytes for 64
-/// numbers, it is at most 1/127 of the largest magnitude that is kept of the 64, whatever the size of the number itself:
-/// what a sender would keep of a number is lost whole, in every round, where it is below 1/256 of that.
+/// numbers, it is at most 1/127 of the largest magnitude that is kept of the 64, whatever the size of the number
+/// itself: what a sender would keep of a number is lost whole, in every round, where it is below 1/256 of that.
 template <lossy Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback : Encoding {
   static_assert(!unscaled<Encoding> || keeps_sent<Feedback>,
@@ -154,8 +154,8 @@ with_feedback(Encoding, Feedback) -> with_feedback<Encoding, Feedback>;
 template <lossy Encoding, feedback_store Store = full>
 using with_error_feedback = with_feedback<Encoding, error_feedback, Store>;
 
-/// For the estimates of a schedule whose commits have this feedback: what it would send of what has come so far. Nothing
-/// is kept of that. `with_feedback_ahead{commit.gradients}`; not with `options::in_place`.
+/// For the estimates of a schedule whose commits have this feedback: what it would send of what has come so far.
+/// Nothing is kept of that. `with_feedback_ahead{commit.gradients}`; not with `options::in_place`.
 template <encoding Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback_ahead : with_feedback<Encoding, Feedback, Store> {
   static constexpr bool ahead = true;

@@ -41,8 +41,8 @@ template <encoding Encoding>
   }
   return e;
 }
-/// Calls visit(number in the block, number in the array, how many) for the neighbours that block k of an array of `count`
-/// numbers consists of.
+/// Calls visit(number in the block, number in the array, how many) for the neighbours that block k of an array
+/// of `count` numbers consists of.
 template <encoding Encoding, class Visitor>
 constexpr void for_neighbours([[maybe_unused]] Encoding const& e, std::size_t k, std::size_t count, Visitor&& visit) {
   if constexpr (placed_code<Encoding>) {

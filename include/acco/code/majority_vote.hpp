@@ -30,13 +30,13 @@ struct vote_code : sign_code {
   }
 };
 
-/// signSGD with majority vote (Bernstein et al., arXiv 1810.05291, Algorithm 1): a number is its sign, 1 or -1. The sum over
-/// the ranks is votes for less votes against, and a rule that takes its sign moves as most ranks want: `lion{.beta1 = 0}`.
-/// The sum is exact, so the order of ranks changes no bit. Where it is 0, such a rule does not move: an even split is
-/// no majority. Every rank has one vote, however many samples it has seen.
+/// signSGD with majority vote (Bernstein et al., arXiv 1810.05291, Algorithm 1): a number is its sign, 1 or -1. The sum
+/// over the ranks is votes for less votes against, and a rule that takes its sign moves as most ranks want:
+/// `lion{.beta1 = 0}`. The sum is exact, so the order of ranks changes no bit. Where it is 0, such a rule does not
+/// move: an even split is no majority. Every rank has one vote, however many samples it has seen.
 ///
-/// A bit cannot say 0: a 0, +0 or -0, votes for positive, in a block that holds something. A block of zeros abstains, and so
-/// does a rank without samples. A layout with `update_group::leave_without_gradient` refuses it.
+/// A bit cannot say 0: a 0, +0 or -0, votes for positive, in a block that holds something. A block of zeros abstains,
+/// and so does a rank without samples. A layout with `update_group::leave_without_gradient` refuses it.
 ///
 /// A block is a float (1; 0: it abstains) and its signs (`block_signs`): 36 bytes for 256 numbers, 0.141 a number. For
 /// gradients: sizes are lost, so parameters do not travel in it, and no feedback knows what was lost.

@@ -17,9 +17,9 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// `Code` of the block, turned by random signs and a Hadamard transform, which makes most blocks' numbers nearly
-/// Gaussian, whatever they were: `rotated<block_gauss3>` then loses 0.0345 of the squares. It costs 2 or 4 bytes a block,
-/// which say whether it was turned, and pays from three bits down. A block that holds a 0 is not turned, so a 0 stays
-/// what it is in `Code`. What `Code` rounds at random is right in the mean here, too.
+/// Gaussian, whatever they were: `rotated<block_gauss3>` then loses 0.0345 of the squares. It costs 2 or 4 bytes
+/// a block, which say whether it was turned, and pays from three bits down. A block that holds a 0 is not turned, so
+/// a 0 stays what it is in `Code`. What `Code` rounds at random is right in the mean here, too.
 ///
 /// What is lost is spread over the block: where one number has nearly all of the squares, the others become noise.
 template <encoding Code>

@@ -149,13 +149,15 @@ concept has_progress_policy = requires(Backend const& backend) {
   { backend.progress_policy() } -> std::convertible_to<char const*>;
 };
 
-/// A backend is a copyable handle on a group of ranks. Its operations are *enqueued* (the queue comes first, always)
+/// A backend is a copyable handle on a rank of a world. Its operations are *enqueued* (the queue comes first, always)
 /// and take effect in the queue's order; every rank must enqueue the same operations in the same order, and one at a
 /// time. When an operation is done on a rank, that rank may reuse the operation's buffers. Until then the buffers
 /// belong to it.
 ///  - `rank()`, `size()`;
-///  - `all_reduce(queue, partial<T const>, replicated<T>)`: sums, the same bits on every rank; input and output must not overlap;
-///  - `reduce_scatter(queue, partial<Gradient const>, sharded<Sum>)`: the input is `size()` slices long; summed in at least fp32;
+///  - `all_reduce(queue, partial<T const>, replicated<T>)`: sums, the same bits on every rank; input and output must
+///    not overlap;
+///  - `reduce_scatter(queue, partial<Gradient const>, sharded<Sum>)`: the input is `size()` slices long; summed in at
+///    least fp32;
 ///  - `all_gather(queue, sharded<T const>, replicated<T>)`: the input may be this rank's slice inside the output;
 ///  - `broadcast(queue, replicated<T>, root)` for trivially copyable T;
 ///  - what its `traits` declare. An operation gives up after `queue.deadline` seconds.

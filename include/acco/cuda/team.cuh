@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads that share a block of an encoding: the lanes of a warp, or a thread block. What they find out together,
-// and who of the block's numbers comes before whom. Whoever looks for the largest numbers counts, 31 times, what lies in
-// registers: cub::BlockRadixSort would move all of them through shared memory to find one.
+// and who of the block's numbers comes before whom. Whoever looks for the largest numbers counts, 31 times, what lies
+// in registers: cub::BlockRadixSort would move all of them through shared memory to find one.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // threads_backend over device memory: several ranks on one GPU, or on several GPUs of one process that can read each
-// other. Ranks meet on the host and exchange events; what is summed or copied is enqueued on each rank's own stream.
+// other. Ranks meet on the host and hand over events; what is summed or copied is enqueued on each rank's own stream.
 #pragma once
 
 #include <array>

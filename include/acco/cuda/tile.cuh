@@ -29,8 +29,8 @@ namespace tile {
 using words = lanes<std::uint32_t, 4>;
 
 /// Two halves of what a lane has go to lanes `near` and `far`: four shuffles. A lane gives them in their order or the
-/// other way round, takes what comes likewise, and asks near first or far first. (Own shuffles: cub::WarpExchange passes
-/// through shared memory, or takes as many numbers a lane as there are lanes.)
+/// other way round, takes what comes likewise, and asks near first or far first. (Own shuffles: cub::WarpExchange
+/// passes through shared memory, or takes as many numbers a lane as there are lanes.)
 inline __device__ words trade(words const& mine, bool gives_in_order, bool takes_in_order, int near, int far) {
   words x{};
 #pragma unroll

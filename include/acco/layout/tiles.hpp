@@ -14,9 +14,9 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Where the numbers of a block lie, behind the beginning of a share: `rows` of `columns` numbers, `stride` apart, are a
-/// tile, whose number k is the (k % 64)-th of row k / 64. One row is neighbours, up to 4096 of them. What is not there
-/// is 0.
+/// Where the numbers of a block lie, behind the beginning of a share: `rows` of `columns` numbers, `stride` apart, are
+/// a tile, whose number k is the (k % 64)-th of row k / 64. One row is neighbours, up to 4096 of them. What is not
+/// there is 0.
 struct block_place {
   static constexpr std::size_t side = 64, size = side * side;
 
@@ -49,7 +49,8 @@ struct block_places {
   return columns <= 0xffffffffU && tiles <= 2 * of.size / block_place::size ? columns : 0;
 }
 
-/// The blocks of all shares, by bucket, in it by rank: `each` of a share, the last of them empty where others have more.
+/// The blocks of all shares, by bucket, in it by rank: `each` of a share, the last of them empty where others have
+/// more.
 struct tiling {
   std::vector<block_place> blocks;
   std::size_t each = 0;

@@ -16,8 +16,8 @@
 namespace ACCO_NAMESPACE {
 
 /// A contiguous run of trainable elements. `first`: its index on the wire. `offset`: its index in the trainer's buffer.
-/// Without a placement trainable elements travel in the order of the layout, without gaps, and only frozen tensors end a run: a
-/// group does not change an address.
+/// Without a placement trainable elements travel in the order of the layout, without gaps, and only frozen tensors end
+/// a run: a group does not change an address.
 struct trainable_run {
   std::size_t first;
   std::size_t offset;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes connected by Gloo over TCP (component `gloo`). Collectives are acco's own (message_collectives.hpp) over
-// Gloo's point-to-point buffers.
+// Ranks as processes connected by Gloo over TCP (component `gloo`). Collectives are acco's own
+// (message_collectives.hpp) over Gloo's point-to-point buffers.
 #pragma once
 
 #include <cstddef>

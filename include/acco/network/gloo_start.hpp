@@ -76,7 +76,7 @@ struct meeting_in_world {
   }
 };
 
-/// Gloo asks a store for the others' addresses; this one has exchanged them all by the first question.
+/// Gloo asks a store for the others' addresses; this one has brought them all by the first question.
 template <class Meeting>
 class known_addresses : public gloo::rendezvous::Store {
  public:

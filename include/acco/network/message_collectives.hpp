@@ -27,9 +27,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's end of a channel of some ranks. Operations are called by tasks of a queue, one operation at a time, in the same
-/// order on every rank. An operation that returns `progress::pending` must be called again with the same arguments. The
-/// first failure is final: it is told to all other ranks, with its cause.
+/// One rank's end of a channel of some ranks. Operations are called by tasks of a queue, one operation at a time, in
+/// the same order on every rank. An operation that returns `progress::pending` must be called again with the same
+/// arguments. The first failure is final: it is told to all other ranks, with its cause.
 template <class Transport>
 class message_collectives {
  public:

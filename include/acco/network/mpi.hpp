@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as processes of an MPI job (component `mpi`). Collectives are acco's own over MPI_Isend and MPI_Irecv
-// (message_collectives.hpp): MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper thread, or the
-// trainer, keeps asking.
+// (message_collectives.hpp): MPI's make progress only inside MPI calls, so nothing would be hidden; here a helper
+// thread, or the trainer, keeps asking.
 #pragma once
 
 #include <chrono>

@@ -135,8 +135,8 @@ class tcp_guest : start_up {
 
 }  // namespace detail
 
-/// One start-up: all ranks come together and exchange what they bring, once. Collective; from the constructor's
-/// beginning to the exchange's end at most chosen.deadline seconds, and the time in which a name server answers.
+/// One start-up: all ranks come together and hear what the others bring, once. Collective; from the constructor's
+/// beginning to the end at most chosen.deadline seconds, and the time in which a name server answers.
 ///
 /// A process that dies before all have come leaves its place to a new process of its rank. Two processes of one rank,
 /// or different numbers of ranks, end the start-up on all ranks that have come, with the same cause. Strangers, and

@@ -18,9 +18,9 @@ namespace ACCO_SIMD_NAMESPACE {
 /// A number is code * scale. A code has -127 to 127. The scale of a block is a power of two, such that the largest
 /// magnitude's code is 64 or more. Codes are rounded to nearest, ties to even: of a number at most half the scale is
 /// lost, which is at most 1/127 of the block's largest magnitude. (Of numbers from 255 2^120 on, the whole scale.) A
-/// block with no magnitude from 2^-100 on is one of zeros. Every such number is a bfloat16, and blocks that are unpacked
-/// and packed again have the same bytes. An array is its codes, and behind them the exponents of its scales: 1 + 1/64
-/// bytes a number. What is not finite becomes some number.
+/// block with no magnitude from 2^-100 on is one of zeros. Every such number is a bfloat16, and blocks that are
+/// unpacked and packed again have the same bytes. An array is its codes, and behind them the exponents of its scales:
+/// 1 + 1/64 bytes a number. What is not finite becomes some number.
 struct int8_blocks {
   static constexpr char const* name = "int8_blocks";
   static constexpr std::size_t block_size = 64;

@@ -23,8 +23,8 @@ struct thin_shape {
   std::size_t rows, columns, rank;
 };
 
-/// body(rows, offset, row, column, length) for rows, or parts of one, of a piece; `rows` is an integral constant: `Tall`
-/// whole rows at once, or 1.
+/// body(rows, offset, row, column, length) for rows, or parts of one, of a piece; `rows` is an integral constant:
+/// `Tall` whole rows at once, or 1.
 template <std::size_t Tall, class Body>
 inline void for_rows(std::size_t columns, std::size_t first, std::size_t count, Body&& body) {
   for (std::size_t done = 0; done < count;) {

@@ -20,12 +20,12 @@ namespace ACCO_NAMESPACE {
 /// ones; where estimates are kept (coded, or from own gradients), always p Phi + g Phi, unless `options::in_place`;
 /// + (k + 1) m Phi / N + s Phi / N, + m Phi / N for averages; where rounds travel encoded, + the encoded bytes of Phi
 /// gradients, and once more of gradients or parameters, whichever are more; with a feedback, + g Phi, in
-/// another store 2 Phi (bfloat16), 4 Phi (float) or 65/64 Phi (int8_blocks), and m Phi / N under `ef21`; with `power_sgd`
-/// of thin matrices of E numbers, vectors included, + 4 s E at most, and m Phi / N; once `save` has been called,
-/// + (k + 1) m Phi / N + 2 p Phi / N, m Phi / N where averages are kept, and what a feedback has, of int8_blocks
-/// 129/64 Phi. Local updates: docs/local_updates.md. Bookkeeping is not counted: a few KiB, some 3 KiB for every bucket,
-/// and 32 bytes (on a GPU 16 there, and 32 here) for every block, at most 4096 elements of one group in the slice; 8 more
-/// where norms are wanted of groups or tensors.
+/// another store 2 Phi (bfloat16), 4 Phi (float) or 65/64 Phi (int8_blocks), and m Phi / N under `ef21`; with
+/// `power_sgd` of thin matrices of E numbers, vectors included, + 4 s E at most, and m Phi / N; once `save` has been
+/// called, + (k + 1) m Phi / N + 2 p Phi / N, m Phi / N where averages are kept, and what a feedback has,
+/// of int8_blocks 129/64 Phi. Local updates: docs/local_updates.md. Bookkeeping is not counted: a few KiB, some 3 KiB
+/// for every bucket, and 32 bytes (on a GPU 16 there, and 32 here) for every block, at most 4096 elements of one group
+/// in the slice; 8 more where norms are wanted of groups or tensors.
 struct memory_table {
   std::size_t parameters = 0;  ///< parameters in use, whole
   std::size_t gradients = 0;   ///< gradients being accumulated, whole

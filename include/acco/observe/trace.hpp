@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Chrome / Perfetto trace (JSON trace-event format) of all ranks on one page: one process per rank, one row of computation, one
-// of communication.
+// A Chrome / Perfetto trace (JSON trace-event format) of all ranks on one page: one process per rank, one row
+// of computation, one of communication.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// Collects intervals; any thread may record. Room for `capacity` intervals is taken at construction; later ones are counted, not
-/// kept.
+/// Collects intervals; any thread may record. Room for `capacity` intervals is taken at construction; later ones are
+/// counted, not kept.
 class trace {
  public:
   enum class row { computation, communication, collectives };

@@ -33,7 +33,7 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// One rank's, of one fragment. `w` is that fragment of this rank's slice of its worker's masters, always: nothing of
 /// the worker's is in flight. The trainer's thread calls all members; those that communicate are called by the ranks of
-/// the group in the same order.
+/// the exchange in the same order.
 template <class Master>
 class anchor_exchange {
  public:

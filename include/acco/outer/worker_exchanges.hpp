@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchanges of one worker: its slice is divided into fragments, whose exchanges take turns.
+// The exchanges of one worker: its slice is divided into fragments, whose exchanges take turns. `step` says after which
+// of the worker's steps one begins, and when one arrives (exchange_settings.hpp).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of workers, as an engine of local updates uses it: a channel of its own, its groups, and
+// A world of workers, as an engine of local updates uses it: a channel of its own, those of its workers, and
 // whether this rank takes part.
 #pragma once
 
@@ -76,7 +76,7 @@ class workers_world {
     backend_->all_gather(queue_, sharded<T const>(std::span(&mine, 1)), replicated<T>(all));
     queue_.wait();
   }
-  /// Takes part where others form the groups of `within_worker`, and keeps its own.
+  /// Takes part where others form the worlds of `within_worker`, and keeps its own.
   void keep_worker() { (void)backend_->split(size() + rank(), 0, deadline_); }
 
  private:

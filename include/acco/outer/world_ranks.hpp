@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of a group of ranks, told with the world's ranks.
+// Errors of some ranks of a world, told with the world's ranks.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where a rank of the world stands in its two groups: the worker's, and that of the ranks with which it exchanges.
+/// Where a rank of the world stands in its two smaller worlds: the worker's, and that of the ranks with which it
+/// exchanges.
 class world_ranks {
  public:
   split_of_world inner, outer;

@@ -33,23 +33,23 @@ namespace ACCO_NAMESPACE {
 /// Stands where a schedule stands: `acco::optimizer{acco::galore{.rank = 128}, acco::adamw{}, storage, world, layout}`
 /// (Zhao et al., arXiv 2403.03507, Algorithm 2).
 ///
-/// A matrix W of m rows and n columns, m < n, with gradient G has an orthonormal basis P of r = `rank` columns. The rule
-/// trains r x n coordinates z by the gradient P' G, and W moves by scale P times what z moves by; from the other side,
-/// by G P, where m >= n. With `adamw` that is W <- W - lr scale P N, N being Adam's update by P' G: the published
-/// method. All that `inner` does with gradients and parameters it does with z: its rounds, overlapped or not, encoded or
-/// not, and its state have r / min(m, n) of the elements, in both directions. Every rank moves W when a round has
+/// A matrix W of m rows and n columns, m < n, with gradient G has an orthonormal basis P of r = `rank` columns. The
+/// rule trains r x n coordinates z by the gradient P' G, and W moves by scale P times what z moves by; from the other
+/// side, by G P, where m >= n. With `adamw` that is W <- W - lr scale P N, N being Adam's update by P' G: the published
+/// method. All that `inner` does with gradients and parameters it does with z: its rounds, overlapped or not, encoded
+/// or not, and its state have r / min(m, n) of the elements, in both directions. Every rank moves W when a round has
 /// landed; what is shown is W at z always, of estimates too.
 ///
-/// Every `every` updates, and before the first, when a step begins, P becomes the r largest left singular vectors (right
-/// ones where m >= n) of the mean gradient of all ranks, of the step that begins, of its first round where it has two.
-/// They are found by `iterations` of subspace iteration: 1 is a rough basis, 2 a good one. The rule's moments, and what
-/// codes have lost, stay, as published. A gradient that is not finite, or zero on all ranks, leaves the bases as they
-/// are; the next step tries again.
+/// Every `every` updates, and before the first, when a step begins, P becomes the r largest left singular vectors
+/// (right ones where m >= n) of the mean gradient of all ranks, of the step that begins, of its first round where it
+/// has two. They are found by `iterations` of subspace iteration: 1 is a rough basis, 2 a good one. The rule's moments,
+/// and what codes have lost, stay, as published. A gradient that is not finite, or zero on all ranks, leaves the bases
+/// as they are; the next step tries again.
 ///
 /// Projected are tensors of two dimensions or more, of as many rows as the first, whose smaller side is longer than
 /// `rank` and which `projects` admits. The others are trained as they are. Weight decay that is decoupled decays W, as
-/// published. Rules that let the parameter in otherwise, as far as three questions tell, are refused. `clip_norm`, norms
-/// in reports and `norm_limit` are of the projected gradients. docs/galore.md has bytes, and limits.
+/// published. Rules that let the parameter in otherwise, as far as three questions tell, are refused. `clip_norm`,
+/// norms in reports and `norm_limit` are of the projected gradients. docs/galore.md has bytes, and limits.
 template <class Inner = synchronous<>>
 struct galore {
   Inner inner = {};           ///< any schedule without predictor and compensation

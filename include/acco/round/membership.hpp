@@ -57,8 +57,8 @@ class membership {
     }
   }
 
-  /// Runs `action`. An error that is not a peer's, a deadline's or a device's is raised by every rank at the same point:
-  /// the ranks stay in step and need not be told.
+  /// Runs `action`. An error that is not a peer's, a deadline's or a device's is raised by every rank at the same
+  /// point: the ranks stay in step and need not be told.
   template <class Action>
   void together(Action&& action) {
     try {

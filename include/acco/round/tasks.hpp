@@ -6,7 +6,7 @@
 //
 // What stands in one lane keeps its order; `squares b` waits for `RS b`, `AG b` for `update b`. Nothing is updated
 // before the norm of all gradients is known to be finite. RS is a reduce-scatter, or an all-to-all of encoded
-// gradients, AG an all-gather.
+// gradients, AG an all-gather. `encode`, RS are a reducer's `reduce`, `squares` its `take`; AG, `decode` a gatherer's.
 #pragma once
 
 #include <algorithm>

@@ -50,10 +50,12 @@ concept has_apply = requires(float& parameter, std::array<float, Rule::slot_coun
                              rule_constants<Rule> const& constants) { Rule::apply(parameter, float{}, slots, constants); };
 
 /// Of a rule that updates whole matrices, of which each lies whole on one rank. An update is three steps:
-///  - `before_matrix(gradient, slots, constants) -> Real`, of one element: changes the slots, returns the matrix's element;
-///  - `on_matrix(matrix_view, constants)`: replaces the matrix, of fp32 or fp64 as the masters; its `scratch` has room for
-///    `scratch_of(rows, columns)` numbers;
-///  - `after_matrix(parameter, element, slots, constants)`, of one element: the update, by the replaced matrix's element.
+///  - `before_matrix(gradient, slots, constants) -> Real`, of one element: changes the slots, returns the matrix's
+///    element;
+///  - `on_matrix(matrix_view, constants)`: replaces the matrix, of fp32 or fp64 as the masters; its `scratch` has room
+///    for `scratch_of(rows, columns)` numbers;
+///  - `after_matrix(parameter, element, slots, constants)`, of one element: the update, by the replaced matrix's
+///    element.
 /// The elementwise steps are as `apply` below, and may be called more than once for an update. `whole(update_group)`
 /// says whose tensors are matrices: all of a rule for matrices alone; where it is false, `apply` updates element by
 /// element. A tensor of more than two dimensions is a matrix of as many rows as its first extent.
@@ -96,16 +98,17 @@ concept remembers_others = requires {
 
 /// A rule is an aggregate of hyperparameters (`double`) with
 ///  - `static constexpr std::size_t slot_count`: numbers of state per parameter (momenta ...), zero at the start;
-///  - `prepare(update_step, update_group) const`: the trivially copyable constants of a step, computed once per step and group;
+///  - `prepare(update_step, update_group) const`: the trivially copyable constants of a step, computed once per step
+///    and group;
 ///  - `template <class Real> static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots,
 ///  constants const&)`:
 ///    the update of one element. `Real` is float, double or a SIMD pack: build constants with `Real(x)`, use number/real.hpp, do
 ///    not branch on values. A rule that must branch declares `static constexpr bool scalar_only = true`.
 /// Optional: `static constexpr char const* name`; `describe(visit)`, so that ranks with other hyperparameters are found
 /// at `initialize`; `check(error_place) const`, which the optimizer's constructor calls, and which throws `usage_error`
-/// on hyperparameters that mean nothing (number/require.hpp); `check_group(update_group const&, error_place) const`, the
-/// same for a group's own betas, epsilon or momentum: without it a group that has any is refused. A rule for matrices
-/// has the steps of `matrix_rule` instead of `apply`, or beside it.
+/// on hyperparameters that mean nothing (number/require.hpp); `check_group(update_group const&, error_place) const`,
+/// the same for a group's own betas, epsilon or momentum: without it a group that has any is refused. A rule for
+/// matrices has the steps of `matrix_rule` instead of `apply`, or beside it.
 template <class Rule>
 concept update_rule = has_slot_count<Rule> && has_prepare<Rule> && (has_apply<Rule> || matrix_rule<Rule>);
 

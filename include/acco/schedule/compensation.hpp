@@ -51,8 +51,8 @@ using compensation_constants = decltype(std::declval<Compensation const&>().prep
 
 /// A compensation of one's own changes a late gradient, element by element:
 ///  - `static constexpr std::size_t slot_count`: numbers of its own for each parameter, 0 at the start;
-///  - `prepare(update_step) const`: trivially copyable constants of a step. Where `update_step::late` is false the gradients are
-///    those of the parameters that they update: they need no correction;
+///  - `prepare(update_step) const`: trivially copyable constants of a step. Where `update_step::late` is false the
+///    gradients are those of the parameters that they update: they need no correction;
 ///  - `template <class Real> static constexpr Real correct(Real gradient, Real moved, std::array<Real, slot_count>& slots,
 ///    constants const&)`: `moved` is by how much the parameter has moved since the gradient was computed.
 /// Optional, as of a rule: `name`, `check(error_place) const`, `describe(visit) const`.

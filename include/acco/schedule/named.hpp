@@ -21,8 +21,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What "+coded" stands for: gradients in four bits, parameters as differences in three; estimates from each owner's own
-/// gradients, their parameters in three bits. `bench_quality_codes` has what that costs.
+/// What "+coded" stands for: gradients in four bits, parameters as differences in three; estimates from each owner's
+/// own gradients, their parameters in three bits. `bench_quality_codes` has what that costs.
 using coded_commit = coded<without_feedback<block_gauss4>, block_gauss3>;
 using coded_estimate = coded<own_slice, block_gauss3>;
 

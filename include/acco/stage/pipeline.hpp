@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of a round's tasks: stages, bucket by bucket, in the two lanes of a queue. It is set here and nowhere else.
+// How a round's stages wait for each other, bucket by bucket, in the two lanes of a queue: here and nowhere else. Which
+// stages there are, and in which order, `round_tasks::enqueue` says (round/tasks.hpp), of a message its wire (wire/).
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers that the ranks sum before anything else in a round. They are named once, in `for_counts`: that is how
-// many there are, how they travel, and what a checkpoint calls them. A new number is a member and a line there.
+// many there are, how they travel, and what a checkpoint calls them. A new number is a member and a line there, and who
+// brings it, at the launch of a round (round/step_loop.hpp). Checkpoints of before lack it: it comes back as it begins
+// (checkpoint/named_counts.hpp). A number that leaves is read no more.
 #pragma once
 
 #include <cstddef>

@@ -86,7 +86,8 @@ enum class array_use : std::uint8_t {
              ///< the parameters are replaced, 0 where a state that comes back lacks it
   room       ///< only the round in flight needs it: no checkpoint has it, nor any digest
 };
-/// Which trainable elements a rank's array has.
+/// Which trainable elements a rank's array has: a number for each. (What has another length lies in one of these, as
+/// power_sgd's directions do, or is a frozen tensor of an engine's layout, as GaLore's bases are: docs/extending.md.)
 enum class array_extent : std::uint8_t {
   shard,  ///< the rank's shard: all ranks together have each element once. One file; other ranks divide it anew
   whole   ///< all of them, of every rank's own. A file a rank; among

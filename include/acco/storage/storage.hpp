@@ -216,8 +216,8 @@ concept storage_queue =
 /// tasks both use), allocates buffers (`allocation_size(bytes, stagger)` tells what they cost), and has as static
 /// members, queue first:
 ///  - between the trainer's own computations: `clear`, `copy`, `add_now`; `visit_on_host`, which waits;
-///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`, `convert`,
-///  `replace_edited`, `add`, `apply`, the update, and `average`.
+///  - enqueued: `run` (a step of a round), `sum_of_squares`, `squares_of_blocks`, `find_non_finite`, `clear_if`,
+///    `convert`, `replace_edited`, `add`, `apply`, the update, and `average`.
 /// One whose gradients or parameters may travel encoded has `forget`, `encode_now`, `encode`, `decode_sum`,
 /// `encode_difference` and `decode_onto`; one for estimates that are `own_corrected`, `combine`. What else it can do it
 /// declares in its `traits` (storage/storage_traits.hpp). storage/host.hpp says what each does; cuda/storage.hpp has

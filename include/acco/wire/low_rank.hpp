@@ -223,8 +223,8 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
   void for_all(round_arrays const& a, Visitor&& visit) const {
     tensors_[0].for_pieces(*a.shares, 0, a.shares->size(), visit);
   }
-  /// What this rank sends of its gradients; what it keeps it sends also where it brings no samples: else what the others
-  /// keep, which is of the same sums, would not be met.
+  /// What this rank sends of its gradients; what it keeps it sends also where it brings no samples: else what the
+  /// others keep, which is of the same sums, would not be met.
   template <class N>
   [[nodiscard]] numbers sent(round_arrays const& a, std::size_t position, N n) const {
     const auto gradient = elementwise::load<numbers>(a.gradients + position, n);

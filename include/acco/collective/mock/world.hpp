@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a mock_world take turns, and what they exchange. acco::compiled has it, as it has threads_world.hpp.
+// How the ranks of a mock_world take turns, and what they bring each other. acco::compiled has it, as it has
+// threads_world.hpp.
 #pragma once
 
 #include <algorithm>
