@@ -2,10 +2,12 @@
 // The functions of acco.h. Each is one guarded call of the C++ interface.
 #include "acco.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <new>
 #include <optional>
@@ -107,11 +109,12 @@ acco_status guarded(Action&& action) noexcept {
 /// Throws unless `value` is the number of one of the names, from 0: each list stands once, and what it lacks is
 /// refused.
 template <std::size_t count>
-void require_one_of(char const* what, int value, char const* const (&known)[count], int but = -1) {
-  if (value >= 0 && value < static_cast<int>(count) && value != but) return;
+void require_one_of(char const* what, int value, char const* const (&known)[count], std::initializer_list<int> but = {}) {
+  const auto is_one = [&](int i) { return std::find(but.begin(), but.end(), i) == but.end(); };
+  if (value >= 0 && value < static_cast<int>(count) && is_one(value)) return;
   acco::text all;
   for (int i = 0; i < static_cast<int>(count); ++i) {
-    if (i != but) all.append(all.view().empty() ? "" : ", ").append(std::string_view(known[i]));
+    if (is_one(i)) all.append(all.view().empty() ? "" : ", ").append(std::string_view(known[i]));
   }
   throw acco::usage_error({}, acco::text(what, " is ", value), acco::text("It must be one of ", all.view()));
 }
@@ -209,11 +212,7 @@ template <class Schedule>
 constexpr schedule_numbers numbers_of(char const* name) {
   schedule_numbers numbers{name, static_cast<int>(acco::find_name(acco::all_schedules{}, Schedule::name)), ACCO_FULL,
                            number_of<decltype(Schedule::commit)>};
-  if constexpr (requires(Schedule const& s) { s.estimate; }) {
-    using estimate = decltype(Schedule::estimate);
-    numbers.estimate =
-        number_of<std::conditional_t<std::is_same_v<estimate, acco::coded_estimate>, acco::coded_commit, estimate>>;
-  }
+  if constexpr (requires(Schedule const& s) { s.estimate; }) numbers.estimate = number_of<decltype(Schedule::estimate)>;
   return numbers;
 }
 template <class... Named>
@@ -341,15 +340,11 @@ acco_schedule checked_schedule(acco_schedule const* given) {
   const acco_schedule s = read(given, usual_schedule(ACCO_SYNCHRONOUS), "acco_schedule", "acco_schedule_init");
   (void)usual_schedule(s.kind);
   require_one_of("acco_schedule.pace", s.pace, pace_constants);
-  require_one_of("acco_schedule.estimate", s.estimate, encoding_constants, ACCO_INT8_INT4);
-  require_one_of("acco_schedule.commit", s.commit, encoding_constants, ACCO_INT4);
+  require_one_of("acco_schedule.estimate", s.estimate, encoding_constants, {ACCO_INT8_INT4, ACCO_CODED});
+  require_one_of("acco_schedule.commit", s.commit, encoding_constants, {ACCO_INT4});
   if (s.kind != ACCO_TWO_PHASE && s.estimate != ACCO_FULL) {
     throw acco::usage_error({}, acco::text("acco_schedule.estimate is set, and this kind of schedule has no estimates"),
                             acco::text("Leave it at ACCO_FULL, or choose ACCO_TWO_PHASE"));
-  }
-  if (s.kind == ACCO_TWO_PHASE && (s.estimate == ACCO_CODED) != (s.commit == ACCO_CODED)) {
-    throw acco::usage_error({}, acco::text("one of acco_schedule.estimate and acco_schedule.commit is ACCO_CODED"),
-                            acco::text("Give it to both, or to none"));
   }
   if (s.kind != ACCO_TWO_PHASE && s.pace == ACCO_AUTO_PACE) {
     throw acco::usage_error({}, acco::text("ACCO_AUTO_PACE splits steps, and this kind of schedule has steps of one part"),

@@ -272,8 +272,7 @@ enum {
   ACCO_INT8 = 2,       ///< both in blocks of 256 eight-bit integers
   ACCO_INT4 = 3,       ///< the same of four bits; estimates only
   ACCO_INT8_INT4 = 4,  ///< gradients in eight bits, parameters as differences in four; commits only
-  ACCO_CODED = 5       ///< "+coded": commits of gradients in four bits and parameters as differences in three; beside
-                       ///< them estimates of each owner's own gradients, parameters in three bits
+  ACCO_CODED = 5       ///< "+coded": gradients in four bits, parameters as differences in three; commits only
 };
 typedef struct acco_schedule {
   size_t struct_size;

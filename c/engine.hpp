@@ -60,15 +60,11 @@ acco::any_optimizer<float> make(acco_rule const& rule, acco_schedule const& s, s
       case ACCO_TWO_PHASE: break;
       default: unknown("acco_schedule.kind", s.kind);
     }
-    if constexpr (std::is_same_v<wire, acco::coded_commit>) {
-      return with(acco::two_phase<any_pace, acco::coded_estimate, wire>{{}, commit});
-    } else {
-      return acco::visit_at(wires{}, static_cast<std::size_t>(s.estimate), [&](auto const& estimate) -> training {
-        using coarse = std::remove_cvref_t<decltype(estimate)>;
-        if constexpr (acco::full_or_encoding<coarse>) return with(acco::two_phase<any_pace, coarse, wire>{estimate, commit});
-        unknown("acco_schedule.estimate", s.estimate);
-      });
-    }
+    return acco::visit_at(wires{}, static_cast<std::size_t>(s.estimate), [&](auto const& estimate) -> training {
+      using coarse = std::remove_cvref_t<decltype(estimate)>;
+      if constexpr (acco::full_or_encoding<coarse>) return with(acco::two_phase<any_pace, coarse, wire>{estimate, commit});
+      unknown("acco_schedule.estimate", s.estimate);
+    });
   };
   return acco::visit_at(wires{}, static_cast<std::size_t>(s.commit), [&](auto const& commit) -> training {
     if constexpr (!std::is_same_v<decltype(commit), acco::block_int4<> const&>) {

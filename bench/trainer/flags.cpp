@@ -250,9 +250,8 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
       ->capture_default_str();
   app.add_option(
          "--commit", s.commit,
-         "How commits travel: the whole numbers; coded: gradients in 4 bits, parameters as differences in 3, and two_phase's "
-         "estimates of each owner's own gradients, parameters in 3; feedback: both in 4 bits, gradients with error feedback "
-         "(toy_gpt_family)")
+         "How commits travel: the whole numbers; gradients in 4 bits and parameters as differences in 3 (coded); or both in "
+         "4 bits, gradients with error feedback (feedback: toy_gpt_family)")
       ->check(CLI::IsMember({"full", "coded", "feedback"}))
       ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
@@ -319,12 +318,10 @@ void check(settings& s) {
     throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");
   if (s.estimate != "full" && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--estimate", s.schedule + " has no estimates: they are what two_phase has");
-  std::string const usual = s.commit == "coded" ? "coded" : "int4";
-  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = usual;
+  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate == "full") s.estimate = "int4";
   check_family(s);
-  if (s.commit != "full" && s.schedule == "two_phase" && s.estimate != "full" && s.estimate != usual)
-    throw CLI::ValidationError("--estimate",
-                               "beside --commit " + s.commit + " this example's estimates are " + usual + ": leave it out");
+  if (s.commit != "full" && s.estimate != "full" && s.estimate != "int4")
+    throw CLI::ValidationError("--estimate", "beside --commit " + s.commit + " this example's estimates travel in 4 bits: int4");
   if (s.auto_pace && s.elastic) throw CLI::ValidationError("--auto-pace", "--elastic has no fixed split to find");
   if (s.auto_pace && s.compare.empty() && s.schedule != "two_phase")
     throw CLI::ValidationError("--auto-pace", "it splits the steps of two_phase; " + s.schedule + " has one kind of round");

@@ -76,7 +76,7 @@ struct settings {
     const std::string wire = word.substr(plus + 1);
     const bool commits = wire == "coded" || wire == "feedback";
     commit = commits ? wire : "full";
-    estimate = schedule != "two_phase" ? "full" : wire == "feedback" ? "int4" : wire;
+    estimate = schedule != "two_phase" ? "full" : commits ? "int4" : wire;
   }
   /// Whether toy_gpt_family makes it only.
   [[nodiscard]] bool needs_family() const {

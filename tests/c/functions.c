@@ -120,7 +120,7 @@ static void structs(void) {
   CHECK(schedule.kind == ACCO_TWO_PHASE && schedule.pace == ACCO_FIXED_PACE && schedule.first == 3 && schedule.second == 1);
   CHECK(schedule.at_most == 64 && schedule.estimate == ACCO_FULL && schedule.commit == ACCO_FULL);
   OK(acco_schedule_from_name("two_phase+coded", &schedule));
-  CHECK(schedule.estimate == ACCO_CODED && schedule.commit == ACCO_CODED && schedule.first == 3 && schedule.second == 1);
+  CHECK(schedule.estimate == ACCO_INT4 && schedule.commit == ACCO_CODED && schedule.first == 3 && schedule.second == 1);
   OK(acco_schedule_init(&schedule, ACCO_DELAYED));
   CHECK(schedule.first == 1 && schedule.second == 0);
   REFUSED(acco_schedule_init(&schedule, 9), "ACCO_WEIGHT_PREDICTION");
@@ -335,7 +335,7 @@ static void optimizers(void) {
   WRONG_SCHEDULE(ACCO_TWO_PHASE, pace, 3, "acco_schedule.pace is 3");
   WRONG_SCHEDULE(ACCO_TWO_PHASE, estimate, ACCO_INT8_INT4, "acco_schedule.estimate is 4");
   WRONG_SCHEDULE(ACCO_TWO_PHASE, commit, ACCO_INT4, "acco_schedule.commit is 3");
-  WRONG_SCHEDULE(ACCO_TWO_PHASE, commit, ACCO_CODED, "Give it to both");
+  WRONG_SCHEDULE(ACCO_TWO_PHASE, estimate, ACCO_CODED, "acco_schedule.estimate is 5");
   WRONG_SCHEDULE(ACCO_TWO_PHASE, commit, -1, "acco_schedule.commit is -1");
   WRONG_SCHEDULE(ACCO_TWO_PHASE, first, 0, "micro-batches a round");
   WRONG_SCHEDULE(ACCO_TWO_PHASE, struct_size, 0, "acco_schedule_init");
@@ -1021,7 +1021,7 @@ static void ranks(void) {
     if (!OK(acco_run_threads(2, finds, &schedule))) fprintf(stderr, "under %s\n", acco_schedule_name(i));
   }
   acco_schedule schedule;
-  for (int commit = ACCO_FULL; commit <= ACCO_INT8_INT4; ++commit) {
+  for (int commit = ACCO_FULL; commit <= ACCO_CODED; ++commit) {
     if (commit == ACCO_INT4) continue;
     OK(acco_schedule_init(&schedule, ACCO_TWO_PHASE));
     schedule.first = 1;

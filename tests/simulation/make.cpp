@@ -12,16 +12,14 @@
 namespace simulation {
 namespace {
 
-using acco::any_pace, acco::coded_commit, acco::delayed, acco::named, acco::only, acco::together, acco::two_phase;
+using acco::any_pace, acco::coded_commit, acco::delayed, acco::named, acco::only, acco::together;
 
-/// What is drawn; the last one is an engine of its own, of one rule. Behind coded commits estimates have everybody's
-/// gradients: the model knows who sees what of them.
+/// What is drawn; the last one is an engine of its own, of one rule.
 using drawn_schedules =
-    together<acco::without<acco::named_schedules, "two_phase+bfloat16", "two_phase+coded">,
+    together<acco::without<acco::named_schedules, "two_phase+bfloat16">,
              only<acco::decorated_schedules, "extrapolation", "delay_compensation">,
              only<acco::feedback_schedules, "synchronous+feedback", "two_phase+feedback">,
-             acco::type_list<named<"two_phase+coded", two_phase<any_pace, acco::block_int4<>, coded_commit>>,
-                             named<"extrapolation+coded", delayed<any_pace, coded_commit, acco::extrapolation>>,
+             acco::type_list<named<"extrapolation+coded", delayed<any_pace, coded_commit, acco::extrapolation>>,
                              named<"delay_compensation+coded",
                                    delayed<any_pace, coded_commit, acco::no_prediction, acco::delay_compensation>>>>;
 using with_corrections = together<drawn_schedules, only<acco::decorated_schedules, "two_phase+own_corrected">>;

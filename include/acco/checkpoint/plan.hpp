@@ -24,7 +24,7 @@ inline constexpr std::string_view frozen_name = "frozen.safetensors";
 
 /// What every tensor file says of itself.
 [[nodiscard]] inline std::vector<std::pair<std::string, std::string>> about_of(std::string const& run, std::uint64_t step) {
-  return {{"format", "acco-checkpoint 1"}, {"run", run}, {"step", std::to_string(step)}};
+  return {{"format", manifest::format}, {"run", run}, {"step", std::to_string(step)}};
 }
 /// The file of an array of the trainable elements.
 [[nodiscard]] inline tensor_file file_for(std::string const& array, element_type type, parameter_layout const& layout,

@@ -21,13 +21,11 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What "+coded" stands for: gradients in four bits, parameters as differences in three; estimates from each owner's
-/// own gradients, their parameters in three bits. `bench_quality_codes` has what that costs.
+/// What "+coded" stands for: gradients in four bits, parameters as differences in three.
 using coded_commit = coded<without_feedback<block_gauss4>, block_gauss3>;
-using coded_estimate = coded<own_slice, block_gauss3>;
 
 /// The schedules that leave the rule as it is. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8"
-/// or "int4", or from each owner's "own" gradients; "coded" commits, with coded estimates.
+/// or "int4", or from each owner's "own" gradients; "coded" commits, with estimates in four bits.
 using named_schedules = type_list<named<"synchronous", synchronous<>>,                                          //
                                   named<"synchronous+coded", synchronous<coded_commit>>,                        //
                                   named<"delayed", delayed<any_pace>>,                                          //
@@ -39,7 +37,7 @@ using named_schedules = type_list<named<"synchronous", synchronous<>>,          
                                   named<"two_phase+int8", two_phase<any_pace, block_int8<>>>,                   //
                                   named<"two_phase+int4", two_phase<any_pace, block_int4<>>>,                   //
                                   named<"two_phase+own", two_phase<any_pace, own_slice>>,                       //
-                                  named<"two_phase+coded", two_phase<any_pace, coded_estimate, coded_commit>>>;
+                                  named<"two_phase+coded", two_phase<any_pace, block_int4<>, coded_commit>>>;
 
 /// Commits in four bits both ways, with error feedback for the gradients. A list of its own: its wire is compiled where
 /// it is asked for, `together<named_schedules, feedback_schedules>`.

@@ -248,7 +248,23 @@ consteval bool check_queue() {
   return storage_queue<Queue>;
 }
 
-/// The same of a storage, one sentence each; `Gradients` and `Parameters` are what travels encoded, if anything does.
+/// What travels encoded, if anything does.
+template <class Storage, class Gradients, class Parameters>
+consteval bool check_codes() {
+  constexpr bool encodes = !encoding<Gradients> || has_encode<Storage, Gradients>;
+  static_assert(encodes, "acco: gradients are to travel encoded: the storage lacks `forget`, `encode_now` or `encode`");
+  constexpr bool decodes = !encoding<Gradients> || has_decode_sum<Storage, Gradients>;
+  static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
+  constexpr bool multiplies = !low_rank<Gradients> || Storage::host_memory;
+  static_assert(multiplies,
+                "acco: gradients are to travel as products of thin matrices (power_sgd): storages in host memory do that, "
+                "storages on a GPU do not");
+  constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
+  static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
+  return encodes && decodes && multiplies && differs;
+}
+
+/// The same of a storage, one sentence each.
 template <class Storage, class Rule, class Gradients = void, class Parameters = void>
 consteval bool check_storage() {
   static_assert(has_element_types<Storage>,
@@ -303,22 +319,12 @@ consteval bool check_storage() {
         takes_matrices,
         "acco: the rule updates whole matrices, and the storage lacks `apply_to_matrices`: host_storage has it, storages "
         "on a GPU have not");
-    constexpr bool encodes = !encoding<Gradients> || has_encode<Storage, Gradients>;
-    static_assert(encodes, "acco: gradients are to travel encoded: the storage lacks `forget`, `encode_now` or `encode`");
-    constexpr bool decodes = !encoding<Gradients> || has_decode_sum<Storage, Gradients>;
-    static_assert(decodes, "acco: gradients are to travel encoded: the storage lacks `decode_sum`");
-    constexpr bool multiplies = !low_rank<Gradients> || Storage::host_memory;
-    static_assert(multiplies,
-                  "acco: gradients are to travel as products of thin matrices (power_sgd): storages in host memory do that, "
-                  "storages on a GPU do not");
-    constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
-    static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
+    constexpr bool codes = check_codes<Storage, Gradients, Parameters>();
     constexpr bool combines = !remembers_others<Rule> || has_combine<Storage>;
     static_assert(combines,
                   "acco: estimates are own_corrected: the storage lacks `static combine(queue&, combination const*, A const*, B "
                   "const*, To*, count)`");
-    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && encodes && decodes && multiplies &&
-           differs && combines;
+    return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && codes && combines;
   }
 }
 
