@@ -400,7 +400,7 @@ TEST_CASE("a feedback that is kept in int8_blocks has the host's bytes, and they
   acco::cuda_queue queue(nullptr);
   using storage = acco::cuda_storage<float>;
   const acco::digest_key key{5, 2};
-  const std::vector<acco::digest_piece<acco::int8_blocks>> pieces{{state + 70, all - 99, key, 0}};
+  const std::vector<acco::digest_range<acco::int8_blocks>> pieces{{state + 70, all - 99, key, 0}};
   const auto same = [&] {
     CHECK(std::memcmp(there.data, here.data, here.size) == 0);
     CHECK(found.data[2] == acco::digest_of(expected + 70, all - 99, key));

@@ -40,7 +40,7 @@ TEST_CASE("a rank outside of the group, an interface that does not exist") {
 }
 
 // The thread sanitizer does not see Gloo's own thread let go of a farewell that nobody waited for;
-// tests/network/exchange.cpp shows it the same over another transport.
+// tests/network/messages.cpp shows it the same over another transport.
 #if !defined(ACCO_THREAD_SANITIZER)
 TEST_CASE("a rank that does not come is named by those who wait for somebody else, too") {
   worlds::gloo::run(8, [](acco::gloo_backend const& world) {

@@ -28,7 +28,7 @@ struct scratch {
 
 contributions through_files(rank_of me, fs::path const& directory, std::string const& run, double deadline) {
   return acco::rendezvous::tcp_rendezvous(me, directory, {.deadline = deadline, .run = run})
-      .exchange("I am " + std::to_string(me.rank));
+      .bring("I am " + std::to_string(me.rank));
 }
 }  // namespace
 

@@ -20,7 +20,7 @@ std::string addresses(rank_of me, std::string const& address, tcp_options const&
   std::string result;
   const outcome got = told([&] {
     acco::rendezvous::tcp_rendezvous meeting(me, address, 29500, chosen);
-    return meeting.exchange(meeting.own_address());
+    return meeting.bring(meeting.own_address());
   });
   for (std::string const& each : got.got) result.append(result.empty() ? "" : " ").append(each);
   return result + got.error;

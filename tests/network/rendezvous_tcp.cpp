@@ -421,7 +421,7 @@ TEST_CASE("over IPv6") {
   }
   const auto results = all_ranks({{0, 2}, {1, 2}}, [port = free_port()](rank_of me) {
     acco::rendezvous::tcp_rendezvous meeting(me, me.rank == 0 ? "[::1]" : "::1", port, {.deadline = enough()});
-    return meeting.exchange(meeting.own_address());
+    return meeting.bring(meeting.own_address());
   });
   CHECK(results[0].got == contributions{"::1", "::1"});
   CHECK(results[1].got == results[0].got);

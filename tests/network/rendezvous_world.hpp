@@ -115,7 +115,7 @@ inline frames::line joined(std::uint16_t port, std::string const& run, int rank,
 
 inline auto tcp(std::uint16_t port, tcp_options const& chosen, std::string const& host = "127.0.0.1") {
   return [=](rank_of me) {
-    return acco::rendezvous::tcp_rendezvous(me, host, port, chosen).exchange("I am " + std::to_string(me.rank));
+    return acco::rendezvous::tcp_rendezvous(me, host, port, chosen).bring("I am " + std::to_string(me.rank));
   };
 }
 inline contributions names(int ranks) {

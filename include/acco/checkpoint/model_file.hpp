@@ -227,9 +227,9 @@ class model_file {
     if constexpr (std::same_as<From, T>) {
       get(first, std::as_writable_bytes(to));
     } else {
-      std::array<From, 8192> piece;
+      std::array<From, 8192> chunk;
       while (!to.empty()) {
-        const std::span<From> some = std::span(piece).first(std::min(to.size(), piece.size()));
+        const std::span<From> some = std::span(chunk).first(std::min(to.size(), chunk.size()));
         get(first, std::as_writable_bytes(some));
         std::transform(some.begin(), some.end(), to.begin(), [](From value) {
           if constexpr (std::same_as<From, double>)

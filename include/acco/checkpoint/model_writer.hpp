@@ -36,7 +36,7 @@ struct tensor_to_write {
   element_type type = element_type::float32;
 };
 
-/// Writes a model file: its tensors' elements come piece by piece, in the order of the tensors, without anything
+/// Writes a model file: its tensors' elements come chunk by chunk, in the order of the tensors, without anything
 /// between. The data begins at a multiple of 4096. Until `commit` the file is a neighbour whose name begins with a dot,
 /// and `path` is what it was; then `path` is the new file, which a crash of the machine does not take away. Without
 /// `commit` nothing remains. One thread at a time. Throws `checkpoint_error` where the disk fails; then the file is
@@ -163,15 +163,15 @@ void write_model(std::string const& path, std::vector<tensor_to_write> const& te
     for (const std::uint64_t extent : tensors[k].shape) bytes *= extent;
     for (std::uint64_t at = 0; at < bytes;) {
       auto const& given = bytes_of(k, at);
-      const auto piece = std::as_bytes(std::span(given));
-      if (piece.empty() || piece.size() > bytes - at) {
+      const auto chunk = std::as_bytes(std::span(given));
+      if (chunk.empty() || chunk.size() > bytes - at) {
         throw usage_error({},
-                          text("bytes_of gave ", piece.size(), " bytes of tensor '", tensors[k].name, "', of which ", bytes - at,
+                          text("bytes_of gave ", chunk.size(), " bytes of tensor '", tensors[k].name, "', of which ", bytes - at,
                                " are missing"),
                           text("Give at least one byte, and none beyond the tensor's end"));
       }
-      writer.append(piece);
-      at += piece.size();
+      writer.append(chunk);
+      at += chunk.size();
     }
   }
   writer.commit();

@@ -142,17 +142,17 @@ class writer final : public checkpointer {
     return untold_ == 0 ? nullptr : &std::prev(ended_.end(), untold_--)->outcome;
   }
   [[nodiscard]] save_outcome const* newest() const noexcept override { return ended_.empty() ? nullptr : &ended_.back().outcome; }
-  [[nodiscard]] bool rest(function_view<save_signals(save_signals const&)> exchange) override {
+  [[nodiscard]] bool rest(function_view<save_signals(save_signals const&)> sum) override {
     while (!saves_.empty()) {  // on every rank, or on none
       begin_next();
       (void)wait_a_moment();
       save_signals mine = result();
       mine.busy = working() || !begun_ ? 1 : 0;
-      const save_signals all = exchange(mine);
+      const save_signals all = sum(mine);
       if (all.failed > 0 || all.busy == 0) conclude(all);
     }
     for (;;) {
-      const save_signals all = exchange({.wishes = wishes_.told(), .busy = wait_a_moment() ? 1.0 : 0.0});
+      const save_signals all = sum({.wishes = wishes_.told(), .busy = wait_a_moment() ? 1.0 : 0.0});
       if (all.busy != 0) continue;
       granted_ = wishes_.of_all(all.wishes);
       if (granted_ != 0) return true;

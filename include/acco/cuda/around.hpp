@@ -42,7 +42,7 @@ struct call_check_memory<cuda_queue> {
                  "cudaMemcpyAsync");
       begun.record(stream);
     });
-    constexpr std::size_t count = 2 * call_numbers::pieces;
+    constexpr std::size_t count = 2 * call_numbers::digits;
     auto* const numbers = there.as<double>();
     backend.all_reduce(queue, partial<double const>({numbers, count}), replicated<double>({numbers + count, count}));
     queue.issue([this, call, &queue, ranks = backend.size(), rank = backend.rank()](cudaStream_t stream) {

@@ -122,9 +122,7 @@ class nccl_backend {
     const launch_environment mine = launch_environment::read();
     return from_exchange(
         mine,
-        [&](std::string const& brought) {
-          return rendezvous::tcp_rendezvous(mine, rendezvous::start_of(chosen)).exchange(brought);
-        },
+        [&](std::string const& brought) { return rendezvous::tcp_rendezvous(mine, rendezvous::start_of(chosen)).bring(brought); },
         chosen);
   }
   /// Through a directory that all ranks see; `run` names this run.
@@ -135,7 +133,7 @@ class nccl_backend {
         [&](std::string const& brought) {
           rendezvous::tcp_options how = rendezvous::start_of(chosen);
           how.run = run;
-          return rendezvous::tcp_rendezvous(mine, directory, how).exchange(brought);
+          return rendezvous::tcp_rendezvous(mine, directory, how).bring(brought);
         },
         chosen);
   }

@@ -27,7 +27,7 @@
 #include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/scoped_buffer.hpp"
-#include "acco/storage/state_piece.hpp"
+#include "acco/storage/state_range.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/storage_traits.hpp"
 #include "acco/storage/update_table.hpp"
@@ -115,9 +115,9 @@ struct cuda_storage {
   /// Room for a copy of state: pinned, so that copying to it goes on by itself.
   [[nodiscard]] pinned_buffer allocate_staging(std::size_t bytes) const { return pinned_buffer(std::max(bytes, std::size_t{1})); }
   /// As in host_storage.
-  static void stage(cuda_queue& queue, std::span<state_piece const> pieces) {
-    queue.issue([pieces](cudaStream_t stream) {
-      for (state_piece const& each : pieces) {
+  static void stage(cuda_queue& queue, std::span<state_range const> ranges) {
+    queue.issue([ranges](cudaStream_t stream) {
+      for (state_range const& each : ranges) {
         if (each.bytes == 0) continue;
         check_cuda(cudaMemcpyAsync(each.to, each.from, each.bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
       }
@@ -178,10 +178,10 @@ struct cuda_storage {
   }
   /// As in host_storage.
   template <class T>
-  static void digest(cuda_queue& queue, std::span<digest_piece<T> const> pieces, unsigned long long* sums, std::size_t count) {
+  static void digest(cuda_queue& queue, std::span<digest_range<T> const> ranges, unsigned long long* sums, std::size_t count) {
     issue(queue, [=](cuda_kernels::on where) {
       check_cuda(cudaMemsetAsync(sums, 0, count * sizeof *sums, where.stream), "cudaMemsetAsync");
-      for (digest_piece<T> const& each : pieces)
+      for (digest_range<T> const& each : ranges)
         cuda_kernels::launch_digest(where, each.values, each.count, each.key, sums + each.sum);
     });
   }

@@ -192,7 +192,7 @@ class tcp_rendezvous {
   [[nodiscard]] std::string const& own_address() const noexcept { return own_address_; }
 
   /// Everybody gets what everybody brings, by rank.
-  [[nodiscard]] contributions exchange(std::string const& mine) { return deliver(contributions(with_.ranks, mine)); }
+  [[nodiscard]] contributions bring(std::string const& mine) { return deliver(contributions(with_.ranks, mine)); }
   /// Each rank brings a part for each rank, and gets what everybody brought for it, by rank.
   [[nodiscard]] contributions deliver(contributions const& mine) {
     if (mine.size() != with_.ranks)

@@ -14,7 +14,7 @@
 
 namespace ACCO_SIMD_NAMESPACE::matrices {
 
-// A matrix lies row by row, and its functions take a piece of it, neighbours that begin with element `first`. A thin
+// A matrix lies row by row, and its functions take a stretch of it, neighbours that begin with element `first`. A thin
 // matrix lies vector by vector: `left` has vectors of as many numbers as there are rows, `right` of as many as there
 // are columns. Sums are in the order of the elements: the same wherever the same program runs.
 
@@ -23,7 +23,7 @@ struct thin_shape {
   std::size_t rows, columns, rank;
 };
 
-/// body(rows, offset, row, column, length) for rows, or parts of one, of a piece; `rows` is an integral constant:
+/// body(rows, offset, row, column, length) for rows, or parts of one, of a stretch; `rows` is an integral constant:
 /// `Tall` whole rows at once, or 1.
 template <std::size_t Tall, class Body>
 inline void for_rows(std::size_t columns, std::size_t first, std::size_t count, Body&& body) {
@@ -40,7 +40,7 @@ inline void for_rows(std::size_t columns, std::size_t first, std::size_t count, 
   }
 }
 
-/// left[v][i] += the sum over k of a[i][k] right[v][k], of a piece: read(offset, n) is a pack of its numbers.
+/// left[v][i] += the sum over k of a[i][k] right[v][k], of a stretch: read(offset, n) is a pack of its numbers.
 template <class Real, class Read>
 inline void project(thin_shape const& of, std::size_t first, std::size_t count, Read&& read, Real const* right, Real* left) {
   using numbers = pack<Real>;
@@ -73,7 +73,7 @@ inline void project(thin_shape const& of, std::size_t first, std::size_t count, 
   });
 }
 
-/// right[v][k] += the sum over i of left[v][i] a[i][k], of a piece.
+/// right[v][k] += the sum over i of left[v][i] a[i][k], of a stretch.
 template <class Real, class Read>
 inline void project_back(thin_shape const& of, std::size_t first, std::size_t count, Read&& read, Real const* left, Real* right) {
   using numbers = pack<Real>;
@@ -92,7 +92,7 @@ inline void project_back(thin_shape const& of, std::size_t first, std::size_t co
   });
 }
 
-/// take(offset, n, a pack of the product left right') for a piece.
+/// take(offset, n, a pack of the product left right') for a stretch.
 template <class Real, class Take>
 inline void for_product(thin_shape const& of, std::size_t first, std::size_t count, Real const* left, Real const* right,
                         Take&& take) {

@@ -67,13 +67,13 @@ class level_saves {
       pending_ = false;
     }
     if (pending_) cut_now("its worker had come to finish() before it could be cut: save behind finish()");
-    const auto exchange = [&](save_signals const& mine) {
+    const auto sum_signals = [&](save_signals const& mine) {
       double numbers[] = {mine.wishes, mine.busy, mine.failed, mine.culprits, mine.complete, mine.keepers, mine.session};
       sum(numbers);
       return save_signals{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
     };
-    (void)keeper_->hear(exchange(keeper_->tell()));  // whose session it is, which no exchange may have told yet
-    while (keeper_->rest(exchange)) cut_now("");
+    (void)keeper_->hear(sum_signals(keeper_->tell()));  // whose session it is, which no round may have told yet
+    while (keeper_->rest(sum_signals)) cut_now("");
   }
   /// What this rank is at the cut.
   void cut(state_view const& copy, char const* problem = "") noexcept {

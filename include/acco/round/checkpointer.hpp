@@ -35,8 +35,8 @@ class checkpointer {
   /// The outcome of a save that has ended since this was asked last; or null.
   [[nodiscard]] virtual save_outcome const* news() noexcept = 0;
   /// The training comes to rest: blocks until nothing is being written; whether a copy is wanted now. If not, `newest`
-  /// tells, and there is no news. `exchange(signals)` sums them over the ranks; every rank calls it equally often.
-  [[nodiscard]] virtual bool rest(function_view<save_signals(save_signals const&)> exchange) = 0;
+  /// tells, and there is no news. `sum(signals)` sums them over the ranks; every rank calls it equally often.
+  [[nodiscard]] virtual bool rest(function_view<save_signals(save_signals const&)> sum) = 0;
   /// The same, and only so many ranks have a keeper: what was wished cannot be.
   virtual void not_heard(double keepers) noexcept = 0;
   /// The outcome of the save that ended last; or null.

@@ -15,7 +15,7 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/stage/state_arrays.hpp"
 #include "acco/stage/world_digest.hpp"
-#include "acco/storage/state_piece.hpp"
+#include "acco/storage/state_range.hpp"
 #include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -36,7 +36,7 @@ class round_digests {
     of_tensors_ = {storage, layout.tensor_count()};
     shown_.reserve(layout.tensor_count());
     arrays.for_elements([&](std::size_t array, auto values, std::size_t first, std::size_t count) {
-      std::get<pieces_list<typename number_at<decltype(values)>::type>>(state_).push_back(
+      std::get<ranges_list<typename number_at<decltype(values)>::type>>(state_).push_back(
           {values, count, arrays.key(array, first), 0});
     });
     for_state([](auto const&) {});
@@ -55,13 +55,13 @@ class round_digests {
       if (compared && each.size != 0)
         shown_.push_back({accumulator.parameter_at(each.offset), each.size, {each.offset + 1, 1}, k});
     }
-    Storage::digest(q, std::span<digest_piece<parameter_type> const>(shown_), of_tensors_.there(), layout.tensor_count());
+    Storage::digest(q, std::span<digest_range<parameter_type> const>(shown_), of_tensors_.there(), layout.tensor_count());
     of_tensors_.download(q);
   }
   /// Enqueues the digest of this rank's part of the state, as the sum of as many as there are types of elements; where
   /// tasks find them.
   std::span<unsigned long long const> digest_state(queue& q) {
-    for_state([&](auto const& pieces) { Storage::digest(q, std::span(pieces), of_state_.there() + sums_, 1); });
+    for_state([&](auto const& ranges) { Storage::digest(q, std::span(ranges), of_state_.there() + sums_, 1); });
     return {of_state_.there(), sums_};
   }
 
@@ -75,15 +75,15 @@ class round_digests {
 
  private:
   template <class T>
-  using pieces_list = std::vector<digest_piece<T>>;
+  using ranges_list = std::vector<digest_range<T>>;
   using all_pieces =
-      std::tuple<pieces_list<float>, pieces_list<double>, pieces_list<bfloat16>, pieces_list<half>, pieces_list<int8_blocks>>;
+      std::tuple<ranges_list<float>, ranges_list<double>, ranges_list<bfloat16>, ranges_list<half>, ranges_list<int8_blocks>>;
 
-  /// visit(pieces) for the lists that have some; `sums_` counts them.
+  /// visit(ranges) for the lists that have some; `sums_` counts them.
   template <class Visitor>
   void for_state(Visitor&& visit) {
     sums_ = 0;
-    const auto unless_empty = [&]<class T>(pieces_list<T> const& each) {
+    const auto unless_empty = [&]<class T>(ranges_list<T> const& each) {
       if constexpr (state_arrays<Storage>::template may_have<T>) {
         if (each.empty()) return;
         visit(each);
@@ -94,7 +94,7 @@ class round_digests {
   }
 
   typename Storage::template numbers<unsigned long long> of_tensors_, of_state_;
-  pieces_list<parameter_type> shown_;  // of the round in flight
+  ranges_list<parameter_type> shown_;  // of the round in flight
   all_pieces state_;
   std::size_t sums_ = 0;
 };

@@ -185,7 +185,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   void gather(std::span<parameter_type> out, weights which) override {
     loop_.outside_rounds([&] { transfer_.gather(out, which == weights::average); });
   }
-  /// The same in the master's type, piece by piece. Collective; blocks.
+  /// The same in the master's type, chunk by chunk. Collective; blocks.
   void gather_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, weights which) override {
     loop_.outside_rounds([&] { transfer_.give_masters(take, which == weights::average); });
   }

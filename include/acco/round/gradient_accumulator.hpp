@@ -57,7 +57,7 @@ class round_buffers {
 ///
 /// | mode       | when                                    | the round carries | parameters arrive  | landing         | spans |
 /// |------------|-----------------------------------------|-------------------|--------------------|-----------------|-------|
-/// | exchanging | the computation waits, equal sizes      | the accumulator   | in the accumulator | they swap       | move  |
+/// | swapping   | the computation waits, equal sizes      | the accumulator   | in the accumulator | they swap       | move  |
 /// | delivering | it waits; stable, or smaller parameters | the accumulator   | in the accumulator | copied          | stay  |
 /// | rotating   | it continues                            | the accumulator   | in a third buffer  | pointers rotate | move  |
 /// | copying    | stable, adopted, frozen tensors, or a   | a copy, without   | in the copy        | copied          | stay  |
@@ -87,7 +87,7 @@ class gradient_accumulator {
     if (gaps) {
       mode_ = mode::copying;
     } else if (computation_waits) {
-      mode_ = same_size && !stable_addresses ? mode::exchanging : fits ? mode::delivering : mode::copying;
+      mode_ = same_size && !stable_addresses ? mode::swapping : fits ? mode::delivering : mode::copying;
     } else {
       mode_ = stable_addresses ? mode::copying : mode::rotating;
     }
@@ -178,7 +178,7 @@ class gradient_accumulator {
   /// then, unless it `keeps` in place, or the computation waits: then it is when the round has landed. The trainer's
   /// spans move only at a boundary that is reported to it: the first launch after a start copies instead (`quietly`).
   [[nodiscard]] flight launch(queue& q, bool quietly, bool keeps = false) {
-    if (mode_ == mode::exchanging || mode_ == mode::delivering) return arrive();
+    if (mode_ == mode::swapping || mode_ == mode::delivering) return arrive();
     const bool in_place = keeps && !keeps_aside_;
     if (mode_ == mode::copying) {
       copy_out(q);
@@ -196,7 +196,7 @@ class gradient_accumulator {
   }
   /// Between rounds: room for parameters that arrive without one, which `land` brings into use. Carries nothing.
   [[nodiscard]] flight arrive() noexcept {
-    if (mode_ == mode::exchanging || mode_ == mode::delivering) return {gradients_, parameters_in(gradients_), shares_};
+    if (mode_ == mode::swapping || mode_ == mode::delivering) return {gradients_, parameters_in(gradients_), shares_};
     if (!pairs()) arriving_ = parameters_in(spare_);
     return {spare_, arriving_, shares_};
   }
@@ -210,7 +210,7 @@ class gradient_accumulator {
     const flight done = std::move(completed);
     parameter_type* const arrived = done.parameters().whole().data();
     switch (mode_) {
-      case mode::exchanging:
+      case mode::swapping:
         gradients_ = gradients_in(std::exchange(parameters_, arrived));
         clear(q, gradients_);
         return;
@@ -298,7 +298,7 @@ class gradient_accumulator {
   }
 
  private:
-  enum class mode { exchanging, delivering, rotating, copying };
+  enum class mode { swapping, delivering, rotating, copying };
   struct tensor_apart {
     std::size_t offset, count;
     parameter_type* parameters;
@@ -360,7 +360,7 @@ class gradient_accumulator {
     const std::size_t padded = shares_.padded_size(), own = mode_ == mode::copying ? whole_ : padded;
     if (k == 0) return own * sizeof(parameter_type);
     if (k == 1) return own * sizeof(gradient_type);
-    if (mode_ == mode::exchanging || mode_ == mode::delivering) return 0;
+    if (mode_ == mode::swapping || mode_ == mode::delivering) return 0;
     if (!pairs()) return k == 2 ? padded * std::max(sizeof(parameter_type), sizeof(gradient_type)) : 0;
     return padded * (k == 2 ? sizeof(parameter_type) : sizeof(gradient_type));
   }

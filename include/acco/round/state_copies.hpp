@@ -87,13 +87,13 @@ class state_copies {
       fill_now(*staging_);
       take([](run_numbers&) {});
     };
-    const auto exchange = [&](save_signals const& mine) {
+    const auto sum_signals = [&](save_signals const& mine) {
       std::array<double, 5> numbers{mine.wishes, mine.busy, mine.failed, mine.culprits, mine.complete};
       sum(numbers);
       return save_signals{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
     };
     if (cut_due_) cut();
-    while (keeper_->rest(exchange)) cut();
+    while (keeper_->rest(sum_signals)) cut();
   }
 
  private:

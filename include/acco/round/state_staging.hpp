@@ -12,7 +12,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/number/int8_place.hpp"
 #include "acco/stage/state_copy.hpp"
-#include "acco/storage/state_piece.hpp"
+#include "acco/storage/state_range.hpp"
 #include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -35,10 +35,10 @@ class state_staging {
     for (std::size_t k = 0; k < shape_.arrays(); ++k) sum += rounded(bytes_of(k));
     return sum;
   }
-  /// For copies of at most so many pieces, packed arrays two each, and the norms of so many regions.
-  void allocate(Storage const& storage, std::size_t pieces, std::size_t regions) {
+  /// For copies of at most so many ranges, packed arrays two each, and the norms of so many regions.
+  void allocate(Storage const& storage, std::size_t ranges, std::size_t regions) {
     buffer_ = storage.allocate_staging(bytes());
-    pieces_.reserve(pieces);
+    ranges_.reserve(ranges);
     arrays_.resize(shape_.arrays(), nullptr);
     numbers.last.measured.reserve(regions);
     numbers.updates.reserve(regions);
@@ -48,7 +48,7 @@ class state_staging {
 
   /// Begins a new copy, of nothing yet.
   void clear() noexcept {
-    pieces_.clear();
+    ranges_.clear();
     for (std::byte const*& each : arrays_) each = nullptr;
     arrays_.resize(shape_.arrays(), nullptr);
     std::vector<double> measured = std::move(numbers.last.measured);  // their room is kept
@@ -64,18 +64,18 @@ class state_staging {
     std::byte* const begin = begin_of(array);
     arrays_[array] = begin;
     const std::size_t size = size_of(shape_.type(array));
-    pieces_.push_back({from, begin + offset * size, count * size});
+    ranges_.push_back({from, begin + offset * size, count * size});
   }
   /// The same of numbers that are packed, all of an array's.
   void add(std::size_t array, std::size_t, int8_place from, std::size_t count) {
     const int8_place to = packed_in(array);
     arrays_[array] = begin_of(array);
-    pieces_.push_back({from.codes, reinterpret_cast<std::byte*>(to.codes), count});
-    pieces_.push_back({from.exponents, reinterpret_cast<std::byte*>(to.exponents), count / int8_blocks::block_size});
+    ranges_.push_back({from.codes, reinterpret_cast<std::byte*>(to.codes), count});
+    ranges_.push_back({from.exponents, reinterpret_cast<std::byte*>(to.exponents), count / int8_blocks::block_size});
     unpacked_ = false;
   }
   /// Enqueues the copying of what was added.
-  void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_piece const>(pieces_)); }
+  void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_range const>(ranges_)); }
 
   /// When the copy is complete.
   [[nodiscard]] state_view view() noexcept {
@@ -126,7 +126,7 @@ class state_staging {
   int rank_;
   bool may_show_, may_arrive_;
   decltype(std::declval<Storage const&>().allocate_staging(std::size_t{})) buffer_;
-  std::vector<state_piece> pieces_;
+  std::vector<state_range> ranges_;
   bool unpacked_ = true;
   std::vector<std::byte const*> arrays_;
 };

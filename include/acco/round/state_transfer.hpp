@@ -118,26 +118,26 @@ class state_transfer {
     show(shares);
   }
 
-  // Masters, in their own type, in the order of the layout, piece by piece through host memory.
+  // Masters, in their own type, in the order of the layout, chunk by chunk through host memory.
 
   /// read(offset, count, to) gives rank 0 the initial values: they become every rank's masters and parameters; of
   /// tensors that are `per_rank` it gives each rank its own. Collective.
   void take_masters(function_view<void(std::size_t, std::size_t, std::byte*)> read) {
-    std::vector<master_type> piece;
+    std::vector<master_type> chunk;
     std::vector<parameter_type> frozen;
     for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
-      piece.resize(count);
-      if (rank() == 0 || of.per_rank) read(offset, count, reinterpret_cast<std::byte*>(piece.data()));
-      if (!of.per_rank) broadcast_and_wait(queue(), tasks_.backend(), chars_of(piece), 0);
+      chunk.resize(count);
+      if (rank() == 0 || of.per_rank) read(offset, count, reinterpret_cast<std::byte*>(chunk.data()));
+      if (!of.per_rank) broadcast_and_wait(queue(), tasks_.backend(), chars_of(chunk), 0);
       if (!of.frozen) {
         shares_.for_shares(rank(), [&](std::size_t in_slice, std::size_t begin, std::size_t n) {
           const std::size_t from = std::max(first, begin), until = std::min(first + count, begin + n);
           if (from < until)
-            tasks_.state().put_masters(queue(), in_slice + (from - begin), piece.data() + (from - first), until - from);
+            tasks_.state().put_masters(queue(), in_slice + (from - begin), chunk.data() + (from - first), until - from);
         });
       } else {
         frozen.resize(count);
-        elementwise::convert(static_cast<master_type const*>(piece.data()), frozen.data(), count);
+        elementwise::convert(static_cast<master_type const*>(chunk.data()), frozen.data(), count);
         if (!adopted_.trained_elsewhere(accumulator_.parameter_at(offset), count * sizeof(parameter_type)))
           accumulator_.put_parameters(queue(), offset, std::span<parameter_type const>(frozen));
       }
@@ -147,27 +147,27 @@ class state_transfer {
   }
   /// take(offset, count, from) gets all ranks' masters, or their averages, on every rank. Collective.
   void give_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, bool averaged) {
-    std::vector<master_type> piece;
+    std::vector<master_type> chunk;
     for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
       if (of.frozen) {
-        piece.resize(count);
+        chunk.resize(count);
         Storage::visit_on_host(queue(), accumulator_.parameter_at(offset), count,
                                [&](parameter_type const* from, std::size_t index, std::size_t n) {
-                                 elementwise::convert(from, piece.data() + index, n);
+                                 elementwise::convert(from, chunk.data() + index, n);
                                });
-        return take(offset, count, reinterpret_cast<std::byte const*>(piece.data()));
+        return take(offset, count, reinterpret_cast<std::byte const*>(chunk.data()));
       }
       for (std::size_t done = 0; done < count;) {
         const partition::owner from = shares_.owner_of(first + done);
         const std::size_t n = std::min(from.left, count - done);
-        piece.resize(n);
+        chunk.resize(n);
         if (from.rank == rank()) {
           Storage::visit_on_host(
               queue(), tasks_.state().values(averaged) + from.offset, n,
-              [&](master_type const* values, std::size_t index, std::size_t m) { std::copy_n(values, m, piece.data() + index); });
+              [&](master_type const* values, std::size_t index, std::size_t m) { std::copy_n(values, m, chunk.data() + index); });
         }
-        broadcast_and_wait(queue(), tasks_.backend(), chars_of(piece), from.rank);
-        take(offset + done, n, reinterpret_cast<std::byte const*>(piece.data()));
+        broadcast_and_wait(queue(), tasks_.backend(), chars_of(chunk), from.rank);
+        take(offset + done, n, reinterpret_cast<std::byte const*>(chunk.data()));
         done += n;
       }
     });
@@ -235,13 +235,13 @@ class state_transfer {
   }
 
  private:
-  static constexpr std::size_t most = std::size_t{1} << 18U;  ///< elements of a piece
+  static constexpr std::size_t most = std::size_t{1} << 18U;  ///< elements of a chunk
 
   [[nodiscard]] typename Storage::queue& queue() const noexcept { return tasks_.queue(); }
   [[nodiscard]] int rank() const noexcept { return tasks_.backend().rank(); }
   [[nodiscard]] std::size_t gathered_bytes() const noexcept { return shares_.padded_size() * sizeof(parameter_type); }
-  static std::span<char> chars_of(std::vector<master_type>& piece) {
-    return {reinterpret_cast<char*>(piece.data()), piece.size() * sizeof(master_type)};
+  static std::span<char> chars_of(std::vector<master_type>& chunk) {
+    return {reinterpret_cast<char*>(chunk.data()), chunk.size() * sizeof(master_type)};
   }
   /// Whether tensor k is frozen here, and another optimizer of this process trains it.
   [[nodiscard]] bool trains_elsewhere(std::size_t k) const {
@@ -277,12 +277,12 @@ class state_transfer {
         source.read(array, first, count, reinterpret_cast<std::byte*>(at));
       } else {
         constexpr std::size_t whole_chunks = most * sizeof(master_type) / sizeof(T);  // of a file
-        std::vector<T> piece;
+        std::vector<T> chunk;
         for (std::size_t i = 0, n = 0; i < count; i += n) {
           n = std::min(whole_chunks - (first + i) % whole_chunks, count - i);
-          piece.resize(n);
-          source.read(array, first + i, piece.size(), reinterpret_cast<std::byte*>(piece.data()));
-          Storage::copy(queue(), static_cast<T const*>(piece.data()), at + i, piece.size());
+          chunk.resize(n);
+          source.read(array, first + i, chunk.size(), reinterpret_cast<std::byte*>(chunk.data()));
+          Storage::copy(queue(), static_cast<T const*>(chunk.data()), at + i, chunk.size());
           queue().after_computation();
           queue().wait();
         }

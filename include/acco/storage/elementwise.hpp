@@ -18,15 +18,15 @@
 namespace ACCO_SIMD_NAMESPACE::elementwise {
 
 /// out = (or +=) the sum of `sources` arrays in their order: ((s0 + s1) + s2) + ... in at least fp32; source(k) is the
-/// k-th array. Works on cache-sized pieces, so that memory is passed once.
+/// k-th array. Works on cache-sized chunks, so that memory is passed once.
 template <class Source, class To>
 inline void sum_sources(int sources, Source source, To* out, std::size_t count, bool add_to_out) {
   using From = std::remove_cvref_t<decltype(*source(0))>;
   using total = wider<From, To>;
-  constexpr std::size_t piece = 1024;
-  alignas(64) total sums[piece];
-  for (std::size_t i = 0; i < count; i += piece) {
-    const std::size_t n = std::min(piece, count - i);
+  constexpr std::size_t chunk = 1024;
+  alignas(64) total sums[chunk];
+  for (std::size_t i = 0; i < count; i += chunk) {
+    const std::size_t n = std::min(chunk, count - i);
     convert(source(0) + i, sums, n);
     for (int k = 1; k < sources; ++k) add(source(k) + i, sums, n);
     add_to_out ? add(sums, out + i, n) : convert(sums, out + i, n);

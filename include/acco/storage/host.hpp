@@ -19,7 +19,7 @@
 #include "acco/storage/elementwise_tasks.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/matrix_update.hpp"
-#include "acco/storage/state_piece.hpp"
+#include "acco/storage/state_range.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/storage_traits.hpp"
 
@@ -132,22 +132,22 @@ struct host_storage {
 
   /// Room for a copy of state.
   [[nodiscard]] host_buffer allocate_staging(std::size_t bytes) const { return allocate(bytes, 0); }
-  /// Enqueues copies to host memory. The pieces stay where they are until that is done.
-  static void stage(host_queue& queue, std::span<state_piece const> pieces) {
-    queue.enqueue([pieces] {
-      for (state_piece const& each : pieces) {
+  /// Enqueues copies to host memory. The ranges stay where they are until that is done.
+  static void stage(host_queue& queue, std::span<state_range const> ranges) {
+    queue.enqueue([ranges] {
+      for (state_range const& each : ranges) {
         if (each.bytes != 0) std::memcpy(each.to, each.from, each.bytes);
       }
     });
   }
 
-  /// Enqueues sums[k] = the digest of the pieces of this sum, for `count` sums. The pieces stay where they are until
+  /// Enqueues sums[k] = the digest of the ranges of this sum, for `count` sums. The ranges stay where they are until
   /// that is done.
   template <class T>
-  static void digest(host_queue& queue, std::span<digest_piece<T> const> pieces, unsigned long long* sums, std::size_t count) {
+  static void digest(host_queue& queue, std::span<digest_range<T> const> ranges, unsigned long long* sums, std::size_t count) {
     queue.enqueue([=] {
       std::fill_n(sums, count, 0ULL);
-      for (digest_piece<T> const& each : pieces) sums[each.sum] += digest_of(each.values, each.count, each.key);
+      for (digest_range<T> const& each : ranges) sums[each.sum] += digest_of(each.values, each.count, each.key);
     });
   }
 

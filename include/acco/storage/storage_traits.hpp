@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/storage/state_piece.hpp"
+#include "acco/storage/state_range.hpp"
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
@@ -23,10 +23,10 @@ struct storage_traits {
   /// `take_blocks` for blocks: sums that a backend left in the gradient's type are converted, or added, and measured in
   /// one pass.
   bool takes_sums = false;
-  /// `static digest(queue&, std::span<digest_piece<T> const>, unsigned long long* sums, count)`, for parameters and for
+  /// `static digest(queue&, std::span<digest_range<T> const>, unsigned long long* sums, count)`, for parameters and for
   /// masters. Without it the ranks' parameters are not compared, and `options::digest_every` is refused.
   bool digests = false;
-  /// `static stage(queue&, std::span<state_piece const>)` and `allocate_staging(bytes) const`: copies to host memory.
+  /// `static stage(queue&, std::span<state_range const>)` and `allocate_staging(bytes) const`: copies to host memory.
   /// Without them a training cannot be saved.
   bool stages = false;
   /// `make_queue(backend) const`: for a queue that needs more than a backend's driver.
@@ -79,11 +79,11 @@ concept has_take_blocks = requires(typename Storage::queue& q, typename Storage:
   Storage::take_blocks(q, from, to, true, blocks, std::size_t{}, std::size_t{}, results);
 };
 template <class Storage, class T>
-concept has_digest = requires(typename Storage::queue& q, std::span<digest_piece<T> const> pieces, unsigned long long* sums) {
-  Storage::digest(q, pieces, sums, std::size_t{});
+concept has_digest = requires(typename Storage::queue& q, std::span<digest_range<T> const> ranges, unsigned long long* sums) {
+  Storage::digest(q, ranges, sums, std::size_t{});
 };
 template <class Storage>
-concept has_stage = requires(typename Storage::queue& q, std::span<state_piece const> pieces) { Storage::stage(q, pieces); };
+concept has_stage = requires(typename Storage::queue& q, std::span<state_range const> ranges) { Storage::stage(q, ranges); };
 template <class Storage>
 concept has_allocate_staging = requires(Storage const& storage) { storage.allocate_staging(std::size_t{}); };
 template <class Storage, class Backend>
@@ -119,14 +119,14 @@ consteval bool check_storage_traits() {
   constexpr bool parameters = has_digest<Storage, typename Storage::parameter_type>;
   constexpr bool masters = has_digest<Storage, typename Storage::master_type>;
   static_assert(!t.digests || (parameters && masters),
-                "acco: the storage's traits declare `digests`, and it lacks `static digest(queue&, std::span<digest_piece<T> "
+                "acco: the storage's traits declare `digests`, and it lacks `static digest(queue&, std::span<digest_range<T> "
                 "const>, unsigned long long* sums, count)` for parameters or for masters");
   static_assert(t.digests || !(parameters || masters),
                 "acco: the storage has `digest`, and its traits do not declare `digests`: it would never be called");
   constexpr bool stage = has_stage<Storage>, room = has_allocate_staging<Storage>;
   static_assert(
       !t.stages || (stage && room),
-      "acco: the storage's traits declare `stages`, and it lacks `static stage(queue&, std::span<state_piece const>)` or "
+      "acco: the storage's traits declare `stages`, and it lacks `static stage(queue&, std::span<state_range const>)` or "
       "`allocate_staging(bytes) const`");
   static_assert(
       t.stages || !(stage || room),

@@ -14,24 +14,24 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What a rank tells of a call: kind and size, in pieces so small that sums of their squares are exact in double for up
+/// What a rank tells of a call: kind and size, in digits so small that sums of their squares are exact in double for up
 /// to a thousand ranks; and the same squared.
 struct call_numbers {
-  static constexpr std::size_t pieces = 5;
-  std::array<double, 2 * pieces> values{};
+  static constexpr std::size_t digits = 5;
+  std::array<double, 2 * digits> values{};
 
   call_numbers() = default;
   explicit call_numbers(collective_call const& call) noexcept {
     values[0] = static_cast<double>(call.operation);
-    for (std::size_t k = 1; k < pieces; ++k) values[k] = static_cast<double>((call.whole_bytes >> (16 * (k - 1))) & 0xffffU);
-    for (std::size_t k = 0; k < pieces; ++k) values[pieces + k] = values[k] * values[k];
+    for (std::size_t k = 1; k < digits; ++k) values[k] = static_cast<double>((call.whole_bytes >> (16 * (k - 1))) & 0xffffU);
+    for (std::size_t k = 0; k < digits; ++k) values[digits + k] = values[k] * values[k];
   }
 };
 /// Throws `mismatch_error` unless these are the sums of `ranks` calls that were all alike.
 inline void require_alike(call_numbers const& sums, collective_call const& call, int ranks, error_place const& where) {
-  for (std::size_t k = 0; k < call_numbers::pieces; ++k) {
+  for (std::size_t k = 0; k < call_numbers::digits; ++k) {
     const double sum = sums.values[k];
-    if (static_cast<double>(ranks) * sums.values[call_numbers::pieces + k] == sum * sum)
+    if (static_cast<double>(ranks) * sums.values[call_numbers::digits + k] == sum * sum)
       continue;  // the mean of squares is the square of the mean: all are equal
     throw mismatch_error(where,
                          text("this rank is about to call ", name_of(call.operation), " of ", call.whole_bytes,

@@ -30,7 +30,7 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-struct mock_group;
+struct mock_subworld;
 
 /// Collectives of one optimizer, or of the world's own handles.
 struct mock_channel {
@@ -40,7 +40,7 @@ struct mock_channel {
     impossible::call call{};
     bytes data;  // what the rank brought
   };
-  struct exchange {
+  struct meeting {
     std::size_t index;  // the same on every rank: how many collectives came before
     std::vector<post> posts;
     std::vector<void const*> sources;  // the posts' data
@@ -57,16 +57,16 @@ struct mock_channel {
     std::uint64_t sent = 0;
   };
 
-  mock_group* of;
-  std::vector<end_state> ends;      // by rank in the group
-  std::vector<exchange> exchanges;  // those under way: very few
+  mock_subworld* of;
+  std::vector<end_state> ends;    // by rank in the subworld
+  std::vector<meeting> meetings;  // those under way: very few
   int failed_rank = -1;
   text reason;
 };
 
 /// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of every
 /// rank.
-struct mock_group {
+struct mock_subworld {
   std::vector<int> members;  // ranks of the world
   std::vector<std::size_t> opened;
   std::vector<std::unique_ptr<mock_channel>> channels;
@@ -84,13 +84,13 @@ class mock_ranks {
   mock_ranks(int ranks, mock_options options) : options_(std::move(options)), ranks_(at_least_one(ranks)), turns_(ranks_.size()) {
     std::vector<int> all(ranks_.size());
     std::iota(all.begin(), all.end(), 0);
-    groups_.push_back(std::make_unique<mock_group>(mock_group{all, std::vector<std::size_t>(all.size()), {}}));
+    subworlds_.push_back(std::make_unique<mock_subworld>(mock_subworld{all, std::vector<std::size_t>(all.size()), {}}));
   }
 
  private:
   friend class mock_world;
   friend class mock_backend;
-  using exchange = mock_channel::exchange;
+  using meeting = mock_channel::meeting;
   using end_state = mock_channel::end_state;
   using post = mock_channel::post;
   static constexpr unsigned char poison = 0xff;  // every float, double and bfloat16 of these bytes is a NaN
@@ -109,8 +109,8 @@ class mock_ranks {
     return static_cast<std::size_t>(ranks);
   }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
-  [[nodiscard]] static exchange* find(mock_channel& in, std::size_t index) {
-    for (exchange& each : in.exchanges) {
+  [[nodiscard]] static meeting* find(mock_channel& in, std::size_t index) {
+    for (meeting& each : in.meetings) {
       if (each.index == index) return &each;
     }
     return nullptr;
@@ -119,8 +119,8 @@ class mock_ranks {
   [[nodiscard]] static end_state& end_of(mock_channel& in, int rank) { return in.ends[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] static int member(mock_channel const& in, int rank) { return in.of->members[static_cast<std::size_t>(rank)]; }
 
-  /// The next channel of a group's rank.
-  [[nodiscard]] mock_channel* open(mock_group& in, int rank) {
+  /// The next channel of a rank of a subworld.
+  [[nodiscard]] mock_channel* open(mock_subworld& in, int rank) {
     const std::size_t index = in.opened[static_cast<std::size_t>(rank)]++;
     if (index == in.channels.size()) {
       in.channels.push_back(
@@ -133,19 +133,19 @@ class mock_ranks {
     }
     return in.channels[index].get();
   }
-  /// Some ranks of a group.
-  [[nodiscard]] mock_group* part(mock_group const& of, std::vector<int> members) {
+  /// Some ranks of a subworld.
+  [[nodiscard]] mock_subworld* part(mock_subworld const& of, std::vector<int> members) {
     for (int& each : members) each = of.members[static_cast<std::size_t>(each)];
-    for (auto const& each : groups_) {
+    for (auto const& each : subworlds_) {
       if (each->members == members) return each.get();
     }
     const std::size_t size = members.size();
-    groups_.push_back(std::make_unique<mock_group>(mock_group{std::move(members), std::vector<std::size_t>(size), {}}));
-    return groups_.back().get();
+    subworlds_.push_back(std::make_unique<mock_subworld>(mock_subworld{std::move(members), std::vector<std::size_t>(size), {}}));
+    return subworlds_.back().get();
   }
   template <class Visit>
   void for_channels(int of, Visit&& visit) {
-    for (auto const& each : groups_) {
+    for (auto const& each : subworlds_) {
       const int rank = each->rank_of(of);
       for (std::size_t k = 0; rank >= 0 && k < each->channels.size(); ++k) visit(*each->channels[k], rank);
     }
@@ -164,7 +164,7 @@ class mock_ranks {
   /// gone; or, if nobody does, for `anybody`.
   void give_up(mock_channel& in, int rank, bool lost, bool anybody) {
     end_state const& me = end_of(in, rank);
-    exchange const* const under_way = find(in, me.next);
+    meeting const* const under_way = find(in, me.next);
     if (!me.posted || under_way == nullptr || me.lost != lost) return;
     const auto is_missing = [&](int peer) { return !under_way->posts[static_cast<std::size_t>(peer)].here; };
     const auto is_gone = [&](int peer) { return state(member(in, peer)).dead || state(member(in, peer)).ended; };
@@ -215,9 +215,9 @@ class mock_ranks {
     where.rank = rank;
     me.where = where;
     if (!me.posted) begin(in_channel, rank, operation, in, out, adds, element, root, where);
-    exchange* const posted = find(in_channel, me.next);
+    meeting* const posted = find(in_channel, me.next);
     if (posted == nullptr) __builtin_unreachable();  // it was there when this rank posted, and stays until all are done
-    exchange& all = *posted;
+    meeting& all = *posted;
     if (all.arrived < size) {
       if (in_channel.failed_rank >= 0) throw_failure(in_channel, operation, where);
       for (int peer = 0; peer < size; ++peer) {
@@ -246,8 +246,8 @@ class mock_ranks {
     me.posted = here.waiting = false;
     fruitless_ = 0;
     if (++all.done == size) {
-      std::swap(all, in_channel.exchanges.back());
-      in_channel.exchanges.pop_back();
+      std::swap(all, in_channel.meetings.back());
+      in_channel.meetings.pop_back();
     }
     ++me.next;
     return progress::done;
@@ -270,9 +270,9 @@ class mock_ranks {
       throw death{};
     }
     if (find(in_channel, me.next) == nullptr)
-      in_channel.exchanges.push_back(
+      in_channel.meetings.push_back(
           {me.next, std::vector<post>(in_channel.ends.size()), std::vector<void const*>(in_channel.ends.size()), 0, 0});
-    exchange& all = *find(in_channel, me.next);
+    meeting& all = *find(in_channel, me.next);
     const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
     post& mine = all.posts[static_cast<std::size_t>(rank)];
     mine = {true, {operation, count, element, root}, {in.begin(), in.end()}};
@@ -302,8 +302,8 @@ class mock_ranks {
 
   mock_options options_;
   std::vector<rank_state> ranks_;
-  std::vector<std::unique_ptr<mock_group>> groups_;  // the first is the world
-  int fruitless_ = 0;                                // waits in a row that brought nobody further
+  std::vector<std::unique_ptr<mock_subworld>> subworlds_;  // the first is the world
+  int fruitless_ = 0;                                      // waits in a row that brought nobody further
   mock_turns turns_;
 };
 
@@ -348,7 +348,7 @@ ACCO_ONCE int mock_world::size() const noexcept { return ranks_->size(); }
 ACCO_ONCE mock_counters const& mock_world::counters(int rank) const { return ranks_->state(rank).counters; }
 
 ACCO_ONCE mock_backend::mock_backend(mock_ranks& world, int rank)
-    : world_(&world), channel_(world.open(*world.groups_.front(), rank)), rank_(rank) {}
+    : world_(&world), channel_(world.open(*world.subworlds_.front(), rank)), rank_(rank) {}
 ACCO_ONCE int mock_backend::size() const noexcept { return channel_->of->size(); }
 ACCO_ONCE mock_counters const& mock_backend::counters() const { return world_->state(world_->member(*channel_, rank_)).counters; }
 ACCO_ONCE void mock_backend::all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {

@@ -11,7 +11,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// `bytes` from an array of the storage's to host memory.
-struct state_piece {
+struct state_range {
   void const* from;
   std::byte* to;
   std::size_t bytes;
@@ -19,7 +19,7 @@ struct state_piece {
 
 /// `count` elements of an array of the storage's, whose parts go to the sum of this number.
 template <class T>
-struct digest_piece {
+struct digest_range {
   pointer_to<T const> values;
   std::size_t count;
   digest_key key;
