@@ -27,7 +27,7 @@
 #include "acco/storage/coding.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/scoped_buffer.hpp"
-#include "acco/storage/state_range.hpp"
+#include "acco/storage/staged_range.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/storage_traits.hpp"
 #include "acco/storage/update_table.hpp"
@@ -115,9 +115,9 @@ struct cuda_storage {
   /// Room for a copy of state: pinned, so that copying to it goes on by itself.
   [[nodiscard]] pinned_buffer allocate_staging(std::size_t bytes) const { return pinned_buffer(std::max(bytes, std::size_t{1})); }
   /// As in host_storage.
-  static void stage(cuda_queue& queue, std::span<state_range const> ranges) {
+  static void stage(cuda_queue& queue, std::span<staged_range const> ranges) {
     queue.issue([ranges](cudaStream_t stream) {
-      for (state_range const& each : ranges) {
+      for (staged_range const& each : ranges) {
         if (each.bytes == 0) continue;
         check_cuda(cudaMemcpyAsync(each.to, each.from, each.bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
       }

@@ -15,7 +15,7 @@
 #include "acco/round/gradient_accumulator.hpp"
 #include "acco/stage/state_arrays.hpp"
 #include "acco/stage/world_digest.hpp"
-#include "acco/storage/state_range.hpp"
+#include "acco/storage/staged_range.hpp"
 #include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {

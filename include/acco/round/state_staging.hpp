@@ -12,7 +12,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/number/int8_place.hpp"
 #include "acco/stage/state_copy.hpp"
-#include "acco/storage/state_range.hpp"
+#include "acco/storage/staged_range.hpp"
 #include "acco/storage/storage_traits.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
@@ -75,7 +75,7 @@ class state_staging {
     unpacked_ = false;
   }
   /// Enqueues the copying of what was added.
-  void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<state_range const>(ranges_)); }
+  void enqueue(typename Storage::queue& q) { Storage::stage(q, std::span<staged_range const>(ranges_)); }
 
   /// When the copy is complete.
   [[nodiscard]] state_view view() noexcept {
@@ -126,7 +126,7 @@ class state_staging {
   int rank_;
   bool may_show_, may_arrive_;
   decltype(std::declval<Storage const&>().allocate_staging(std::size_t{})) buffer_;
-  std::vector<state_range> ranges_;
+  std::vector<staged_range> ranges_;
   bool unpacked_ = true;
   std::vector<std::byte const*> arrays_;
 };

@@ -19,7 +19,7 @@
 #include "acco/storage/elementwise_tasks.hpp"
 #include "acco/storage/host_queue.hpp"
 #include "acco/storage/matrix_update.hpp"
-#include "acco/storage/state_range.hpp"
+#include "acco/storage/staged_range.hpp"
 #include "acco/storage/storage.hpp"
 #include "acco/storage/storage_traits.hpp"
 
@@ -133,9 +133,9 @@ struct host_storage {
   /// Room for a copy of state.
   [[nodiscard]] host_buffer allocate_staging(std::size_t bytes) const { return allocate(bytes, 0); }
   /// Enqueues copies to host memory. The ranges stay where they are until that is done.
-  static void stage(host_queue& queue, std::span<state_range const> ranges) {
+  static void stage(host_queue& queue, std::span<staged_range const> ranges) {
     queue.enqueue([ranges] {
-      for (state_range const& each : ranges) {
+      for (staged_range const& each : ranges) {
         if (each.bytes != 0) std::memcpy(each.to, each.from, each.bytes);
       }
     });

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "acco/storage/state_range.hpp"
+#include "acco/storage/staged_range.hpp"
 #include "acco/storage/update_table.hpp"
 #include "acco/version.hpp"
 
@@ -26,7 +26,7 @@ struct storage_traits {
   /// `static digest(queue&, std::span<digest_range<T> const>, unsigned long long* sums, count)`, for parameters and for
   /// masters. Without it the ranks' parameters are not compared, and `options::digest_every` is refused.
   bool digests = false;
-  /// `static stage(queue&, std::span<state_range const>)` and `allocate_staging(bytes) const`: copies to host memory.
+  /// `static stage(queue&, std::span<staged_range const>)` and `allocate_staging(bytes) const`: copies to host memory.
   /// Without them a training cannot be saved.
   bool stages = false;
   /// `make_queue(backend) const`: for a queue that needs more than a backend's driver.
@@ -83,7 +83,7 @@ concept has_digest = requires(typename Storage::queue& q, std::span<digest_range
   Storage::digest(q, ranges, sums, std::size_t{});
 };
 template <class Storage>
-concept has_stage = requires(typename Storage::queue& q, std::span<state_range const> ranges) { Storage::stage(q, ranges); };
+concept has_stage = requires(typename Storage::queue& q, std::span<staged_range const> ranges) { Storage::stage(q, ranges); };
 template <class Storage>
 concept has_allocate_staging = requires(Storage const& storage) { storage.allocate_staging(std::size_t{}); };
 template <class Storage, class Backend>
@@ -126,7 +126,7 @@ consteval bool check_storage_traits() {
   constexpr bool stage = has_stage<Storage>, room = has_allocate_staging<Storage>;
   static_assert(
       !t.stages || (stage && room),
-      "acco: the storage's traits declare `stages`, and it lacks `static stage(queue&, std::span<state_range const>)` or "
+      "acco: the storage's traits declare `stages`, and it lacks `static stage(queue&, std::span<staged_range const>)` or "
       "`allocate_staging(bytes) const`");
   static_assert(
       t.stages || !(stage || room),

@@ -11,7 +11,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// `bytes` from an array of the storage's to host memory.
-struct state_range {
+struct staged_range {
   void const* from;
   std::byte* to;
   std::size_t bytes;
