@@ -235,8 +235,8 @@ TEST_CASE("a rank fails behind a long computation: its own words, and nobody's m
         });
         if (r == 1) acco::check_cuda(cudaErrorLaunchFailure, "its second copy");
       };
-      acco::threads_cuda::meet(queue, point, static_cast<int>(r), acco::collective::all_gather,
-                               std::span<std::byte const>(mine.as<std::byte>(), 4096), 0, work);
+      acco::threads_cuda::meet_and_read(queue, point, static_cast<int>(r), acco::collective::all_gather,
+                                        std::span<std::byte const>(mine.as<std::byte>(), 4096), 0, work);
       try {
         queue.wait();
       } catch (acco::error const& e) {

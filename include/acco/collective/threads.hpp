@@ -54,8 +54,8 @@ class ACCO_VISIBLE threads_backend {
 
   template <class T>
   void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
-    meet(queue, collective::all_reduce, in.local(), 0,
-         [out](meeting_point const& point, int) { sum<T>(point, 0, out.whole(), false); });
+    meet_and_read(queue, collective::all_reduce, in.local(), 0,
+                  [out](meeting_point const& point, int) { sum<T>(point, 0, out.whole(), false); });
   }
 
   template <class Gradient, class Sum>
@@ -69,7 +69,7 @@ class ACCO_VISIBLE threads_backend {
 
   template <class T>
   void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
-    meet(queue, collective::all_gather, in.slice(), 0, [out](meeting_point const& point, int) {
+    meet_and_read(queue, collective::all_gather, in.slice(), 0, [out](meeting_point const& point, int) {
       for (int peer = 0; peer < point.size(); ++peer) {
         auto const& post = point.of(peer);
         T* const to = out.whole().data() + static_cast<std::size_t>(peer) * post.count;
@@ -79,7 +79,7 @@ class ACCO_VISIBLE threads_backend {
   }
 
   void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
-    meet(queue, collective::all_to_all, in, 0, [out](meeting_point const& point, int rank) {
+    meet_and_read(queue, collective::all_to_all, in, 0, [out](meeting_point const& point, int rank) {
       const std::size_t part = out.size() / static_cast<std::size_t>(point.size());
       for (int peer = 0; peer < point.size() && part != 0; ++peer) {
         std::memcpy(out.data() + static_cast<std::size_t>(peer) * part,
@@ -90,7 +90,7 @@ class ACCO_VISIBLE threads_backend {
 
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {
-    meet(queue, collective::broadcast, whole.whole(), root, [whole, root](meeting_point const& point, int rank) {
+    meet_and_read(queue, collective::broadcast, whole.whole(), root, [whole, root](meeting_point const& point, int rank) {
       if (rank != root && !whole.whole().empty())
         std::memcpy(static_cast<void*>(whole.whole().data()), point.of(root).data, whole.whole().size_bytes());
     });
@@ -144,14 +144,14 @@ class ACCO_VISIBLE threads_backend {
 
   template <class Gradient, class Sum, bool add>
   void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
-    meet(queue, collective::reduce_scatter, in.local(), 0, [out](meeting_point const& point, int rank) {
+    meet_and_read(queue, collective::reduce_scatter, in.local(), 0, [out](meeting_point const& point, int rank) {
       sum<Gradient>(point, static_cast<std::size_t>(rank) * out.slice().size(), out.slice(), add);
     });
   }
 
   /// Meet, read the others' data with `work`, and part when all have read.
   template <class T, class Work>
-  void meet(host_queue& queue, collective operation, std::span<T> mine, int root, Work work) const {
+  void meet_and_read(host_queue& queue, collective operation, std::span<T> mine, int root, Work work) const {
     queue.enqueue([point = point_.get(), &queue, operation, mine, root, work, rank = rank_] {
       point->arrive(rank, {operation, mine.size(), sizeof(T), root, mine.data()}, queue.place, queue.deadline);
       work(*point, rank);

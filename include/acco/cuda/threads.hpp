@@ -146,7 +146,8 @@ struct meeting {
   }
 };
 template <class T, class Work>
-void meet(cuda_queue& queue, meeting_point& point, int rank, collective operation, std::span<T> mine, int root, Work work) {
+void meet_and_read(cuda_queue& queue, meeting_point& point, int rank, collective operation, std::span<T> mine, int root,
+                   Work work) {
   queue.issue(meeting<T, Work>{&queue, &point, rank, operation, mine, work, root});
 }
 
@@ -161,7 +162,7 @@ void sum(cuda_kernels::on where, int ranks, sources const& all, std::size_t offs
 
 template <class T>
 void meet(cuda_queue& queue, meeting_point& point, int rank, partial<T const> in, replicated<T> out) {
-  threads_cuda::meet(
+  threads_cuda::meet_and_read(
       queue, point, rank, collective::all_reduce, in.local(), 0,
       [out, most = queue.max_ctas](cudaStream_t stream, meeting_point const& all, int, threads_cuda::sources const& from) {
         threads_cuda::sum<T, T, false>({stream, most}, all.size(), from, 0, out.whole());
@@ -170,7 +171,7 @@ void meet(cuda_queue& queue, meeting_point& point, int rank, partial<T const> in
 template <class Gradient, class Sum, bool add>
 void meet(cuda_queue& queue, meeting_point& point, int rank, partial<Gradient const> in, sharded<Sum> out,
           std::bool_constant<add>) {
-  threads_cuda::meet(
+  threads_cuda::meet_and_read(
       queue, point, rank, collective::reduce_scatter, in.local(), 0,
       [out, most = queue.max_ctas](cudaStream_t stream, meeting_point const& all, int me, threads_cuda::sources const& from) {
         threads_cuda::sum<Gradient, Sum, add>({stream, most}, all.size(), from, static_cast<std::size_t>(me) * out.slice().size(),
@@ -179,40 +180,41 @@ void meet(cuda_queue& queue, meeting_point& point, int rank, partial<Gradient co
 }
 template <class T>
 void meet(cuda_queue& queue, meeting_point& point, int rank, sharded<T const> in, replicated<T> out) {
-  threads_cuda::meet(queue, point, rank, collective::all_gather, in.slice(), 0,
-                     [out](cudaStream_t stream, meeting_point const& all, int, threads_cuda::sources const& from) {
-                       for (int peer = 0; peer < all.size(); ++peer) {
-                         const std::size_t count = all.of(peer).count;
-                         T* const to = out.whole().data() + static_cast<std::size_t>(peer) * count;
-                         void const* const theirs = from[static_cast<std::size_t>(peer)];
-                         if (theirs != to && count != 0)
-                           check_cuda(cudaMemcpyAsync(to, theirs, count * sizeof(T), cudaMemcpyDefault, stream),
-                                      "cudaMemcpyAsync");
-                       }
-                     });
+  threads_cuda::meet_and_read(queue, point, rank, collective::all_gather, in.slice(), 0,
+                              [out](cudaStream_t stream, meeting_point const& all, int, threads_cuda::sources const& from) {
+                                for (int peer = 0; peer < all.size(); ++peer) {
+                                  const std::size_t count = all.of(peer).count;
+                                  T* const to = out.whole().data() + static_cast<std::size_t>(peer) * count;
+                                  void const* const theirs = from[static_cast<std::size_t>(peer)];
+                                  if (theirs != to && count != 0)
+                                    check_cuda(cudaMemcpyAsync(to, theirs, count * sizeof(T), cudaMemcpyDefault, stream),
+                                               "cudaMemcpyAsync");
+                                }
+                              });
 }
 inline void meet(cuda_queue& queue, meeting_point& point, int rank, std::span<std::byte const> in, std::span<std::byte> out) {
-  threads_cuda::meet(queue, point, rank, collective::all_to_all, in, 0,
-                     [out](cudaStream_t stream, meeting_point const& all, int me, threads_cuda::sources const& from) {
-                       const std::size_t part = out.size() / static_cast<std::size_t>(all.size());
-                       for (int peer = 0; peer < all.size() && part != 0; ++peer) {
-                         auto const* const theirs = static_cast<std::byte const*>(from[static_cast<std::size_t>(peer)]);
-                         check_cuda(
-                             cudaMemcpyAsync(out.data() + static_cast<std::size_t>(peer) * part,
-                                             theirs + static_cast<std::size_t>(me) * part, part, cudaMemcpyDefault, stream),
-                             "cudaMemcpyAsync");
-                       }
-                     });
+  threads_cuda::meet_and_read(
+      queue, point, rank, collective::all_to_all, in, 0,
+      [out](cudaStream_t stream, meeting_point const& all, int me, threads_cuda::sources const& from) {
+        const std::size_t part = out.size() / static_cast<std::size_t>(all.size());
+        for (int peer = 0; peer < all.size() && part != 0; ++peer) {
+          auto const* const theirs = static_cast<std::byte const*>(from[static_cast<std::size_t>(peer)]);
+          check_cuda(cudaMemcpyAsync(out.data() + static_cast<std::size_t>(peer) * part,
+                                     theirs + static_cast<std::size_t>(me) * part, part, cudaMemcpyDefault, stream),
+                     "cudaMemcpyAsync");
+        }
+      });
 }
 template <class T>
 void meet(cuda_queue& queue, meeting_point& point, int rank, replicated<T> whole, int root) {
-  threads_cuda::meet(queue, point, rank, collective::broadcast, whole.whole(), root,
-                     [whole, root](cudaStream_t stream, meeting_point const&, int me, threads_cuda::sources const& from) {
-                       if (me != root && !whole.whole().empty())
-                         check_cuda(cudaMemcpyAsync(whole.whole().data(), from[static_cast<std::size_t>(root)],
-                                                    whole.whole().size_bytes(), cudaMemcpyDefault, stream),
-                                    "cudaMemcpyAsync");
-                     });
+  threads_cuda::meet_and_read(
+      queue, point, rank, collective::broadcast, whole.whole(), root,
+      [whole, root](cudaStream_t stream, meeting_point const&, int me, threads_cuda::sources const& from) {
+        if (me != root && !whole.whole().empty())
+          check_cuda(cudaMemcpyAsync(whole.whole().data(), from[static_cast<std::size_t>(root)], whole.whole().size_bytes(),
+                                     cudaMemcpyDefault, stream),
+                     "cudaMemcpyAsync");
+      });
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
