@@ -179,6 +179,7 @@ class galore_engine : public round_engine<Storage> {
       throw usage_error(engine::place(), text("galore: the checkpoint is of another schedule, or of other groups"),
                         text("Restore it as it was; save_model, and initialize from its weights, begins with new bases"));
     engine::take_up(how);
+    if (!engine::loop().in_flight()) show_committed();  // as at the end of `finish`, behind the copy
     engine::loop().land_if_waiting(between{*this});
     const std::uint64_t digest = engine::world_digest();
     engine::taken_up();
