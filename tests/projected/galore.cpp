@@ -344,6 +344,22 @@ TEST_CASE("a gradient that is not finite leaves matrices, state and bases as the
   CHECK(all[6] == all[4]);
 }
 
+TEST_CASE("who does not come to new bases is missed in the round that they are for") {
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    acco::any_optimizer<double> training =
+        acco::optimizer{acco::galore{.inner = either{}, .rank = rank_of_bases, .every = 2, .scale = 0.5},
+                        acco::sgd{.learning_rate = 0.02}, acco::host_storage<double>{}, world, layout_of()};
+    training.initialize(start());
+    const auto micro_batch = [&] {
+      for (double& each : training.gradients()) each += 1;
+      (void)training.accumulated(1);
+    };
+    micro_batch();
+    micro_batch();
+    if (world.rank() == 0) CHECK_THROWS_WITH_AS(micro_batch(), doctest::Contains("round 2, new bases"), acco::peer_error);
+  });
+}
+
 TEST_CASE("a vector, and a matrix whose smaller side is no longer than the rank, are the plain optimizer's in every bit") {
   const plan p{.ranks = 2, .decay = 0.3};
   auto const galore = train(p);

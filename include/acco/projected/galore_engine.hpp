@@ -258,6 +258,7 @@ class galore_engine : public round_engine<Storage> {
   /// ranks share that work, and sends it: so all have the same bits, whatever their processors are. Gradients that are
   /// not finite, or 0, on all ranks, change nothing.
   void renew() {
+    queue().place = engine::loop().place_in("new bases");
     double found[2] = {0, accumulated_ ? 1.0 : 0.0};  // what is not finite, and anything at all
     for (std::size_t k = 0; k < layout().tensor_count(); ++k) {
       const std::size_t size = layout()[k].size;
