@@ -113,3 +113,29 @@ TEST_CASE("a resumed run in bases is the uninterrupted one, in every bit, wherev
     }
   }
 }
+
+TEST_CASE("a training in bases that was saved at its end shows what it showed, where its commits are coded") {
+  const scratch folder(in_memory());
+  std::vector<float> then, now;
+  const auto each = [&](auto&& action) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::any_optimizer<float> t = acco::optimizer{
+          acco::galore{.inner = acco::synchronous{.commit = acco::coded{acco::full{}, acco::block_int4<>{}}}, .rank = 2},
+          acco::adamw{.learning_rate = 0.02}, acco::host_storage<float>{}, world, layout()};
+      action(t);
+      if (world.rank() == 0) (then.empty() ? then : now).assign(t.parameters().begin(), t.parameters().end());
+    });
+  };
+  each([&](auto& t) {
+    t.initialize(std::vector<float>(layout().size(), 0.5F));
+    for (std::size_t m = 0; m < 3; ++m) {
+      for (std::size_t i = 0; i < t.gradients().size(); ++i) t.gradients()[i] += std::sin(static_cast<float>(i * i % 31 + 7 * m));
+      (void)t.accumulated(1);
+    }
+    t.finish();
+    t.save(folder.run());
+    t.finish();
+  });
+  each([&](auto& t) { CHECK(t.restore(folder.run()).exact); });
+  CHECK(now == then);
+}

@@ -104,3 +104,39 @@ TEST_CASE("tiles of matrices, their edges, and what has none, are those of the h
     CHECK(std::any_of(sum.begin(), sum.end(), [](float each) { return each != 0; }));
   }
 }
+
+TEST_CASE("of blocks in which nothing lies, between shares and behind the last one, nothing is read") {
+  using code = acco::block_int4<>;
+  using storage = acco::cuda_storage<float>;
+  constexpr std::size_t share = 3 * code::block_size, each = 300, bytes = acco::encoded_size<code>(share);
+  const code e;
+  managed<acco::trainable_run> runs(3);  // the last of another table
+  runs.data[0] = {0, 0, each};
+  runs.data[1] = {share, each, each};
+  runs.data[2] = {0, 0, 2 * share};
+  managed<float> held(2 * share), values(2 * share), out(2 * share);
+  managed<std::byte> codes(2 * bytes);
+  managed<unsigned long long> numbers(2);
+  for (std::size_t i = 0; i < 2 * share; ++i) {
+    held.data[i] = std::sin(static_cast<float>(i * i % 1009));
+    values.data[i] = i % share < each ? std::cos(static_cast<float>(i)) : 0;
+  }
+  const acco::trainable_view<float> view{held.data, runs.data, 2, nullptr, true};
+  const acco::coding::refused bad{numbers.data, numbers.data + 1};
+  acco::cuda_queue queue(nullptr);
+  std::vector<std::byte> expected(2 * bytes);
+  for (std::size_t k = 0; k < 2; ++k) {
+    float const* const from = values.data + k * share;
+    storage::encode_difference(queue, e, from, view, k * share, share, codes.data + k * bytes, bad);
+    queue.wait();
+    acco::coding::encode_difference(e, from, view, k * share, share, expected.data() + k * bytes, bad);
+  }
+  settle();
+  CHECK(std::equal(expected.begin(), expected.end(), codes.data));
+  storage::decode_onto(queue, e, static_cast<std::byte const*>(codes.data), view, 0, share, 2 * share, out.data);
+  queue.wait();
+  settle();
+  for (std::size_t i = 0; i < 2 * share; ++i) {
+    if (i % share >= each) CHECK(out.data[i] == 0);
+  }
+}

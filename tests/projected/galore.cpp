@@ -344,6 +344,52 @@ TEST_CASE("a gradient that is not finite leaves matrices, state and bases as the
   CHECK(all[6] == all[4]);
 }
 
+TEST_CASE("a matrix whose gradient begins at zero gets its basis in the step that brings one, though none is due") {
+  std::vector<double> const begin = start();
+  acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+    auto const layout = layout_of();
+    acco::any_optimizer<double> training =
+        acco::optimizer{acco::galore{.inner = either{}, .rank = rank_of_bases, .every = 100, .scale = 0.5},
+                        acco::sgd{.learning_rate = 0.02}, acco::host_storage<double>{}, world, layout_of()};
+    training.initialize(begin);
+    std::vector<std::uint64_t> bytes;
+    for (std::size_t t = 0; t < 4; ++t) {
+      for (std::size_t k = 0; k < layout.tensor_count(); ++k) {
+        if (k == 0 && t < 2) continue;
+        matrix const g = mean_gradient(t, k, matrix(shapes[k].rows, shapes[k].columns), true);
+        auto const to = training.tensor(layout[k].name).gradients;
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] += g.values[i] + noise(t, k, i, world.rank(), 3);
+      }
+      auto const report = training.accumulated(1);
+      REQUIRE(report);
+      bytes.push_back(report->bytes_sent);
+      matrix const g = mean_gradient(t, 0, matrix(shapes[0].rows, shapes[0].columns), true);
+      for (std::size_t i = 0; t < 3 && i < layout[0].size; ++i)
+        CHECK(std::abs(training.parameters()[i] - (begin[i] - (t < 2 ? 0 : 0.01 * g.values[i]))) < 1e-12);
+    }
+    CHECK(bytes[0] > bytes[2]);  // those of the others, and then its own
+    CHECK(bytes[2] > bytes[1]);
+    CHECK(bytes[1] - bytes[3] <= 3 * 2 * sizeof(double));  // nothing but the question
+    training.finish();
+  });
+}
+
+TEST_CASE("who does not come to new bases is missed in the round that they are for") {
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    acco::any_optimizer<double> training =
+        acco::optimizer{acco::galore{.inner = either{}, .rank = rank_of_bases, .every = 2, .scale = 0.5},
+                        acco::sgd{.learning_rate = 0.02}, acco::host_storage<double>{}, world, layout_of()};
+    training.initialize(start());
+    const auto micro_batch = [&] {
+      for (double& each : training.gradients()) each += 1;
+      (void)training.accumulated(1);
+    };
+    micro_batch();
+    micro_batch();
+    if (world.rank() == 0) CHECK_THROWS_WITH_AS(micro_batch(), doctest::Contains("round 2, new bases"), acco::peer_error);
+  });
+}
+
 TEST_CASE("a vector, and a matrix whose smaller side is no longer than the rank, are the plain optimizer's in every bit") {
   const plan p{.ranks = 2, .decay = 0.3};
   auto const galore = train(p);

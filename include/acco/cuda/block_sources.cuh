@@ -150,8 +150,9 @@ struct view_source {
     const std::size_t first = at.first, left = at.left,
                       behind = first + (left < Encoding::block_size ? left : Encoding::block_size);
     std::size_t run = view.run_of(first);
+    if (run == view.run_count) return;  // a gap behind all that lies anywhere
     const trainable_run here = view.runs[run];
-    if (behind <= here.first + here.count) {
+    if (first >= here.first && behind <= here.first + here.count) {
       T const* const begin = view.begin_of(run);
       const array_source<T> whole{begin, begin + here.count};
       whole.template take<Encoding>({first - here.first, left}, lane, into);

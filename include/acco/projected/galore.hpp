@@ -43,8 +43,9 @@ namespace ACCO_NAMESPACE {
 /// Every `every` updates, and before the first, when a step begins, P becomes the r largest left singular vectors
 /// (right ones where m >= n) of the mean gradient of all ranks, of the step that begins, of its first round where it
 /// has two. They are found by `iterations` of subspace iteration: 1 is a rough basis, 2 a good one. The rule's moments,
-/// and what codes have lost, stay, as published. A gradient that is not finite, or zero on all ranks, leaves the bases
-/// as they are; the next step tries again.
+/// and what codes have lost, stay, as published. A gradient that is not finite leaves the bases as they are; the next
+/// step tries again. So does each step for a matrix that has no basis yet, because its gradient has been zero on all
+/// ranks.
 ///
 /// Projected are tensors of two dimensions or more, of as many rows as the first, whose smaller side is longer than
 /// `rank` and which `projects` admits. The others are trained as they are. Weight decay that is decoupled decays W, as

@@ -179,6 +179,7 @@ class galore_engine : public round_engine<Storage> {
       throw usage_error(engine::place(), text("galore: the checkpoint is of another schedule, or of other groups"),
                         text("Restore it as it was; save_model, and initialize from its weights, begins with new bases"));
     engine::take_up(how);
+    if (!engine::loop().in_flight()) show_committed();  // as at the end of `finish`, behind the copy
     engine::loop().land_if_waiting(between{*this});
     const std::uint64_t digest = engine::world_digest();
     engine::taken_up();
@@ -239,7 +240,7 @@ class galore_engine : public round_engine<Storage> {
   }
   std::uint64_t starting(bool begins_step) {
     const std::uint64_t before = sent();
-    if (begins_step && engine::steps() % settings_.every == 0) renew();
+    if (begins_step) renew(engine::steps() % settings_.every == 0);
     if (std::exchange(accumulated_, false)) {
       for (projected_matrix const& m : layout_.matrices) in_basis(m).project(gradients_of(m.tensor), gradients_of(m.coordinates));
       clear_gradients();
@@ -253,28 +254,47 @@ class galore_engine : public round_engine<Storage> {
     return backend().traits.counts_bytes ? backend().bytes_sent() : engine::tasks().view().ring_bytes;
   }
 
-  /// New bases from the sum of all ranks' gradients. A matrix has an owner, who alone looks for its basis, so that the
-  /// ranks share that work, and sends it: so all have the same bits, whatever their processors are. Gradients that are
-  /// not finite, or 0, on all ranks, change nothing.
-  void renew() {
-    double found[2] = {0, accumulated_ ? 1.0 : 0.0};  // what is not finite, and anything at all
+  /// New bases from the sum of all ranks' gradients: of all matrices, or of those that have none yet. A matrix has an
+  /// owner, who alone looks for its basis, so that the ranks share that work, and sends it: so all have the same bits,
+  /// whatever their processors are. Gradients that are not finite change nothing; one that is 0 on all ranks leaves its
+  /// matrix as it is.
+  void renew(bool all) {
+    std::vector<std::size_t> due;
+    for (std::size_t k = 0; k < layout_.matrices.size(); ++k) {
+      if (all || !in_basis(layout_.matrices[k]).is_there()) due.push_back(k);
+    }
+    if (due.empty()) return;
+    queue().place = engine::loop().place_in("new bases");
+    std::vector<double> found(1 + due.size(), 0.0);  // what is not finite; whose gradient is not 0
     for (std::size_t k = 0; k < layout().tensor_count(); ++k) {
       const std::size_t size = layout()[k].size;
       if (size == 0 || layout().groups()[layout()[k].group].frozen) continue;
       if (!elementwise::all_finite(static_cast<real const*>(gradients_of(k)), size)) found[0] = 1;
     }
+    for (std::size_t n = 0; n < due.size() && accumulated_; ++n) {
+      projected_matrix const& m = layout_.matrices[due[n]];
+      real const* const from = gradients_of(m.tensor);
+      found[1 + n] = std::any_of(from, from + m.rows * m.columns, [](real x) { return x != 0; }) ? 1 : 0;
+    }
     acco::sum_over_ranks(engine::tasks(), std::span<double>(found));
-    if (found[0] != 0 || found[1] == 0) return;
-    std::vector<std::vector<real>> mine(layout_.matrices.size());
+    if (found[0] != 0) return;
+    std::size_t count = 0;
+    for (std::size_t n = 0; n < due.size(); ++n) {
+      if (found[1 + n] != 0) due[count++] = due[n];
+    }
+    due.resize(count);
+    if (due.empty()) return;
+    std::vector<std::vector<real>> mine(due.size());
     bool finite = true;
-    for (std::size_t k = 0; k < mine.size(); ++k) finite = sum(layout_.matrices[k], is_mine(k) ? &mine[k] : nullptr) && finite;
+    for (std::size_t k = 0; k < due.size(); ++k)
+      finite = sum(layout_.matrices[due[k]], is_mine(due[k]) ? &mine[k] : nullptr) && finite;
     if (!finite) return;
     engine::loop().masters_changed();  // a prediction, or what a code has lost, is taken back in the basis of before
     show_committed();
-    for (std::size_t k = 0; k < mine.size(); ++k) {
-      if (is_mine(k)) in_basis(layout_.matrices[k]).find(mine[k].data(), settings_.iterations, engine::steps());
+    for (std::size_t k = 0; k < due.size(); ++k) {
+      if (is_mine(due[k])) in_basis(layout_.matrices[due[k]]).find(mine[k].data(), settings_.iterations, engine::steps());
     }
-    for (std::size_t k = 0; k < mine.size(); ++k) {
+    for (const std::size_t k : due) {
       projected_matrix const& m = layout_.matrices[k];
       const std::span<real> basis(parameters_of(m.basis), m.of_basis());
       broadcast_and_wait(queue(), backend(), basis, owner(k));

@@ -28,6 +28,10 @@ class matrix_in_basis {
   matrix_in_basis(projected_matrix const& of, Real* kept) : of_(of), shape_{of.rows, of.columns, of.rank}, kept_(kept) {}
 
   [[nodiscard]] Real* basis() const noexcept { return kept_; }
+  /// Whether it has been found: the first vector is that of the largest singular value.
+  [[nodiscard]] bool is_there() const noexcept {
+    return std::any_of(basis(), basis() + of_.side(), [](Real x) { return x != 0; });
+  }
   [[nodiscard]] Real* shown() const noexcept { return kept_ + of_.of_basis(); }
   [[nodiscard]] Real& decay() const noexcept { return shown()[of_.count()]; }
   /// Shows coordinates of 0, as what has been committed.
