@@ -132,7 +132,6 @@ TEST_CASE("a training in bases that was saved at its end shows what it showed, w
       for (std::size_t i = 0; i < t.gradients().size(); ++i) t.gradients()[i] += std::sin(static_cast<float>(i * i % 31 + 7 * m));
       (void)t.accumulated(1);
     }
-    t.finish();
     t.save(folder.run());
     t.finish();
   });
