@@ -504,6 +504,12 @@ TEST_CASE("settings that mean nothing, and what does not go together, are refuse
     CHECK(has(refused({.rank = 2}, acco::sgd{.weight_decay = 0.1, .weight_decay_kind = acco::decay::classic}, layout_of()),
               "depends on the parameter otherwise"));
     CHECK(has(refused({.rank = 2}, adamw, layout_of(), {.average_decay = 0.9}), "average_decay is not there for galore"));
+    acco::parameter_layout named_alike;
+    named_alike.add("a", {6, 6}).add("a.coordinates", {3});
+    CHECK(has(refused({.rank = 2}, adamw, named_alike), "'a' cannot have 'a.coordinates' beside it"));
+    acco::parameter_layout long_name;
+    long_name.add(std::string(120, 'n'), {6, 6});
+    CHECK(has(refused({.rank = 2}, adamw, long_name), "the name is too long, or taken"));
     acco::parameter_layout left;
     left.add("matrix", {6, 6}, left.add_group({.leave_without_gradient = true}));
     CHECK(has(refused({.rank = 2}, acco::adamw{.weight_decay = 0.1}, left), "is left alone without a gradient"));

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,7 @@ struct projected_layout {
       auto const each = whole[k];
       const std::size_t rows = each.shape.size() < 2 ? 0 : each.shape[0], columns = rows == 0 ? 0 : each.size / rows;
       if (std::min(rows, columns) <= settings.rank || whole.groups()[each.group].frozen || !settings.projects(each)) continue;
+      refuse_taken_names(each.name, where);
       projected_matrix const& m = matrices.emplace_back(
           projected_matrix{k, inner.tensor_count(), inner.tensor_count() + 1, rows, columns, settings.rank, each.group});
       inner.move_to(k, frozen);
@@ -81,6 +83,18 @@ struct projected_layout {
       throw usage_error(
           where, text("galore: no trainable tensor is a matrix whose smaller side is longer than the rank, ", settings.rank),
           text("Give the layout its tensors with their shapes, and galore a smaller rank; `projects` chooses"));
+    }
+  }
+
+ private:
+  /// Each matrix has two tensors beside it.
+  void refuse_taken_names(std::string_view name, error_place const& where) const {
+    for (std::string const& beside : {std::string(name) + ".coordinates", std::string(name) + ".basis"}) {
+      bool taken = beside.size() > parameter_layout::longest_name;
+      for (std::size_t k = 0; k < whole.tensor_count(); ++k) taken = taken || whole[k].name == beside;
+      if (!taken) continue;
+      throw usage_error(where, text("galore: '", name, "' cannot have '", beside, "' beside it: the name is too long, or taken"),
+                        text("Give that tensor another name, or let `projects` leave the matrix out"));
     }
   }
 };
