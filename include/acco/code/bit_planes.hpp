@@ -85,6 +85,7 @@ struct bit_planes {
     const auto wide = __builtin_convertvector(from, integers_of_shorts);
     std::memcpy(to, &wide, sizeof wide);
   }
+  static floats numbers_of(integers const& from) noexcept { return __builtin_convertvector(from, floats); }
   /// The lowest bytes of so many integers, none of which is above 255.
   static void narrow(integers const& a, integers const& b, integers const& c, integers const& d, std::uint8_t* to) noexcept {
     const shorts halves[2] = {narrow(a, b), narrow(c, d)};

@@ -156,6 +156,14 @@ struct block_gauss {
   using integers = planes::integers;
   using numbers = pack<float>;
 
+  /// Calls f(k) for k < `Count`. No generic lambda: nvcc would compile that for devices, too.
+  template <unsigned Count, unsigned K = 0, class F>
+  [[gnu::always_inline]] static inline void unrolled(F const& f) noexcept {
+    if constexpr (K < Count) {
+      f(K);
+      unrolled<Count, K + 1>(f);
+    }
+  }
   /// The sum of squares of what these codes lack.
   static double lost(float const* values, std::byte const* codes, bool zero, std::uint16_t scale) noexcept {
     alignas(64) float lacks[block_size];
@@ -167,15 +175,15 @@ struct block_gauss {
   /// Returns whether a number lies so far out that a wider scale may lose less.
   static bool put_codes(float const* values, packed_levels levels, std::uint16_t scale, std::byte* to) noexcept {
     integers between[arithmetic::magnitudes - 1];
-    for_indices<arithmetic::magnitudes - 1>([&](auto k) {
+    for (unsigned k = 0; k < arithmetic::magnitudes - 1; ++k)
       between[k] = integers{} + std::bit_cast<std::int32_t>(arithmetic::threshold(levels, k, block_scale::value(scale)));
-    });
     const auto limit = static_cast<std::int32_t>(arithmetic::outlier(scale));
     integers outliers = {};
+    const integers none = {};  // nvcc has no constant vectors in lambdas
     const auto codes = [&](std::size_t i) {
       const integers bits = planes::bits(values + i), magnitude = bits & 0x7fffffff;
-      integers code = Bits == 3 ? integers{} : planes::below_zero(bits, magnitude) << (Bits - 1);
-      for_indices<arithmetic::magnitudes - 1>([&](auto k) { code -= magnitude > between[k]; });
+      integers code = Bits == 3 ? none : planes::below_zero(bits, magnitude) << (Bits - 1);
+      unrolled<arithmetic::magnitudes - 1>([&](unsigned k) { code -= magnitude > between[k]; });
       outliers |= magnitude > limit;
       return code;
     };
@@ -195,16 +203,16 @@ struct block_gauss {
     constexpr auto highest = static_cast<std::int16_t>(arithmetic::magnitudes - 1);
     const float by = block_scale::value(scale) * arithmetic::unit;
     shorts steps[arithmetic::magnitudes];
-    for_indices<highest>([&](auto k) { steps[k] = shorts{} + static_cast<std::int16_t>(levels[k + 1] - levels[k]); });
+    for (unsigned k = 0; k < highest; ++k) steps[k] = shorts{} + static_cast<std::int16_t>(levels[k + 1] - levels[k]);
     const shorts lowest = shorts{} + static_cast<std::int16_t>(levels[0]);
     planes::for_shorts(codes, [&](std::size_t i, shorts const& code) {
       const shorts index = code & highest, minus = code > highest;  // -1: -x is ~x + 1
       shorts level = lowest;
-      for_indices<highest>([&](auto k) { level += (index > static_cast<std::int16_t>(k)) & steps[k]; });
+      unrolled<highest>([&](unsigned k) { level += (index > static_cast<std::int16_t>(k)) & steps[k]; });
       typename planes::integers halves[2];
       planes::widen((level ^ minus) - minus, halves);
       for (auto const& each : halves) {
-        const auto decoded = __builtin_convertvector(each, typename planes::floats) * by;
+        const auto decoded = planes::numbers_of(each) * by;
         std::memcpy(values + i, &decoded, sizeof decoded);
         i += planes::lanes;
       }

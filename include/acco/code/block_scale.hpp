@@ -142,18 +142,21 @@ struct block_sums {
   }
 
  private:
+  using wide_register = pack<double, floats::lanes>::vector;
+  /// A whole register becomes two: of less g++ makes a number at a time.
+  [[gnu::always_inline]] static inline void widen(bits const& of, numbers* to) noexcept {
+    floats::vector narrow;
+    std::memcpy(&narrow, &of, sizeof narrow);
+    const wide_register wide = __builtin_convertvector(narrow, wide_register);
+    std::memcpy(to, &wide, sizeof wide);
+  }
   template <std::size_t Count, class Part, class Term>
   [[nodiscard, gnu::always_inline]] static inline partial<Count> read(float const* values, Part const& part,
                                                                       Term const& term) noexcept {
     bits x;
     std::memcpy(&x, values, sizeof x);
     partial<Count> made;
-    part(x, [&](std::size_t n, bits const& of) {  // a whole register is widened to two: of less g++ makes a number at a time
-      floats::vector y;
-      std::memcpy(&y, &of, sizeof y);
-      const auto wide = __builtin_convertvector(y, pack<double, floats::lanes>::vector);
-      std::memcpy(made.of[n], &wide, sizeof wide);
-    });
+    part(x, [&](std::size_t n, bits const& of) { widen(of, made.of[n]); });
     term(made.of);
     return made;
   }
