@@ -286,7 +286,7 @@ void nccl_ranks(arguments const& words) {
   };
   compare(acco::two_phase{.pace = acco::fixed_pace{1}}, "two_phase", 1e-5);
   compare(acco::delayed{.commit = acco::coded{.gradients = acco::block_int8{}, .parameters = acco::block_int4{}}},
-          "delayed+coded", 1e-2);
+          "delayed, int8 and int4", 1e-2);
 }
 
 /// B5: can NCCL's all-gather, and an update, be captured into a CUDA graph?

@@ -153,7 +153,7 @@ void time(question const& a) {
   constexpr acco::block_int4<> int4;
   rows("adamw, synchronous", over_links(acco::synchronous{.pace = eight}, adamw), 3e-3);
   rows("adamw, two_phase", over_links(acco::two_phase{.pace = split}, adamw), 3e-3);
-  rows("adamw, two_phase, int4 and int8/int4",
+  rows("adamw, two_phase, int4 and coded",
        over_links(acco::two_phase{.estimate = int4, .commit = acco::coded_commit{}, .pace = split}, adamw), 3e-3);
   rows("DeMo as published", over_links(acco::synchronous{.commit = published, .pace = eight}, signs(0.1)), 1e-3);
   rows("DeMo, sharded", over_links(acco::synchronous{.commit = sharded, .pace = eight}, signs(0.1)), 1e-3);
@@ -289,7 +289,7 @@ void rules(question const& a) {
 void ranks(question const& a) {
   std::printf(
       "Validation loss (bytes that a rank sends, a parameter and step)\n\n| ranks | batch of all | adamw | "
-      "adamw, int8/int4 | DeMo, sharded | DeMo as published |\n|---|---|---|---|---|---|\n");
+      "adamw, coded | DeMo, sharded | DeMo as published |\n|---|---|---|---|---|---|\n");
   for (const bool fixed : {true, false}) {
     for (const int n : {1, 2, 4, 8, 16}) {
       const unsigned pieces = fixed ? 32U / static_cast<unsigned>(n) : 8U;

@@ -290,14 +290,14 @@ def overlap(a, programs):
         gnuplot(script + "unset multiplot\n", a.plot)
 
 
-BYTES = {"full": 4.0, "int8": 260 / 256, "int4": 132 / 256}  # of a number on the wire
+BYTES = {"full": 4.0, "int8": 260 / 256, "int4": 132 / 256, "gauss4": 130 / 256, "gauss3": 98 / 256}  # of a number on the wire
 
 
 def parts(schedule, n, parameters):
     """Bytes that a rank sends in the round that does not commit, and in the one that does."""
     name, _, wire = schedule.partition("+")
     once = parameters * (n - 1) / n
-    commit = once * (BYTES["int8"] + BYTES["int4"] if wire == "coded" else 2 * BYTES["full"])
+    commit = once * (BYTES["gauss4"] + BYTES["gauss3"] if wire == "coded" else 2 * BYTES["full"])
     if name != "two_phase":
         return 0, commit
     if wire.startswith("own"):  # parameters only

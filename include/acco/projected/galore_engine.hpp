@@ -305,8 +305,8 @@ class galore_engine : public round_engine<Storage> {
     return static_cast<int>(matrix % static_cast<std::size_t>(backend().size()));
   }
   [[nodiscard]] bool is_mine(std::size_t matrix) noexcept { return owner(matrix) == backend().rank(); }
-  /// The sum of all ranks' gradients of a matrix, to `whole` where that is wanted; whether it is finite. Piece by
-  /// stretch.
+  /// The sum of all ranks' gradients of a matrix, to `whole` where that is wanted; whether it is finite. Chunk by
+  /// chunk.
   bool sum(projected_matrix const& m, std::vector<real>* whole) {
     const auto ranks = static_cast<std::size_t>(backend().size());
     const std::size_t size = m.rows * m.columns, share = std::min((size + ranks - 1) / ranks, std::size_t{1} << 16U);
