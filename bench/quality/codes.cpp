@@ -46,7 +46,8 @@ struct outcome {
 };
 using maker = std::function<training(acco::threads_backend const&, acco::parameter_layout const&, acco::options const&)>;
 
-outcome train(settings const& s, corpus const& text, maker const& make) {
+/// `averaged`: the average is evaluated, not what is trained.
+outcome train(settings const& s, corpus const& text, maker const& make, bool averaged) {
   toy_gpt::shape shape;
   shape.layers = 2;
   shape.width = 64;
@@ -66,11 +67,13 @@ outcome train(settings const& s, corpus const& text, maker const& make) {
     }
     one.finish();
     const auto sent = static_cast<double>(one.totals().bytes_sent);
+    std::vector<float> shown(one.parameters().begin(), one.parameters().end());
+    if (averaged) one.gather_average(shown);
     if (world.rank() != 0) return;
     constexpr std::size_t batches = 16, sequences = 32;
     for (std::size_t k = 0; k < batches; ++k) {
       text.draw_validation(data, sequences, k);
-      found.loss += model.loss(data, one.parameters()) / (batches * sequences);
+      found.loss += model.loss(data, shown) / (batches * sequences);
     }
     found.bytes = sent / static_cast<double>(model.layout().size() * micro_batches / 2) * s.ranks / (s.ranks - 1);
   });
@@ -81,6 +84,7 @@ outcome train(settings const& s, corpus const& text, maker const& make) {
 struct row {
   std::string name;
   maker make;
+  bool averaged = false;
 };
 template <class Schedule>
 maker with(settings const& s, bool muon, Schedule const& schedule) {
@@ -160,6 +164,26 @@ std::vector<row> rows(settings const& s) {
   in_bases("galore 16 of 64: synchronous", synchronous{.pace = two});
   in_bases("galore 16 of 64: two_phase: int4; int8, int4",
            two_phase{.estimate = int4, .commit = coded{int8, int4}, .pace = halves});
+  const auto averaging = [&](char const* name, double decay, auto schedule) {
+    all.push_back(
+        {name,
+         [=](threads_backend const& world, parameter_layout const& layout, acco::options const& chosen) -> training {
+           return optimizer{
+               schedule, gpa{adamw{.learning_rate = s.rate}, {.average_decay = decay}}, host_storage<float>{}, world, layout,
+               chosen};
+         },
+         true});
+  };
+  const two_phase coded_steps{.estimate = int4, .commit = coded{plain(gauss4), gauss3}, .pace = halves};
+  averaging("gpa 0.974: synchronous", 0.974, synchronous{.pace = two});
+  averaging("gpa 0.9869: synchronous", 0.9869, synchronous{.pace = two});
+  averaging("gpa 0.974: two_phase: int4; gauss4, gauss3", 0.974, coded_steps);
+  averaging("gpa 0.9869: two_phase: int4; gauss4, gauss3", 0.9869, coded_steps);
+  const auto one_worker = [&](char const* name, auto inner) {
+    add(name, local_updates{.method = diloco, .inner = inner, .steps = 8, .ranks_a_group = s.ranks});
+  };
+  one_worker("outer Nesterov over one worker: synchronous", synchronous{.pace = two});
+  one_worker("outer Nesterov over one worker: two_phase: int4; gauss4, gauss3", coded_steps);
   const auto local = [&](auto method, auto exchange) {
     return local_updates{.method = method, .inner = synchronous{.pace = two}, .steps = s.steps, .exchange = exchange};
   };
@@ -194,7 +218,7 @@ class runs {
     auto found = done_.find(key.str());
     if (found == done_.end()) {
       if (std::chrono::steady_clock::now() > until_) throw no_time();
-      found = done_.emplace(key.str(), train(s, text_, of.make)).first;
+      found = done_.emplace(key.str(), train(s, text_, of.make, of.averaged)).first;
       std::ofstream(file_, std::ios::app) << key.str() << '\t' << found->second.loss << ' ' << found->second.bytes << std::endl;
     }
     return found->second;

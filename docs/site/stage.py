@@ -36,7 +36,7 @@ REFERENCE = [
     ("make", "Chosen by name", "Schedules and rules that a flag or a configuration names: `#include <acco/make.hpp>`.",
      ["make", "with_schedule", "with_rule", "at_pace", "named_schedules", "decorated_schedules", "all_schedules", "all_rules", "type_list", "named", "only", "without"]),
     ("rules", "Update rules", "Pure functions of one element, or of a matrix.",
-     [*listed("rule"), "decay", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
+     [*listed("rule"), "decay", "gpa", "primal_averaging", "muon", "muon_scale", "rules", "update_rule", "update_step", "update_group", "check_update_rule", "matrix_rule", "matrix_view"]),
     ("learning_rates", "Learning rates", "Factors of the rule's own learning rate, as functions of what has been committed.",
      ["constant", "warmup_cosine", "warmup_linear", "warmup_stable_decay", "cooldown", "warmup_cosine_restarts", "in_steps", "in_samples", "in_tokens", "training_position",
       "learning_rate_function"]),

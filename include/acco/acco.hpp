@@ -38,6 +38,7 @@
 #include "acco/options.hpp"                          // IWYU pragma: export
 #include "acco/rule/all.hpp"                         // IWYU pragma: export
 #include "acco/rule/check.hpp"                       // IWYU pragma: export
+#include "acco/rule/gpa.hpp"                         // IWYU pragma: export
 #include "acco/rule/muon.hpp"                        // IWYU pragma: export
 #include "acco/rule/rules.hpp"                       // IWYU pragma: export
 #include "acco/rule/update_rule.hpp"                 // IWYU pragma: export

@@ -242,6 +242,7 @@ TEST_CASE("every rule on device memory equals the textbook, as on the host") {
   conformance::rule_suite<device_memory>(acco::adamw{.learning_rate = 0.03});
   conformance::rule_suite<device_memory>(acco::lion{.learning_rate = 0.02});
   conformance::rule_suite<device_memory>(acco::sgd{.learning_rate = 0.03, .momentum = 0.9, .nesterov = true});
+  conformance::rule_suite<device_memory>(acco::gpa{acco::adamw{.learning_rate = 0.03}});
 }
 
 TEST_CASE("ranks that share a GPU: other calls and missing ranks are named") {

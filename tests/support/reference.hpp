@@ -16,6 +16,7 @@
 #include <acco/layout/parameter_layout.hpp>
 #include <acco/layout/partition.hpp>
 #include <acco/rule/all.hpp>
+#include <acco/rule/gpa.hpp>
 
 #include "support/problem.hpp"
 
@@ -52,6 +53,16 @@ inline void update(acco::lion const& r, double& p, double g, double* s, double, 
   p -= h.learning_rate * h.weight_decay * p;
   p -= h.learning_rate * (c > 0 ? 1.0 : c < 0 ? -1.0 : 0.0);
   s[0] = r.beta2 * s[0] + (1 - r.beta2) * g;
+}
+
+/// The paper's three sequences, z and x found from y and what the slot says that x lies ahead of it.
+template <class Rule>
+void update(acco::gpa<Rule> const& r, double& y, double g, double* s, double t, hyper h) {
+  double x = y + s[Rule::slot_count], z = (y - r.averaging.interpolation * x) / (1 - r.averaging.interpolation);
+  update(static_cast<Rule const&>(r), z, g, s, t, h);
+  x = r.averaging.average_decay * x + (1 - r.averaging.average_decay) * z;
+  y = r.averaging.interpolation * x + (1 - r.averaging.interpolation) * z;
+  s[Rule::slot_count] = x - y;
 }
 
 enum class algorithm {

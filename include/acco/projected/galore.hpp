@@ -78,6 +78,7 @@ struct level_around<galore<Inner>> {
     using real = typename Storage::master_type;
     static_assert(!matrix_rule<Rule>,
                   "acco: galore trains coordinates one by one: give it an elementwise rule, adamw, lion or sgd");
+    static_assert(!keeps_average<Rule>, "acco: coordinates of different bases have no mean: gpa is not there for galore");
     static_assert(Storage::host_memory && std::is_same_v<typename Storage::parameter_type, real> &&
                       std::is_same_v<typename Storage::gradient_type, real>,
                   "acco: galore multiplies matrices in host memory, of one type, so far: give it host_storage<float> or "

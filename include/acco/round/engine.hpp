@@ -212,7 +212,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
 
   [[nodiscard]] state_shape const& shape() const noexcept override { return tasks_.arrays().shape(); }
   [[nodiscard]] bool has_doubles() const noexcept override { return shape().master == element_type::float64; }
-  [[nodiscard]] bool has_averages() const noexcept override { return shape().averages(); }
+  [[nodiscard]] bool has_averages() const noexcept override { return shape().averages() || rule_->averages(); }
   [[nodiscard]] partition shares() const noexcept override { return shares_; }
   [[nodiscard]] std::vector<char> construction() const override {
     description const found = construction_lines();
@@ -358,7 +358,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                         text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
                         text("It is for gradients in host memory: leave it out"));
     }
-    rule.check(layout, rank);
+    rule.check(layout, chosen.average_decay != 0, rank);
     return chosen;
   }
   /// Where the rule updates matrices, or some code has tiles.

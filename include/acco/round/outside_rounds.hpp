@@ -30,13 +30,17 @@ template <class Tasks>
 void gather_shares(Tasks& tasks, replicated<typename Tasks::parameter_type> whole) {
   for_buckets_outside(tasks, [&](std::size_t, bucket const& b) { tasks.view().all_gather(tasks.backend(), b, whole); });
 }
-/// Brings the masters of all ranks, converted, or their averages, into `whole`.
+/// Brings the slices of all ranks, masters or their averages, of which `values` is this rank's, into `whole`, converted.
 template <class Tasks>
-void gather_masters(Tasks& tasks, replicated<typename Tasks::parameter_type> whole, bool averaged = false) {
+void gather_values(Tasks& tasks, auto const* values, replicated<typename Tasks::parameter_type> whole) {
   for_buckets_outside(tasks, [&](std::size_t k, bucket const& b) {
-    tasks.state().show(tasks.queue(), k, whole, averaged);
+    tasks.state().show(tasks.queue(), k, values, whole);
     tasks.view().all_gather(tasks.backend(), b, whole);
   });
+}
+template <class Tasks>
+void gather_masters(Tasks& tasks, replicated<typename Tasks::parameter_type> whole) {
+  gather_values(tasks, tasks.state().values(false), whole);
 }
 /// All ranks' shards of an array of the state, this rank's of which is `shard`, by wire index. In host memory.
 template <class Tasks, class T>

@@ -31,24 +31,26 @@ class rule_facts {
   virtual ~rule_facts() = default;
 
   const std::size_t slot_count;
-  const bool has_matrices;        ///< update_rule.hpp: matrix_rule
-  const std::size_t others_slot;  ///< remembers_others; or none
+  const bool has_matrices;         ///< update_rule.hpp: matrix_rule
+  const std::size_t others_slot;   ///< remembers_others; or none
+  const std::size_t average_slot;  ///< keeps_average; or none
 
+  [[nodiscard]] bool averages() const noexcept { return average_slot != none; }
   /// Of its type, slots of its decoration included: it names the arrays of a state.
   [[nodiscard]] virtual std::string name() const = 0;
   /// Everything about it on which the ranks must agree.
   virtual void describe(description& into) const = 0;
   /// Its own check of its hyperparameters: throws `usage_error`.
   virtual void check(int rank) const = 0;
-  /// The same of what groups replace, and of the tensors that it takes for matrices.
-  virtual void check(parameter_layout const& layout, int rank) const = 0;
+  /// The same of what groups replace, of the tensors that it takes for matrices, and of averages that others keep, too.
+  virtual void check(parameter_layout const& layout, bool averages, int rank) const = 0;
   /// Whether a group's tensors are matrices to it; how many numbers of room it needs for one.
   [[nodiscard]] virtual bool whole(update_group const& group) const noexcept = 0;
   [[nodiscard]] virtual std::size_t scratch_of(std::size_t rows, std::size_t columns) const noexcept = 0;
 
  protected:
-  rule_facts(std::size_t slots, bool matrices, std::size_t others) noexcept
-      : slot_count(slots), has_matrices(matrices), others_slot(others) {}
+  rule_facts(std::size_t slots, bool matrices, std::size_t others, std::size_t average) noexcept
+      : slot_count(slots), has_matrices(matrices), others_slot(others), average_slot(average) {}
 };
 
 /// The slice that updates work on, as long as their tasks run: `update_table` without the constants.
@@ -96,12 +98,17 @@ class rule_of final : public rule_in_use<Storage> {
   using typename rule_in_use<Storage>::parameter_type;
   using typename rule_in_use<Storage>::queue;
 
-  explicit rule_of(Rule rule) : rule_in_use<Storage>(Rule::slot_count, matrix_rule<Rule>, others_of()), rule_(std::move(rule)) {}
+  explicit rule_of(Rule rule)
+      : rule_in_use<Storage>(Rule::slot_count, matrix_rule<Rule>, others_of(), average_of()), rule_(std::move(rule)) {}
 
   [[nodiscard]] std::string name() const override { return name_of_type<Rule>(); }
   void describe(description& into) const override { into.add_all("rule.", rule_); }
   void check(int rank) const override { check_rule(rule_, rank); }
-  void check(parameter_layout const& layout, int rank) const override {
+  void check(parameter_layout const& layout, bool averages, int rank) const override {
+    if (averages && keeps_average<Rule>) {
+      throw usage_error({.rank = rank}, text("options::average_decay is set, and the rule keeps an average itself"),
+                        text("Leave it 0: gather_average gives the rule's"));
+    }
     check_groups(rule_, layout, rank);
     check_without_gradient<master_type>(rule_, layout, rank);
   }
@@ -143,6 +150,10 @@ class rule_of final : public rule_in_use<Storage> {
 
   static constexpr std::size_t others_of() noexcept {
     if constexpr (remembers_others<Rule>) return Rule::others_slot;
+    return rule_facts::none;
+  }
+  static constexpr std::size_t average_of() noexcept {
+    if constexpr (keeps_average<Rule>) return Rule::average_slot;
     return rule_facts::none;
   }
   /// action(the kind as a constant); nothing of a kind that the rule has not.

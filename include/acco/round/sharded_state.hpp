@@ -80,8 +80,14 @@ class sharded_state {
   }
   /// This rank's slice of the masters, padding included, for whoever replaces them between rounds.
   [[nodiscard]] std::span<master_type> slice() noexcept { return {masters(), shares_.slice_size()}; }
-  /// This rank's slice of the masters, or of their averages.
+  [[nodiscard]] bool rule_averages() const noexcept { return rule_.averages(); }
+  /// This rank's slice of the masters, or of the averages that `options::average_decay` keeps.
   [[nodiscard]] master_type const* values(bool averaged) const noexcept { return averaged ? averages() : masters(); }
+  /// Enqueues: `to`, of a slice, becomes the rule's own averages.
+  void average_of_rule(queue& q, master_type* to) const {
+    Storage::convert(q, static_cast<master_type const*>(masters()), to, shares_.slice_size());
+    Storage::add(q, static_cast<master_type const*>(slot(rule_.average_slot)), to, shares_.slice_size());
+  }
 
   /// Enqueues: the averages begin as the masters.
   void begin_averages(queue& q) {
@@ -143,10 +149,10 @@ class sharded_state {
       rule_.apply_to_matrices(kind, q, first_matrix_[bucket], first_matrix_[bucket + 1], share);
   }
 
-  /// Enqueues: this rank's share of a bucket = masters, or their averages, converted: the committed parameters.
-  void show(queue& q, std::size_t bucket, replicated<parameter_type> out, bool averaged = false) const {
+  /// Enqueues: this rank's share of a bucket = that of the slice `values`, masters or their averages, converted.
+  void show(queue& q, std::size_t bucket, master_type const* values, replicated<parameter_type> out) const {
     const std::size_t offset = shares_[bucket].offset;
-    Storage::convert(q, values(averaged) + offset, share_of(bucket, out) + offset, real(bucket));
+    Storage::convert(q, values + offset, share_of(bucket, out) + offset, real(bucket));
   }
 
   /// This rank's shard of the mean of the other ranks' last gradients, where the rule has it; else null.

@@ -95,7 +95,9 @@ class state_transfer {
     const scoped_buffer whole(queue(), tasks_.storage().allocate(gathered_bytes(), 0));
     auto* const gathered = whole.template as<parameter_type>();
     queue().after_computation();
-    gather_masters(tasks_, replicated<parameter_type>({gathered, shares_.padded_size()}), averaged);
+    with_values(averaged, [&](master_type const* values) {
+      gather_values(tasks_, values, replicated<parameter_type>({gathered, shares_.padded_size()}));
+    });
     queue().before_computation();
     accumulator_.copy_parameters(queue(), out);  // the frozen elements
     accumulator_.scatter(queue(), gathered, out);
@@ -147,32 +149,8 @@ class state_transfer {
   }
   /// take(offset, count, from) gets all ranks' masters, or their averages, on every rank. Collective.
   void give_masters(function_view<void(std::size_t, std::size_t, std::byte const*)> take, bool averaged) {
-    std::vector<master_type> chunk;
-    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
-      if (of.frozen) {
-        chunk.resize(count);
-        Storage::visit_on_host(queue(), accumulator_.parameter_at(offset), count,
-                               [&](parameter_type const* from, std::size_t index, std::size_t n) {
-                                 elementwise::convert(from, chunk.data() + index, n);
-                               });
-        return take(offset, count, reinterpret_cast<std::byte const*>(chunk.data()));
-      }
-      for (std::size_t done = 0; done < count;) {
-        const partition::owner from = shares_.owner_of(first + done);
-        const std::size_t n = std::min(from.left, count - done);
-        chunk.resize(n);
-        if (from.rank == rank()) {
-          Storage::visit_on_host(
-              queue(), tasks_.state().values(averaged) + from.offset, n,
-              [&](master_type const* values, std::size_t index, std::size_t m) { std::copy_n(values, m, chunk.data() + index); });
-        }
-        broadcast_and_wait(queue(), tasks_.backend(), chars_of(chunk), from.rank);
-        take(offset + done, n, reinterpret_cast<std::byte const*>(chunk.data()));
-        done += n;
-      }
-    });
+    with_values(averaged, [&](master_type const* values) { give(take, values); });
   }
-
   // State.
 
   /// What the source has of this rank's, and, on rank 0, of what is frozen. What it throws leaves masters, slots and
@@ -235,6 +213,43 @@ class state_transfer {
   }
 
  private:
+  /// read(this rank's slice of the masters, or of their averages), which is done with them when it returns.
+  template <class Read>
+  void with_values(bool averaged, Read&& read) {
+    if (!averaged || !tasks_.state().rule_averages()) return read(tasks_.state().values(averaged));
+    const scoped_buffer slice(queue(), tasks_.storage().allocate(shares_.slice_size() * sizeof(master_type), 0));
+    auto* const averages = slice.template as<master_type>();
+    queue().after_computation();
+    tasks_.state().average_of_rule(queue(), averages);
+    queue().wait();
+    read(averages);
+  }
+  void give(function_view<void(std::size_t, std::size_t, std::byte const*)> take, master_type const* values) {
+    std::vector<master_type> chunk;
+    for_pieces([&](std::size_t offset, std::size_t first, std::size_t count, update_group const& of) {
+      if (of.frozen) {
+        chunk.resize(count);
+        Storage::visit_on_host(queue(), accumulator_.parameter_at(offset), count,
+                               [&](parameter_type const* from, std::size_t index, std::size_t n) {
+                                 elementwise::convert(from, chunk.data() + index, n);
+                               });
+        return take(offset, count, reinterpret_cast<std::byte const*>(chunk.data()));
+      }
+      for (std::size_t done = 0; done < count;) {
+        const partition::owner from = shares_.owner_of(first + done);
+        const std::size_t n = std::min(from.left, count - done);
+        chunk.resize(n);
+        if (from.rank == rank()) {
+          Storage::visit_on_host(
+              queue(), values + from.offset, n,
+              [&](master_type const* some, std::size_t index, std::size_t m) { std::copy_n(some, m, chunk.data() + index); });
+        }
+        broadcast_and_wait(queue(), tasks_.backend(), chars_of(chunk), from.rank);
+        take(offset + done, n, reinterpret_cast<std::byte const*>(chunk.data()));
+        done += n;
+      }
+    });
+  }
   static constexpr std::size_t most = std::size_t{1} << 18U;  ///< elements of a chunk
 
   [[nodiscard]] typename Storage::queue& queue() const noexcept { return tasks_.queue(); }

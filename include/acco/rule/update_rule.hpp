@@ -96,6 +96,13 @@ concept remembers_others = requires {
   { Rule::others_slot } -> std::convertible_to<std::size_t>;
 };
 
+/// Of a rule that keeps an average of the parameters itself (rule/gpa.hpp): its slot `average_slot` holds by how much the
+/// average lies ahead of a parameter.
+template <class Rule>
+concept keeps_average = requires {
+  { Rule::average_slot } -> std::convertible_to<std::size_t>;
+};
+
 /// A rule is an aggregate of hyperparameters (`double`) with
 ///  - `static constexpr std::size_t slot_count`: numbers of state per parameter (momenta ...), zero at the start;
 ///  - `prepare(update_step, update_group) const`: the trivially copyable constants of a step, computed once per step
