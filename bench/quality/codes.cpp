@@ -5,7 +5,7 @@
 //   bench_quality_codes TEXT [--samples 12800] [--ranks 4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--steps 30]
 //                       [--rows NAME] [--results codes.txt] [--minutes 60]
 //
-// `--rows`: those whose name contains NAME; `--steps`: of local updates, from one exchange to the next. What has ended
+// `--rows`: the first, and those whose name contains NAME; `--steps`: of local updates, from one exchange to the next. What has ended
 // is kept in `--results`: a second call goes on there, and prints the table of all.
 #include <chrono>
 #include <cstddef>
@@ -180,7 +180,7 @@ std::vector<row> rows(settings const& s) {
   averaging("gpa 0.974: two_phase: int4; gauss4, gauss3", 0.974, coded_steps);
   averaging("gpa 0.9869: two_phase: int4; gauss4, gauss3", 0.9869, coded_steps);
   const auto one_worker = [&](char const* name, auto inner) {
-    add(name, local_updates{.method = diloco, .inner = inner, .steps = 8, .ranks_a_group = s.ranks});
+    add(name, local_updates{.method = diloco, .inner = inner, .ranks_a_group = s.ranks, .steps = 8});
   };
   one_worker("outer Nesterov over one worker: synchronous", synchronous{.pace = two});
   one_worker("outer Nesterov over one worker: two_phase: int4; gauss4, gauss3", coded_steps);

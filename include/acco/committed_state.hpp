@@ -51,8 +51,8 @@ class committed_state : public engine_handle<Parameter, Gradient> {
     guarded([&] { engine_->gather(out, weights::committed); });
   }
 
-  /// Writes the exponential moving average of the committed weights (`options::average_decay`) to `out`. For the rest
-  /// like `gather_committed`. Throws `usage_error` where no average is kept.
+  /// Writes the exponential moving average of the committed weights (`options::average_decay`), or the average by which
+  /// `gpa` trains, to `out`. For the rest like `gather_committed`. Throws `usage_error` where no average is kept.
   void gather_average(std::span<Parameter> out) {
     if (state_ != state::failed || !engine().in_step()) require_running("gather_average");
     require_average(weights::average, "gather_average");

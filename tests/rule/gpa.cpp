@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generalized primal averaging around rules: against its three sequences written out, under schedules of every kind.
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -11,6 +10,7 @@
 
 #include <acco/acco.hpp>
 
+#include "conformance/rule.hpp"
 #include "support/every_schedule.hpp"
 
 namespace {

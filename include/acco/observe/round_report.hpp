@@ -31,7 +31,7 @@ struct save_outcome {
 /// To which of two sets of weights a question is meant.
 enum class weights {
   committed,  ///< what the optimizer has come to
-  average     ///< their exponential moving average (`options::average_decay`)
+  average     ///< their exponential moving average (`options::average_decay`), or that of `gpa`
 };
 
 /// An exchange between the workers of local updates (outer/local_updates.hpp) that has ended. The same on every rank

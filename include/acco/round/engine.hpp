@@ -83,7 +83,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     memory_table table;
     accumulator_.count(table);
     tasks_.count(table);
-    table.gathering = Storage::allocation_size(gathered_bytes(), 0);
+    table.gathering += Storage::allocation_size(gathered_bytes(), 0);
     table.staging = saves_.bytes();
     return table;
   }
