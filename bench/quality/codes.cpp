@@ -5,8 +5,8 @@
 //   bench_quality_codes TEXT [--samples 12800] [--ranks 4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--steps 30]
 //                       [--rows NAME] [--results codes.txt] [--minutes 60]
 //
-// `--rows`: the first, and those whose name contains NAME; `--steps`: of local updates, from one exchange to the next. What has ended
-// is kept in `--results`: a second call goes on there, and prints the table of all.
+// `--rows`: the first, and those whose name contains NAME; `--steps`: of local updates, from one exchange to the next.
+// What has ended is kept in `--results`: a second call goes on there, and prints the table of all.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

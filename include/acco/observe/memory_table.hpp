@@ -43,8 +43,8 @@ struct memory_table {
   std::size_t outer = 0;       ///< under local updates: anchor, changes, outer
                                ///< state, and all else of the level between workers
   std::size_t staging = 0;     ///< in host memory, once `save` has been called: a copy of this rank's part of the state
-  std::size_t gathering = 0;   ///< not in the total: what `gather_committed` takes for as long as it runs, or `gather_average`
-                               ///< of `gpa`
+  std::size_t gathering = 0;   ///< not in the total: what `gather_committed`, and of `gpa` `gather_average`, takes for
+                               ///< as long as it runs
 
   struct row {
     char const* name;
