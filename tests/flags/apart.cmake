@@ -27,7 +27,7 @@ set(own "acco::v[0-9_]+::")
 set(allowed # types that pass between files; what the standard library makes of them
     "^(typeinfo|typeinfo name|vtable) for "
     "^(decltype.auto. )?${own}(any_optimizer|engine_handle|committed_state|worker_changes|training_engine)<"
-    "^(${own}text& )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_[a-z_]+|in_[a-z]+(<[^>]*>)?|learning_rate_function|constant|adamw|lion|muon|placement|sgd|rules(<.*>)?|update_regions|trace|round_report|round_totals|memory_table|checkpointer|state_source|state_shape)::"
+    "^(${own}text& |void )?${own}([a-z_]*error|text|parameter_layout|options|partition|warmup_[a-z_]+|in_[a-z]+(<[^>]*>)?|learning_rate_function|constant|adamw|lion|muon|placement|sgd|rules(<.*>)?|update_regions|trace|round_report|round_totals|memory_table|checkpointer|state_source|state_shape|tiling)::"
     "^${own}(require_[a-z_]+|learning_rate::[a-z_]+|trainable_runs|commits|label_of|words_of|name_of_slot.abi:cxx11.|refuse_of_group|check_group_of<.*>)\\("
     "^(guard variable for )?${own}forks\\(" # one count for the process
     "^(void |bool )?${own}trace::"

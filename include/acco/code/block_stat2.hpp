@@ -117,7 +117,8 @@ struct block_stat2 {
     const auto [above, below] = sums_of_block<block_size, 2>(
         values,
         [&](auto const& bits, auto const& put) {
-          const auto magnitude = bits & 0x7fffffff, is_above = magnitude > cut;
+          const auto magnitude = bits & 0x7fffffff;
+          const auto is_above = magnitude > cut;  // of another type: where long has 32 bits, clang's comparisons are long
           count -= is_above;
           put(0, magnitude & is_above);
           put(1, magnitude & ~is_above);

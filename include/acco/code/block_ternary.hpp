@@ -62,7 +62,8 @@ struct block_ternary {
       const double kept = sums_of_block<block_size, 1>(
           values,
           [&, limit = std::bit_cast<std::int32_t>(threshold)](auto const& bits, auto const& put) {
-            const auto magnitude = bits & 0x7fffffff, is_above = magnitude > limit;
+            const auto magnitude = bits & 0x7fffffff;
+            const auto is_above = magnitude > limit;  // of another type: block_stat2.hpp
             count -= is_above;
             put(0, magnitude & is_above);
           },
