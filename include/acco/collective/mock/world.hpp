@@ -269,10 +269,13 @@ class mock_ranks {
       here.dead = true;
       throw death{};
     }
-    if (find(in_channel, me.next) == nullptr)
+    meeting* met = find(in_channel, me.next);
+    if (met == nullptr) {
       in_channel.meetings.push_back(
           {me.next, std::vector<post>(in_channel.ends.size()), std::vector<void const*>(in_channel.ends.size()), 0, 0});
-    meeting& all = *find(in_channel, me.next);
+      met = &in_channel.meetings.back();
+    }
+    meeting& all = *met;
     const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
     post& mine = all.posts[static_cast<std::size_t>(rank)];
     mine = {true, {operation, count, element, root}, {in.begin(), in.end()}};
