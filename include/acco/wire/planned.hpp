@@ -24,7 +24,6 @@
 #include "acco/code/choice_planner.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
-#include "acco/number/finite.hpp"
 #include "acco/observe/planned_bucket.hpp"
 #include "acco/storage/lane.hpp"
 #include "acco/type_list.hpp"
@@ -220,7 +219,7 @@ class reducer<Wire, Storage> final : public reducer_in_use<Storage> {
       first += a.all[k * columns];
       for (std::size_t choice = 0; choice < choices; ++choice) any += a.all[k * columns + choice];
     }
-    if (!wanted || !(any > 0) || !is_finite(any)) return;
+    if (!wanted || !(any > 0)) return;
     const double budget = wire_.budget * first;
     for (std::size_t k = 0; k < buckets; ++k) {
       for (std::size_t choice = 0; choice < choices; ++choice)
