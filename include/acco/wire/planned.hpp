@@ -196,8 +196,8 @@ class reducer<Wire, Storage> final : public reducer_in_use<Storage> {
     for (std::size_t k = 0; k < a.shares->buckets(); ++k) {
       for_own(a, (*a.shares)[k], [&](std::size_t index, std::size_t n) {
         for (std::size_t i = index; i < index + n; ++i) {
-          const auto number = static_cast<std::size_t>(static_cast<float>(a.kept[i]));
-          a.mine[k * columns + (number < columns ? number : 0)] += 1;
+          const auto number = static_cast<float>(a.kept[i]);  // of a file
+          a.mine[k * columns + (number >= 1 && number < columns ? static_cast<std::size_t>(number) : 0)] += 1;
         }
       });
     }
