@@ -35,7 +35,7 @@ acco::any_optimizer<float> make(acco::threads_backend const& world, double budge
 }
 /// At first all are 0. Then in turn either bucket is the louder one.
 float gradient(int rank, std::size_t m, std::size_t i) {
-  if (m < 4) return 0;
+  if (m < 2) return 0;
   const bool quiet = (i < loud) == (m / 7 % 2 == 1);
   return std::sin(static_cast<float>(7 * i + 131 * m + 17 * static_cast<std::size_t>(rank))) * (quiet ? 0.03F : 1);
 }
@@ -84,7 +84,7 @@ TEST_CASE("a run whose codes are planned, killed at a cut, goes on as if it had 
       auto const found = resumed.restore(folder.run());
       CHECK(found.exact);
       const std::size_t from = found.position<std::size_t>() + 1;
-      CHECK((from < 4) == (save_at == 0));
+      CHECK((from == 2) == (save_at == 0));  // the first gradients that are not 0 come next
       std::size_t plans = 0;
       for (std::size_t m = from; m < rounds; ++m) {
         CAPTURE(m);

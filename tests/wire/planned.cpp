@@ -134,7 +134,8 @@ std::vector<std::vector<round>> train(Wire const& commit, bool told = true) {
       round now{{}, 0, std::vector<float>(training.shares().padded_size()), {}};
       const auto before = training.feedback();
       for (std::size_t i = 0; i < parameters; ++i) {
-        if (fate_of(r) != fate::empty) training.gradients()[i] += gradient(rank, r, i) * (fate_of(r) == fate::spike ? 1000 : 1);
+        if (fate_of(r) != fate::empty)
+          training.gradients()[i] += gradient(rank, r, i) * (fate_of(r) == fate::spike && i / bucket_size == 3 ? 1000 : 1);
         now.sent[i] = training.gradients()[i] + before[i];
       }
       if (fate_of(r) == fate::poisoned && rank == 1) training.gradients()[700] = std::numeric_limits<float>::infinity();

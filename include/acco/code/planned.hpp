@@ -32,8 +32,8 @@ namespace ACCO_SIMD_NAMESPACE {
 template <encoding... Codes>
 struct planned {
   static_assert(sizeof...(Codes) > 0 && sizeof...(Codes) < 256, "acco: planned chooses among 1 to 255 codes");
-  static_assert((std::is_empty_v<Codes> && ...), "acco: a code of planned has data members, which it would not keep");
   static_assert(!(feeds_back<Codes> || ...), "acco: planned chooses among codes themselves: put with_feedback around it");
+  static_assert((std::is_empty_v<Codes> && ...), "acco: a code of planned has data members, which it would not keep");
   static_assert(!(unscaled<Codes> || ...),
                 "acco: a code of planned says nothing of sizes, so what it loses means nothing: leave it out");
   static_assert(!(wants_tiles<Codes> || ...), "acco: a code of planned wants tiles, and buckets are planned: leave it out");
