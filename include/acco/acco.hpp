@@ -16,6 +16,7 @@
 #include "acco/code/demo.hpp"                        // IWYU pragma: export
 #include "acco/code/encoding.hpp"                    // IWYU pragma: export
 #include "acco/code/majority_vote.hpp"               // IWYU pragma: export
+#include "acco/code/planned.hpp"                     // IWYU pragma: export
 #include "acco/code/power_sgd.hpp"                   // IWYU pragma: export
 #include "acco/code/rotated.hpp"                     // IWYU pragma: export
 #include "acco/collective/around/debug.hpp"          // IWYU pragma: export

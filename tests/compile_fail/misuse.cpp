@@ -285,6 +285,16 @@ void use() {
     training<acco::synchronous<acco::power_sgd>> wrong{{}, {}, {}, {}, 1};
   }
 #endif
+#if defined(PLANNED_FEEDBACK)  // expect: acco: planned chooses among codes themselves
+  {
+    acco::planned<acco::block_int8<>, acco::with_error_feedback<acco::block_gauss2>> wrong;
+  }
+#endif
+#if defined(PLANNED_SIGNS)  // expect: acco: a code of planned says nothing of sizes
+  {
+    acco::planned<acco::block_int8<>, acco::majority_vote> wrong;
+  }
+#endif
 #if defined(STATES_OF_PRODUCTS)  // expect: a feedback whose receivers sum states (ef21) is for encodings of blocks
   {
     training<acco::synchronous<acco::with_feedback<acco::power_sgd, acco::ef21>>> wrong{{}, {}, {}, {}, 1};

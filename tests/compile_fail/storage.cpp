@@ -99,6 +99,11 @@ void use() {
     training<elsewhere, acco::synchronous<acco::with_error_feedback<acco::power_sgd>>> wrong{{}, {}, {}, {}, 1};
   }
 #endif
+#if defined(PLANS_ELSEWHERE)  // expect: acco: gradients are to travel as a plan says (planned)
+  {
+    training<elsewhere, acco::synchronous<acco::with_error_feedback<acco::auto_encoding>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
 #if defined(OTHER_TRAITS)  // expect: acco: the storage's `traits` is no `static constexpr acco::storage_traits`
   {
     training<other_traits> wrong{{}, {}, {}, {}, 1};

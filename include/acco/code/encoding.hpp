@@ -123,9 +123,12 @@ struct nearest : Encoding {
 /// A code of whole matrices, whose sums over ranks are those of thin ones (power_sgd.hpp). It is no encoding of blocks.
 template <class Wire>
 concept low_rank = requires { requires Wire::low_rank; };
+/// A choice among encodings, for each bucket its own (planned.hpp). It is none itself.
+template <class Wire>
+concept planned_wire = requires { requires Wire::plans; };
 /// Codes that may lose what a feedback keeps.
 template <class Wire>
-concept lossy = encoding<Wire> || low_rank<Wire>;
+concept lossy = encoding<Wire> || low_rank<Wire> || planned_wire<Wire>;
 
 /// What it loses adds up, unless a feedback keeps it (feedback.hpp): commits of gradients ask for one, or for the word
 /// `without_feedback`. Estimates are free, and so are parameters, of which the next round sends what this one has lost.
@@ -166,7 +169,7 @@ concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
 template <class Wire>
 concept own_gradients = std::same_as<Wire, own_slice> || std::same_as<Wire, own_corrected>;
 template <class Wire>
-concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire> || low_rank<Wire>;
+concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire> || low_rank<Wire> || planned_wire<Wire>;
 template <class Wire>
 concept parameter_wire = full_or_encoding<Wire> || std::same_as<Wire, updated_by_all>;
 
@@ -197,8 +200,9 @@ template <own_gradients Wire>
 [[nodiscard]] constexpr coded<Wire, full> as_coded(Wire) noexcept {
   return {};
 }
-/// Of matrices, for gradients: parameters travel in full.
-template <low_rank Wire>
+/// Of matrices, or of a plan, for gradients: parameters travel in full.
+template <class Wire>
+  requires low_rank<Wire> || planned_wire<Wire>
 [[nodiscard]] constexpr coded<Wire, full> as_coded(Wire const& gradients) noexcept {
   return {gradients, {}};
 }

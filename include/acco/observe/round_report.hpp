@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "acco/observe/planned_bucket.hpp"
 #include "acco/schedule/schedule.hpp"
 
 namespace ACCO_NAMESPACE {
@@ -84,13 +86,15 @@ struct round_report {
   std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
   save_outcome const* saved =
       nullptr;  ///< of the save that has ended since the last report, valid until the next one has; or null
-  std::optional<std::uint64_t> digest;     ///< `any_optimizer::world_digest` after it,
-                                           ///< where `options::digest_every` asks for it
-  std::optional<outer_report> outer = {};  ///< under local updates: of the exchange
-                                           ///< that has ended since the last report
-  char const* progress = "";               ///< who moved the messages meanwhile (network backends), in words
-  time_interval computing;                 ///< when the trainer computed
-  time_interval communicating;             ///< when the round was in flight
+  std::optional<std::uint64_t> digest;         ///< `any_optimizer::world_digest` after it,
+                                               ///< where `options::digest_every` asks for it
+  std::optional<outer_report> outer = {};      ///< under local updates: of the exchange
+                                               ///< that has ended since the last report
+  std::span<planned_bucket const> codes = {};  ///< by which gradients travelled, where they are `planned`; valid until
+                                               ///< the next report
+  char const* progress = "";                   ///< who moved the messages meanwhile (network backends), in words
+  time_interval computing;                     ///< when the trainer computed
+  time_interval communicating;                 ///< when the round was in flight
 
   /// Share of the round's communication that the trainer did not have to wait for.
   [[nodiscard]] constexpr double hidden_fraction() const noexcept {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
@@ -74,6 +75,7 @@ struct round_measures {
   time_interval communication{};
   std::uint64_t bytes_sent = 0;
   unsigned first = 0, second = 0;  ///< micro-batches of the coming step's parts
+  std::span<planned_bucket const> codes = {};
   char const* progress = "";
 };
 
@@ -129,6 +131,7 @@ constexpr void end_round(run_counters& run, round_numbers const& n) noexcept {
           .exposed_seconds = of.computation.exposed,
           .bytes_sent = of.bytes_sent,
           .digest = flight.digests_state ? std::optional(n.state_all.sum() + digest_of(run.steps, run.samples)) : std::nullopt,
+          .codes = of.codes,
           .progress = of.progress,
           .computing = of.computation.computed,
           .communicating = of.communication};

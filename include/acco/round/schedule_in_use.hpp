@@ -22,6 +22,7 @@
 #include "acco/wire/full.hpp"
 #include "acco/wire/low_rank.hpp"
 #include "acco/wire/own.hpp"
+#include "acco/wire/planned.hpp"
 #include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"

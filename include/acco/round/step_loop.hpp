@@ -298,15 +298,14 @@ class step_loop {
     round_numbers const& n = tasks_.numbers();
     saves_.end();
     saves_.hear(n.all.saving);
+    phase_ = phase::computing;
     if (n.nothing) {
-      phase_ = phase::computing;
       record_.totals.dropped += n.step_weight;
       (void)tasks_.take_flight();
       accumulator_.drop(queue());
       return std::nullopt;
     }
     raise();
-    phase_ = phase::computing;
     accumulator_.land(queue(), tasks_.take_flight());
     flight_facts const& flight = record_.flight;
     visible_ = !shows_committed(flight.plan) ? visible::prediction
@@ -337,6 +336,7 @@ class step_loop {
                                     .bytes_sent = tasks_.bytes(),
                                     .first = schedule_.minimum(step_part::first),
                                     .second = schedule_.minimum(step_part::second),
+                                    .codes = tasks_.view().codes,
                                     .progress = tasks_.backend().progress_policy()},
                                    visible_ != visible::prediction);
     record_.totals.add(report);

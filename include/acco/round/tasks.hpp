@@ -271,12 +271,12 @@ class round_tasks {
   }
 
  private:
-  /// At most: tasks, marks included, of a round's four sums, of those of thin matrices, and of a bucket's reduction and
-  /// gathering. Placements have gaps.
+  /// At most: tasks, marks included, of a round's four sums, of those of thin matrices or a plan, and of a bucket's
+  /// reduction and gathering. Placements have gaps.
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = shares_.placed().count != 0 ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;
-    return 47 + 10 * of_a_call + (15 + of_matrices + 2 * of_a_call) * buckets;
+    return 51 + 12 * of_a_call + (16 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on
@@ -304,6 +304,7 @@ class round_tasks {
     view_.steps = position_.steps;
     view_.rate = position_.rate;
     view_.loss_scale = position_.loss_scale;
+    view_.codes = {};
   }
   [[nodiscard]] std::span<parameter_type> own(bucket const& b, replicated<parameter_type> of) const noexcept {
     return of.whole().subspan(b.begin + shares_.share_of_rank(backend_->rank()) * b.share, b.share);

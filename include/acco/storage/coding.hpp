@@ -58,11 +58,10 @@ void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* 
   }
 }
 
-/// Encodes an array.
-template <encoding Encoding, class T>
-void encode_values(Encoding const& e, T const* from, std::size_t index, std::size_t count, std::byte* to, refused const& bad,
-                   std::uint64_t seed = 0) {
-  const auto read = [from](std::size_t i, std::size_t n, float* room) -> float const* {
+/// Encodes an array; `values_at` reads it.
+template <class T>
+[[nodiscard]] auto values_at(T const* from) noexcept {
+  return [from](std::size_t i, std::size_t n, float* room) -> float const* {
     if constexpr (std::is_same_v<T, float>) {
       return from + i;
     } else {
@@ -70,7 +69,11 @@ void encode_values(Encoding const& e, T const* from, std::size_t index, std::siz
       return room;
     }
   };
-  encode(e, index, count, to, bad, read, seed);
+}
+template <encoding Encoding, class T>
+void encode_values(Encoding const& e, T const* from, std::size_t index, std::size_t count, std::byte* to, refused const& bad,
+                   std::uint64_t seed = 0) {
+  encode(e, index, count, to, bad, values_at(from), seed);
 }
 
 /// The states of a block: where they lie, or unpacked.
@@ -88,13 +91,12 @@ struct states_of_block<Encoding, int8_place> {
   void keep(std::size_t count) const noexcept { place.pack(at, count); }
 };
 
-/// Encodes what a feedback policy sends of gradients and their state.
+/// Encodes what a feedback policy sends of gradients and their state; `sent_by` reads it. The encoding stays while it is
+/// used.
 template <feeds_back Encoding, class T, class Place>
-void encode_with_feedback(Encoding const& e, T const* from, Place state, double rate, std::size_t index, std::size_t count,
-                          std::byte* to, refused const& bad) {
+[[nodiscard]] auto sent_by(Encoding const& e, T const* from, Place state, double rate) noexcept {
   using numbers = pack<elementwise::wider<T, typename number_at<Place>::type>>;
-  const numbers factor(rate);
-  encode(e, index, count, to, bad, [=, &e](std::size_t i, std::size_t n, float* room) {
+  return [=, &e, factor = numbers(rate)](std::size_t i, std::size_t n, float* room) {
     const states_of_block<Encoding, Place> states(state + i, n);
     elementwise::for_packs<numbers::lanes>(n, [&](std::size_t k, auto lanes) {
       elementwise::store(e.policy.sent(elementwise::load<numbers>(from + i + k, lanes),
@@ -102,7 +104,12 @@ void encode_with_feedback(Encoding const& e, T const* from, Place state, double 
                          room + k, lanes);
     });
     return static_cast<float const*>(room);
-  });
+  };
+}
+template <feeds_back Encoding, class T, class Place>
+void encode_with_feedback(Encoding const& e, T const* from, Place state, double rate, std::size_t index, std::size_t count,
+                          std::byte* to, refused const& bad) {
+  encode(e, index, count, to, bad, sent_by(e, from, state, rate));
 }
 /// state = what the policy keeps of that: `sent` is the code.
 template <feeds_back Encoding, class T, class Place>
@@ -123,6 +130,28 @@ void keep_feedback(Encoding const& e, T const* from, Place state, double rate, s
       states.keep(n);
     });
   }
+}
+
+/// The sum of the squares of what the code loses of so many numbers, which `read` gives as to `encode`; not finite where
+/// they are not.
+template <encoding Encoding, class Read>
+[[nodiscard]] double squared_error(Encoding const& e, Read const& read, std::size_t index, std::size_t count,
+                                   std::uint64_t seed = 0) {
+  constexpr std::size_t block = Encoding::block_size;
+  alignas(64) float room[block];
+  alignas(64) float decoded[block];
+  alignas(64) std::byte bytes[Encoding::block_bytes];
+  unsigned long long found = 0, first = 0;
+  double sum = 0;
+  for (std::size_t i = 0; i < count; i += block) {
+    const std::size_t n = std::min(block, count - i);
+    float const* const values = read(i, n, room);
+    encode(e, index + i, n, bytes, {&found, &first}, [values](std::size_t, std::size_t, float*) { return values; }, seed);
+    e.decode(bytes, decoded);
+    for (std::size_t k = 0; k < n; ++k) decoded[k] -= values[k];
+    sum += elementwise::sum_of_squares(static_cast<float const*>(decoded), n);
+  }
+  return sum;
 }
 
 /// Encodes values[i] - reference[index + i].

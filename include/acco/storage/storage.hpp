@@ -259,9 +259,13 @@ consteval bool check_codes() {
   static_assert(multiplies,
                 "acco: gradients are to travel as products of thin matrices (power_sgd): storages in host memory do that, "
                 "storages on a GPU do not");
+  constexpr bool plans = !planned_wire<Gradients> || Storage::host_memory;
+  static_assert(plans,
+                "acco: gradients are to travel as a plan says (planned): storages in host memory measure what codes lose, "
+                "storages on a GPU do not");
   constexpr bool differs = !encoding<Parameters> || has_differences<Storage, Parameters>;
   static_assert(differs, "acco: parameters are to travel encoded: the storage lacks `encode_difference` or `decode_onto`");
-  return encodes && decodes && multiplies && differs;
+  return encodes && decodes && multiplies && plans && differs;
 }
 
 /// The same of a storage, one sentence each.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
 #include "acco/code/in_places.hpp"
+#include "acco/storage/coding.hpp"
 #include "acco/storage/lane.hpp"
 #include "acco/wire/round_view.hpp"
 
@@ -23,20 +25,22 @@ namespace ACCO_SIMD_NAMESPACE {
 /// round has them.
 template <encoding Encoding, class Storage, bool in_tiles = false>
 struct code_room {
-  std::size_t array = 0, parts = 1;
+  std::size_t array = 0, parts = 1, stride = 0;
 
-  /// `parts` of a bucket, each of a share's size. `arriving`: whether it is the room for what arrives.
-  static code_room declare(round_view<Storage>& v, int parts, bool arriving) {
+  /// `parts` of a bucket, each of a share's size. `arriving`: whether it is the room for what arrives. `stride`: bytes
+  /// from one bucket to the next, where other codes need more.
+  static code_room declare(round_view<Storage>& v, int parts, bool arriving, std::size_t stride = 0) {
     const bucket last = v.shares[v.shares.buckets() - 1];
     code_room made{0, static_cast<std::size_t>(parts)};
-    const std::size_t bytes = made.begin(v, last) + made.bytes_of(v, last);
+    made.stride = std::max(stride, made.bytes_of(v, v.shares[0]));
+    const std::size_t bytes = last.index * made.stride + made.bytes_of(v, last);
     made.array = arriving ? v.arrays.declare_room("codes that arrive", bytes, {stagger::encoded + 1, &memory_table::encoded})
                           : v.arrays.declare_room("codes that leave", bytes, {stagger::encoded, &memory_table::encoded});
     return made;
   }
   /// All shares of a bucket, and a rank's.
   [[nodiscard]] std::span<std::byte> operator()(round_view<Storage> const& v, bucket const& b) const noexcept {
-    return {v.arrays.template as<std::byte>(array) + begin(v, b), bytes_of(v, b)};
+    return {v.arrays.template as<std::byte>(array) + b.index * stride, bytes_of(v, b)};
   }
   [[nodiscard]] std::span<std::byte> share(round_view<Storage> const& v, bucket const& b) const noexcept {
     const std::size_t bytes = encoded_size<Encoding>(b.share);
@@ -48,9 +52,17 @@ struct code_room {
     const bool placed = in_tiles && v.tiles.each != 0;
     return parts * (placed ? v.tiles.each * Encoding::block_bytes : encoded_size<Encoding>(b.share));
   }
-  [[nodiscard]] std::size_t begin(round_view<Storage> const& v, bucket const& b) const noexcept {
-    return b.index * bytes_of(v, v.shares[0]);
-  }
+};
+
+/// This rank's gradients of a bucket, and what it keeps, as they would be encoded now.
+template <class Gradient, class State>
+struct bucket_to_encode {
+  Gradient const* gradients;
+  State state;
+  bool feeds_back;
+  std::size_t index, slices, share;
+  std::uint64_t rounding;
+  double rate;
 };
 
 /// Gradients: any encoding, with any feedback. The feedback's state is a whole array of this rank's own. It is read
@@ -85,8 +97,15 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   [[nodiscard]] bool keeps() const noexcept override { return !feeds_back<Encoding>; }
   [[nodiscard]] bool has_tiles() const noexcept override { return wants_tiles<Encoding>; }
   void declare(view_type& v, world_type const&, bool) override {
-    leaving_ = room::declare(v, v.ranks(), false);
-    arriving_ = room::declare(v, v.sources, true);
+    declare_rooms(v);
+    declare_state(v);
+  }
+  /// `share`: the bytes in which the largest code of a bucket's shares fits, where others share the rooms.
+  void declare_rooms(view_type& v, std::size_t share = 0) {
+    leaving_ = room::declare(v, v.ranks(), false, share * static_cast<std::size_t>(v.ranks()));
+    arriving_ = room::declare(v, v.sources, true, share * static_cast<std::size_t>(v.sources));
+  }
+  void declare_state([[maybe_unused]] view_type& v) {
     if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       state_ = v.arrays.template declare<state_type>(
           {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
@@ -97,6 +116,12 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
           {.name = std::string(decltype(code_.policy)::name) + ".sum", .use = array_use::feedback},
           {stagger::encoded, &memory_table::encoded});
     }
+  }
+  /// What another one's feedback keeps is what this one's does.
+  template <class Other>
+  void keep_with(Other const& other) noexcept {
+    state_ = other.state_;
+    total_ = other.total_;
   }
   void encode_kept([[maybe_unused]] view_type& v) const override {
     if constexpr (!feeds_back<Encoding>) {
@@ -111,17 +136,56 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   void reduce(stages_type& stages, view_type& v, world_type& world) override {
     if constexpr (looks_ahead<Encoding>) state_ = v.arrays.number_of(decltype(code_.policy)::name);
     if (!v.encoded_early) stages.each(lane::update, [&](std::size_t k) { encode(v, v.shares[k]); });
-    stages.each(lane::network, [&](std::size_t k) {
-      const std::span<std::byte const> leaving = leaving_(v, v.shares[k]);
-      const std::span<std::byte> arriving = arriving_(v, v.shares[k]);
-      if (v.ranks() == v.sources) {
-        world.all_to_all(v.queue, leaving, arriving);
-        v.sends(collective::all_to_all, leaving.size());
-      } else {  // every rank has every share
-        world.all_gather(v.queue, sharded<std::byte const>(leaving), replicated<std::byte>(arriving));
-        v.sends(collective::all_gather, arriving.size());
+    stages.each(lane::network, [&](std::size_t k) { exchange(v, v.shares[k], world); });
+  }
+  /// Enqueues the code of a bucket, and its message.
+  void encode(view_type& v, bucket const& b) {
+    const auto ranks = static_cast<std::size_t>(v.ranks());
+    if constexpr (feeds_back<Encoding>) {
+      if (sends(v)) {
+        return Storage::encode_with_feedback(v.queue, code(v, b), v.gradients(b), state(v, b), b.begin, ranks, b.share,
+                                             leaving_(v, b).data(), v.refused_gradients(), v.rate);
       }
-    });
+    }
+    Storage::encode(v.queue, code(v, b), v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
+                    v.rounding);
+  }
+  void exchange(view_type& v, bucket const& b, world_type& world) {
+    const std::span<std::byte const> leaving = leaving_(v, b);
+    const std::span<std::byte> arriving = arriving_(v, b);
+    if (v.ranks() == v.sources) {
+      world.all_to_all(v.queue, leaving, arriving);
+      v.sends(collective::all_to_all, leaving.size());
+    } else {  // every rank has every share
+      world.all_gather(v.queue, sharded<std::byte const>(leaving), replicated<std::byte>(arriving));
+      v.sends(collective::all_gather, arriving.size());
+    }
+  }
+  /// What it would encode; and what the code loses of that, squared, as a task in host memory finds out.
+  [[nodiscard]] auto to_encode(view_type const& v, bucket const& b) const noexcept {
+    using state_place = pointer_to<state_type>;
+    bucket_to_encode<gradient_type, state_place> made{
+        v.gradients(b), state_place(), false, b.begin, static_cast<std::size_t>(v.ranks()), b.share, v.rounding, v.rate};
+    if constexpr (feeds_back<Encoding>) {
+      made.feeds_back = sends(v);
+      made.state = state(v, b);
+    }
+    return made;
+  }
+  template <class ToEncode>
+  [[nodiscard]] double lost_of(ToEncode const& of) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < of.slices; ++k) {
+      const std::size_t at = k * of.share, index = of.index + at;
+      if constexpr (feeds_back<Encoding>) {
+        if (of.feeds_back) {
+          sum += coding::squared_error(code_, coding::sent_by(code_, of.gradients + at, of.state + at, of.rate), index, of.share);
+          continue;
+        }
+      }
+      sum += coding::squared_error(code_, coding::values_at(of.gradients + at), index, of.share, of.rounding);
+    }
+    return sum;
   }
   void take(view_type& v, std::size_t k, squares_in_use<Storage>& squares) override {
     bucket const b = v.shares[k];
@@ -156,6 +220,8 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   }
 
  private:
+  template <class, class>
+  friend class reducer;
   /// For the shares of a bucket, from the k-th on.
   [[nodiscard]] auto code([[maybe_unused]] round_view<Storage> const& v, [[maybe_unused]] bucket const& b,
                           [[maybe_unused]] std::size_t k = 0) const noexcept {
@@ -167,17 +233,6 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   }
   /// Whether this rank sends what it keeps: with its samples; or always, because receivers use all states.
   [[nodiscard]] static bool sends(round_view<Storage> const& v) noexcept { return v.contributes || sums_states<Encoding>; }
-  void encode(round_view<Storage>& v, bucket const& b) {
-    const auto ranks = static_cast<std::size_t>(v.ranks());
-    if constexpr (feeds_back<Encoding>) {
-      if (sends(v)) {
-        return Storage::encode_with_feedback(v.queue, code(v, b), v.gradients(b), state(v, b), b.begin, ranks, b.share,
-                                             leaving_(v, b).data(), v.refused_gradients(), v.rate);
-      }
-    }
-    Storage::encode(v.queue, code(v, b), v.gradients(b), b.begin, ranks, b.share, leaving_(v, b).data(), v.refused_gradients(),
-                    v.rounding);
-  }
   /// Where no element lies a 0 is kept: no checkpoint has that.
   void clear_gaps(view_type& v, bucket const& b) {
     v.shares.for_gaps(b.begin, v.whole_of(b), [&](std::size_t position, std::size_t count) {

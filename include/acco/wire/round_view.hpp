@@ -15,6 +15,7 @@
 #include "acco/layout/partition.hpp"
 #include "acco/layout/tiles.hpp"
 #include "acco/layout/trainable_runs.hpp"
+#include "acco/observe/planned_bucket.hpp"
 #include "acco/stage/decision.hpp"
 #include "acco/stage/pipeline.hpp"
 #include "acco/stage/stagger.hpp"
@@ -50,14 +51,15 @@ struct round_view {
   partial<gradient_type const> carried{std::span<gradient_type const>()};
   replicated<parameter_type> arriving{std::span<parameter_type>()};  ///< what the ranks will get
   trainable_view<parameter_type> in_use{};
-  bool adds = false;             ///< to the sums of the round before
-  bool contributes = false;      ///< this rank carries samples
-  bool encoded_early = false;    ///< `encode_kept` has been called
-  std::uint64_t rounding = 0;    ///< the seed of rounding at random; 0: to nearest
-  std::uint64_t steps = 0;       ///< updates before
-  double rate = 1;               ///< the learning rate's factor
-  double loss_scale = 1;         ///< by which the carried gradients are multiplied
-  std::uint64_t ring_bytes = 0;  ///< that a rank would send of it in a ring
+  bool adds = false;                        ///< to the sums of the round before
+  bool contributes = false;                 ///< this rank carries samples
+  bool encoded_early = false;               ///< `encode_kept` has been called
+  std::uint64_t rounding = 0;               ///< the seed of rounding at random; 0: to nearest
+  std::uint64_t steps = 0;                  ///< updates before
+  double rate = 1;                          ///< the learning rate's factor
+  double loss_scale = 1;                    ///< by which the carried gradients are multiplied
+  std::uint64_t ring_bytes = 0;             ///< that a rank would send of it in a ring
+  std::span<planned_bucket const> codes{};  ///< by which its gradients travel, where they are planned
 
   [[nodiscard]] int ranks() const noexcept { return shares.ranks(); }
   [[nodiscard]] std::size_t whole_of(bucket const& b) const noexcept { return b.share * static_cast<std::size_t>(ranks()); }
