@@ -12,7 +12,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Bytes a parameter that this rank's buffers take (`memory_table::total`), without habit checks, averages, feedback,
-/// stable addresses and copies to be saved. `way_size::parameters` is not asked.
+/// stable addresses and copies to be saved. `training_size::parameters` is not asked.
 [[nodiscard]] inline double memory_per_parameter(way const& of, training_size const& size, unsigned ranks) {
   const double p = size.parameter_bytes, g = size.gradient_bytes, m = size.master_bytes, s = std::max(4.0, m);
   const unsigned sharing = of.is_local() ? 1 : ranks;  // a slice of the inner engine
