@@ -2,7 +2,7 @@
 # Everything in the rooms that compute is in the namespace that carries the flags; all the rest is not (version.hpp says why). What the symbols of a program
 # say of it is flags/apart.cmake's.
 cmake_minimum_required(VERSION 3.25)
-set(computing "^(number|code|storage|collective|network|cuda|stage|wire|round|usage|outer|projected)/|^(optimizer|make|compiled|schedule/named).hpp$")
+set(computing "^(number|code|advice|storage|collective|network|cuda|stage|wire|round|usage|outer|projected)/|^(optimizer|make|compiled|schedule/named).hpp$")
 set(plain number/finite.hpp number/require.hpp code/encoding.hpp round/training_engine.hpp stage/round_counts.hpp stage/state_copy.hpp stage/level_copy.hpp round/checkpointer.hpp
           outer/local_updates.hpp outer/exchange_settings.hpp outer/outer_rules.hpp projected/galore.hpp)
 get_filename_component(INCLUDE ${INCLUDE} ABSOLUTE)

@@ -237,7 +237,9 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
   for (std::string const& label : labels()) {
     if (label.find('+') == std::string::npos) schedules.push_back(label);
   }
-  app.add_option("--schedule", s.schedule, "When rounds happen and what they carry")
+  schedules.emplace_back("auto");
+  app.add_option("--schedule", s.schedule,
+                 "When rounds happen and what they carry; auto: what some steps of synchronous, measured first, call for")
       ->check(CLI::IsMember(schedules))
       ->capture_default_str();
   app.add_option("--micro-batches", micro_batches,
@@ -313,6 +315,12 @@ void check(settings& s) {
   if ((s.device == "cuda") != (s.backend == "nccl") && s.backend != "threads")
     throw CLI::ValidationError("--device", "on cuda the backend is threads or nccl, and nccl needs --device cuda");
   if (s.link_megabits > 0 && s.device == "cuda") throw CLI::ValidationError("--link", "a link is simulated on the cpu only");
+  if (s.schedule == "auto" && s.compare.empty() &&
+      (s.estimate != "full" || s.commit != "full" || s.exchange != "full" || s.elastic || s.auto_pace || !s.resume.empty()))
+    throw CLI::ValidationError(
+        "--schedule",
+        "auto chooses how rounds travel, and the split, and chooses anew in each run: leave --estimate, "
+        "--commit, --exchange, --elastic, --auto-pace and --resume out, or name the schedule that it printed");
   const bool synchronous = s.compare.empty() && s.schedule == "synchronous";
   if (s.elastic && synchronous)
     throw CLI::ValidationError("--elastic", "the synchronous schedule waits for every round: it has a fixed pace only");

@@ -161,6 +161,10 @@ class session {
     result_.compute_seconds = totals.compute_seconds;
     result_.communication_seconds = totals.communication_seconds;
     result_.exposed_seconds = totals.exposed_seconds;
+    double means[] = {totals.compute_seconds / s_.ranks, totals.communication_seconds / s_.ranks};
+    training_.sum_over_ranks(means);
+    result_.mean_compute_seconds = means[0];
+    result_.mean_communication_seconds = means[1];
     if (!speaks_) return;
     line_.close();
     if (!s_.quiet && s_.compare.size() < 2) one_.sample = sample_of(s_, one_.text, model_.on_host(training_.parameters()));

@@ -108,6 +108,7 @@ struct summary {
   std::uint64_t bytes_sent = 0, steps = 0, rounds = 0;
   std::size_t memory_bytes = 0;                                                // of the optimizer, on this rank
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;  // of this rank
+  double mean_compute_seconds = 0, mean_communication_seconds = 0;             // over all ranks
   std::string progress;                                                        // who moved the messages
   unsigned first = 0, second = 0;                                              // the split of a step at the end
   bool stopped = false;                                                        // by a signal, before its last sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
-    ("Begin", ["install", "your_loop", "schedules", "processes", "attach"]),
+    ("Begin", ["install", "your_loop", "schedules", "links", "processes", "attach"]),
     ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
@@ -33,6 +33,9 @@ REFERENCE = [
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
      ["local_updates", "waiting", "keeping", "restarting", "eager", "pulling", "local_sgd", "fedavg", "slowmo", "diloco", "mu_loco", "delayed_diloco", "eager_diloco", "co2", "overlap_local_sgd", "streaming_diloco", "worker_weights", "averaging", "clipped_momentum", "sparse_exchange", "outer_report"]),
     ("galore", "GaLore", "Matrices in bases of few directions: `#include <acco/galore.hpp>`.", ["galore"]),
+    ("advice", "Which one for a link", "Expected speed, loss and memory, and a virtual clock: `#include <acco/advice.hpp>`.",
+     ["advise", "expect", "proposal", "situation", "compute_times", "training_size", "network_link", "link_of", "way", "wire_bytes", "measured_ways", "memory_per_parameter", "simulate", "timed_part",
+      "timeline"]),
     ("make", "Chosen by name", "Schedules and rules that a flag or a configuration names: `#include <acco/make.hpp>`.",
      ["make", "with_schedule", "with_rule", "at_pace", "named_schedules", "decorated_schedules", "all_schedules", "all_rules", "type_list", "named", "only", "without"]),
     ("rules", "Update rules", "Pure functions of one element, or of a matrix.",

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "follow_advice.hpp"
 #include "interrupt.hpp"
 #include "outputs.hpp"
 #include "programs.hpp"
@@ -21,9 +22,10 @@ namespace {
 int run(settings s, runner& ranks) {
   s.ranks = ranks.size();
   s.quiet = s.quiet || ranks.first_rank() != 0;
-  outputs out(s, ranks.first_rank());
   const std::string source = s.data.empty() ? "this repository" : s.data;
   const corpus text(s.data.empty() ? repository_text(TOY_GPT_REPOSITORY) : read_file(s.data), s.model.context);
+  if (s.schedule == "auto") s = follow_advice(s, ranks, text, source);
+  outputs out(s, ranks.first_rank());
   std::string sample;
   bool stopped = false;
   for (settings const& one : runs_of(s)) {

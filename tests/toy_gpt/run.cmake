@@ -102,6 +102,15 @@ if(gnuplot)
   endif()
 endif()
 
+# What a link calls for is measured, told and followed.
+train(--schedule auto --micro-batches 4 --link 10 --log ${WORK}/auto.jsonl)
+read_log(${WORK}/auto.jsonl)
+string(JSON schedule GET "${last}" schedule)
+if(NOT output MATCHES "schedule ([a-z0-9_+]+), --micro-batches [0-9:]+: a step of synchronous computes for .* expected: " OR NOT CMAKE_MATCH_1 STREQUAL schedule)
+  message(FATAL_ERROR "--schedule auto trained ${schedule}, and said\n${output}")
+endif()
+refuse("auto chooses how rounds travel" --schedule auto --commit coded)
+
 # Any text will do, if it is long enough; same seed, same result.
 string(REPEAT "All work and no play makes a dull trainer. " 200 words)
 file(WRITE ${WORK}/own.txt "${words}")
