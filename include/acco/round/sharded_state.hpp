@@ -83,6 +83,10 @@ class sharded_state {
   [[nodiscard]] bool rule_averages() const noexcept { return rule_.averages(); }
   /// This rank's slice of the masters, or of the averages that `options::average_decay` keeps.
   [[nodiscard]] master_type const* values(bool averaged) const noexcept { return averaged ? averages() : masters(); }
+  /// What `average_of_rule` needs.
+  void count(memory_table& table) const noexcept {
+    if (rule_averages()) table.gathering += Storage::allocation_size(shares_.slice_size() * sizeof(master_type), 0);
+  }
   /// Enqueues: `to`, of a slice, becomes the rule's own averages.
   void average_of_rule(queue& q, master_type* to) const {
     Storage::convert(q, static_cast<master_type const*>(masters()), to, shares_.slice_size());

@@ -107,8 +107,7 @@ class round_tasks {
   }
   void count(memory_table& table) const noexcept {
     arrays_.count(table);
-    if (state_.rule_averages())
-      table.gathering += Storage::allocation_size(shares_.slice_size() * sizeof(typename Storage::master_type), 0);
+    state_.count(table);
     if (backend_->traits.allocates_messages) table.messages = backend_->buffer_bytes();
   }
   void allocate() {

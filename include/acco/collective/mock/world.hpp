@@ -269,12 +269,10 @@ class mock_ranks {
       here.dead = true;
       throw death{};
     }
+    const std::size_t ends = in_channel.ends.size();
     meeting* met = find(in_channel, me.next);
-    if (met == nullptr) {
-      in_channel.meetings.push_back(
-          {me.next, std::vector<post>(in_channel.ends.size()), std::vector<void const*>(in_channel.ends.size()), 0, 0});
-      met = &in_channel.meetings.back();
-    }
+    if (met == nullptr)
+      met = &in_channel.meetings.emplace_back(meeting{me.next, std::vector<post>(ends), std::vector<void const*>(ends)});
     meeting& all = *met;
     const std::size_t count = in.size() / element + (fault == mock_fault::mismatch ? 1 : 0);
     post& mine = all.posts[static_cast<std::size_t>(rank)];
