@@ -123,6 +123,7 @@ class round_tasks {
     view_.numbers = numbers_.there();
     view_.reduced = arrays_.template as<sum_type>(reduced_);
     view_.others = state_.others();
+    view_.reference = state_.reference();
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
     digests_.allocate(storage_, layout_, arrays_);
   }
