@@ -31,9 +31,9 @@ class rule_facts {
   virtual ~rule_facts() = default;
 
   const std::size_t slot_count;
-  const bool has_matrices;         ///< update_rule.hpp: matrix_rule
-  const std::size_t others_slot;   ///< remembers_others; or none
-  const std::size_t average_slot;  ///< keeps_average; or none
+  const bool has_matrices;           ///< update_rule.hpp: matrix_rule
+  const std::size_t others_slot;     ///< remembers_others; or none
+  const std::size_t average_slot;    ///< keeps_average; or none
   const std::size_t reference_slot;  ///< remembers_reference; or none
 
   [[nodiscard]] bool averages() const noexcept { return average_slot != none; }
@@ -100,7 +100,8 @@ class rule_of final : public rule_in_use<Storage> {
   using typename rule_in_use<Storage>::queue;
 
   explicit rule_of(Rule rule)
-      : rule_in_use<Storage>(Rule::slot_count, matrix_rule<Rule>, others_of(), average_of(), reference_of()), rule_(std::move(rule)) {}
+      : rule_in_use<Storage>(Rule::slot_count, matrix_rule<Rule>, others_of(), average_of(), reference_of()),
+        rule_(std::move(rule)) {}
 
   [[nodiscard]] std::string name() const override { return name_of_type<Rule>(); }
   void describe(description& into) const override { into.add_all("rule.", rule_); }

@@ -257,9 +257,7 @@ struct weigh_reference {
 /// Of a round whose gradients are those at the reference point, once it counts.
 struct keep_reference {
   round_numbers* n;
-  constexpr void operator()() const {
-    n->others = {n->apply ? 1 / (n->step_weight * n->loss_scale) : 0, 0, n->apply};
-  }
+  constexpr void operator()() const { n->others = {n->apply ? 1 / (n->step_weight * n->loss_scale) : 0, 0, n->apply}; }
 };
 /// Squares of gradients that every owner takes of its own, or that so many ranks have alike.
 struct scale_own {
