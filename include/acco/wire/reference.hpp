@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
