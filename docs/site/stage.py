@@ -11,7 +11,7 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["install", "your_loop", "schedules", "links", "processes", "attach"]),
-    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "games", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
@@ -27,7 +27,7 @@ REFERENCE = [
     ("optimizer", "Optimizers", "What a trainer holds.",
      ["any_optimizer", "optimizer", "micro_batch_sums", "unfinished", "options", "non_finite", "habit_checks", "norm_detail", "tensor_spans"]),
     ("schedules", "Schedules and paces", "When a round travels, what it carries, and what its update does.",
-     [*listed("schedule"), "any_pace", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
+     [*listed("schedule"), "masha", "any_pace", "no_prediction", "rule_prediction", "extrapolation", "velocity", "predictor", "elementwise_predictor", "no_compensation",
       "delay_compensation", "compensation", "elementwise_compensation", "fixed_pace", "elastic_pace", "auto_pace", "schedule", "round_plan", "schedule_period", "carried", "update", "computation",
       "step_part", "pace", "measuring_pace", "pace_seconds"]),
     ("local_updates", "Local updates", "Workers that train by themselves and exchange now and then: `#include <acco/outer.hpp>`.",
@@ -53,7 +53,7 @@ REFERENCE = [
      ["debug", "traced", "rate_limited", "link_model", "decorated_backend", "mock_world", "mock_backend", "mock_options", "mock_counters", "mock_fault", "complete_at_once", "complete_at_random",
       "complete_when_waited_for"]),
     ("networks", "A network of your own", "What `docs/extending.md` builds a backend from.", ["message_transport", "message_backend", "progress"]),
-    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "block_gauss4", "block_gauss3", "block_gauss2", "block_stat2", "block_ternary", "block_sign", "rotated", "block_top", "block_random", "scaled_random", "block_dct_top", "block_dct2_top", "mean_over", "coded", "full", "own_slice", "own_corrected", "updated_by_all", "majority_vote", "demo_wire", "demo", "demo_sharded", "encoding", "with_feedback", "with_feedback_ahead", "error_feedback", "decoupled_momentum", "local_momentum", "ef21", "feedback", "int8_blocks", "planned", "auto_encoding", "planned_bucket"]),
+    ("encodings", "Encodings", "Numbers that travel in few bits.", ["block_int8", "block_int4", "bfloat16_wire", "block_gauss4", "block_gauss3", "block_gauss2", "block_stat2", "block_ternary", "block_sign", "rotated", "block_top", "block_random", "scaled_random", "block_dct_top", "block_dct2_top", "mean_over", "coded", "full", "own_slice", "own_corrected", "updated_by_all", "reference_gradients", "against_reference", "majority_vote", "demo_wire", "demo", "demo_sharded", "encoding", "with_feedback", "with_feedback_ahead", "error_feedback", "decoupled_momentum", "local_momentum", "ef21", "feedback", "int8_blocks", "planned", "auto_encoding", "planned_bucket"]),
     ("reports", "Reports, memory, traces", "What a training tells.",
      ["round_report", "round_totals", "save_outcome", "time_interval", "memory_table", "trace"]),
     ("errors", "Errors", "All of one family. [What each message means](../docs/errors.md).",

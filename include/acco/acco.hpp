@@ -48,6 +48,7 @@
 #include "acco/schedule/auto_pace.hpp"               // IWYU pragma: export
 #include "acco/schedule/learning_rate.hpp"           // IWYU pragma: export
 #include "acco/schedule/learning_rate_function.hpp"  // IWYU pragma: export
+#include "acco/schedule/masha.hpp"                   // IWYU pragma: export
 #include "acco/schedule/pace.hpp"                    // IWYU pragma: export
 #include "acco/schedule/schedule.hpp"                // IWYU pragma: export
 #include "acco/storage/host.hpp"                     // IWYU pragma: export

@@ -26,10 +26,15 @@ void train(acco::threads_backend world, acco::parameter_layout layout) {
     acco::optimizer training{acco::galore{}, acco::muon{}, acco::host_storage<float>{}, world, layout};
   }
 #endif
-#if defined(WITH_PREDICTOR)  // expect: acco: galore renews what coordinates mean, and a predictor or a compensation remembers
+#if defined(WITH_PREDICTOR)  // expect: acco: galore renews what coordinates mean, and a predictor, a compensation or a reference
   {
     acco::optimizer training{acco::galore{.inner = acco::delayed{.predictor = acco::extrapolation{}}}, acco::sgd{},
                              acco::host_storage<float>{}, world, layout};
+  }
+#endif
+#if defined(WITH_REFERENCE_POINT)  // expect: a compensation or a reference point remembers them: give it a schedule without
+  {
+    acco::optimizer training{acco::galore{.inner = acco::masha{}}, acco::sgd{}, acco::host_storage<float>{}, world, layout};
   }
 #endif
 #if defined(AROUND_LOCAL_UPDATES)  // expect: acco: galore goes around a schedule, and not around local updates or galore

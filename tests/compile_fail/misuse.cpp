@@ -315,6 +315,22 @@ void use() {
     training<acco::two_phase<acco::fixed_pace, acco::own_corrected>, final_rule> wrong{{}, {}, {}, {}, 1};
   }
 #endif
+#if defined(GAME_IN_SIGNS)  // expect: this code says nothing of sizes, and differences to a reference point must vanish
+  {
+    training<acco::masha<acco::without_feedback<acco::loosely<acco::majority_vote>>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(GAME_IN_HALF)  // expect: a reference point needs a storage whose gradients and sums have the masters' type
+  {
+    acco::optimizer wrong{acco::masha{}, acco::sgd{}, acco::host_storage<float, acco::half>{}, acco::solo_backend{},
+                          std::size_t{1}};
+  }
+#endif
+#if defined(GAME_OF_MATRICES)  // expect: a schedule with a reference point takes rules of elements
+  {
+    training<acco::masha<>, acco::muon> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
 #if defined(BLOCK_THAT_DOES_NOT_DIVIDE)  // expect: the size of an encoding's block divides 4096
   {
     (void)acco::encoded_size<odd_block>(1);

@@ -48,6 +48,12 @@ void train(acco::threads_backend world, whole_world whole) {
     acco::optimizer training{acco::local_updates{.method = acco::diloco}, acco::sgd{}, elsewhere{}, world, std::size_t{1}};
   }
 #endif
+#if defined(REFERENCE_POINT_OF_A_WORKER)  // expect: acco: local updates move what a reference point belongs to
+  {
+    acco::optimizer training{acco::local_updates{.inner = acco::masha{}}, acco::sgd{}, acco::host_storage<float>{}, world,
+                             std::size_t{1}};
+  }
+#endif
 #if defined(NO_OUTER_RULE)  // expect: acco: the update rule lacks `static constexpr std::size_t slot_count`
   {
     struct none {};

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of the schedules, proved by the compiler.
+#include <cstdint>
+
 #include <acco/code/block_integer.hpp>
 #include <acco/schedule/delayed.hpp>
+#include <acco/schedule/masha.hpp>
 #include <acco/schedule/synchronous.hpp>
 #include <acco/schedule/two_phase.hpp>
 #include <acco/schedule/weight_prediction.hpp>
@@ -130,6 +133,20 @@ static_assert(loosely_with<acco::coded<acco::with_error_feedback<crude>>>);
 static_assert(!loosely_with<acco::coded<acco::full, acco::loosely<crude>>>);
 static_assert(!acco::commits_loosely<acco::two_phase<acco::fixed_pace, acco::coded<acco::own_slice, crude>>>);
 static_assert(flaw_with(coarse_estimate, whole_commit, {.own = 1}) == schedule_flaw::none);
+static_assert(flaw_with(estimate, shown_round, {.references = 1, .differences = 2}) == schedule_flaw::no_reference);
+static_assert(flaw_with(estimate, shown_round, {.differences = 2, .extrapolates = true}) == schedule_flaw::no_reference);
+static_assert(flaw_with(estimate, shown_round, {.references = 1, .extrapolates = true}) == schedule_flaw::no_reference);
+static_assert(flaw_with(estimate, shown_round, {.references = 1, .differences = 2, .extrapolates = true}) == schedule_flaw::none);
+// At tau 0 the coin always falls: plain extragradient. A round behind one at the reference point is none.
+static_assert(acco::masha<>{.tau = 0}.drawn(40) == 0 && acco::masha<>{.tau = 0}.drawn(41) == 2);
+static_assert(acco::masha<>{}.drawn(0) == 0 && acco::masha<>{}.drawn(1) != 0);
+// The coin is what it was when older checkpoints were written.
+constexpr unsigned first_draws(std::uint64_t seed) {
+  unsigned bits = 0;
+  for (unsigned round = 0; round < 16; ++round) bits |= acco::masha<>{.seed = seed}.falls(round) ? 1U << round : 0U;
+  return bits;
+}
+static_assert(first_draws(1) == 0x2440 && first_draws(2) == 0x88c0);
 static_assert(flaw_with(estimate, commit, {.compensates = true}) == schedule_flaw::compensates_estimates);
 static_assert(flaw_with(delayed_round, delayed_round, {.compensates = true}) == schedule_flaw::none);
 static_assert(flaw_with(delayed_round, delayed_round, {.predicts = true}) == schedule_flaw::never_shows);

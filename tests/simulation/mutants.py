@@ -91,7 +91,7 @@ MUTANTS = [
      "run.step_weight = run.step_loss_sum = 0;"),
     ("a skipped part counts in its step", RECORD, "  if (n.skip) run.step_weight = run.step_loss_sum = 0;\n", ""),
     ("training goes on in the middle of a step", LOOP,
-     "while (!begins_step(schedule_, record_.run.round)) ++record_.run.round;\n    if (visible_", "if (visible_"),
+     "while (!schedule_.starts(record_.run.round)) ++record_.run.round;\n    if (visible_", "if (visible_"),
     ("finish ends before the last commit", LOOP,
      "return commits(plan) && tasks_.numbers().all.finishing", "return tasks_.numbers().all.finishing"),
     ("a part takes one micro-batch more", LOOP, "if (micro_batches_ < least || (",

@@ -168,8 +168,27 @@ concept full_or_encoding = std::same_as<Wire, full> || encoding<Wire>;
 /// Gradients do not travel.
 template <class Wire>
 concept own_gradients = std::same_as<Wire, own_slice> || std::same_as<Wire, own_corrected>;
+
+/// Gradients in full, which every rank keeps: those at the reference point, for the rounds after. Per unit of the
+/// round's weight, so that the sum over ranks of what is kept is the mean.
+struct reference_gradients {
+  static constexpr char const* name = "reference";
+};
+/// Gradients as differences to those that the last round of `reference_gradients` has left. What the owners get is
+/// their mean, and the sum of the differences. `Wire` is `full`, an encoding, or one with_feedback.
 template <class Wire>
-concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire> || low_rank<Wire> || planned_wire<Wire>;
+struct against_reference : Wire {
+  static constexpr bool takes_differences = true;
+  using differences = Wire;
+};
+template <class Wire>
+against_reference(Wire) -> against_reference<Wire>;
+template <class Wire>
+concept takes_differences = requires { requires Wire::takes_differences; };
+
+template <class Wire>
+concept gradient_wire = full_or_encoding<Wire> || own_gradients<Wire> || low_rank<Wire> || planned_wire<Wire> ||
+                        takes_differences<Wire> || std::same_as<Wire, reference_gradients>;
 template <class Wire>
 concept parameter_wire = full_or_encoding<Wire> || std::same_as<Wire, updated_by_all>;
 

@@ -193,6 +193,8 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
   using outer_rule = std::remove_cvref_t<decltype(std::declval<Method const&>().rule)>;
   static_assert(check_update_rule<outer_rule>());
   static_assert(!updates_by_all<Inner>, "acco: a worker's state is cut over its ranks: updated_by_all is for a schedule alone");
+  static_assert(!has_reference<Inner>,
+                "acco: local updates move what a reference point belongs to: masha is for a schedule alone");
 
   [[nodiscard]] static double rate_of([[maybe_unused]] outer_rule const& rule) noexcept {
     if constexpr (requires { rule.learning_rate; }) {

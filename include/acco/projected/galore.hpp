@@ -68,9 +68,9 @@ struct level_around<galore<Inner>> {
   static constexpr bool is_one = true;
   using inner = Inner;
   static_assert(!level_around<Inner>::is_one, "acco: galore goes around a schedule, and not around local updates or galore");
-  static_assert(!has_predictor<Inner> && !has_compensation<Inner>,
-                "acco: galore renews what coordinates mean, and a predictor or a compensation remembers them: give it a "
-                "schedule without");
+  static_assert(!has_predictor<Inner> && !has_compensation<Inner> && !has_reference<Inner>,
+                "acco: galore renews what coordinates mean, and a predictor, a compensation or a reference point remembers "
+                "them: give it a schedule without");
 
   template <class Rule, class Storage, class Backend>
   static auto* make(bool checked, galore<Inner> const& level, Rule rule, Storage storage, Backend backend,

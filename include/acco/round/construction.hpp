@@ -59,6 +59,7 @@ void describe_schedule(description& d, Schedule const& schedule) {
                       .view());
     if constexpr (chooses_wires<Schedule>) d.add("wire", static_cast<int>(plan.wire));
   }
+  if constexpr (draws_rounds<Schedule>) d.add_all("drawn by ", schedule);
   if constexpr (requires { schedule.pace.name_of_kind(); }) {
     d.add("pace", schedule.pace.name_of_kind());
   } else {

@@ -59,7 +59,7 @@ class restoring {
       run.steps = numbers.steps();
       run.samples = numbers.samples();
       run.step_weight = run.step_loss_sum = 0;
-      while (!begins_step(schedule_, run.round)) ++run.round;
+      while (!schedule_.starts(run.round)) ++run.round;
       if (how == resumption::exact && from->shown != nullptr) {
         transfer_.show_shares(from->shown);
         loop_.shows(visible::decoded_commit);

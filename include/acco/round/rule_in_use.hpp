@@ -31,9 +31,10 @@ class rule_facts {
   virtual ~rule_facts() = default;
 
   const std::size_t slot_count;
-  const bool has_matrices;         ///< update_rule.hpp: matrix_rule
-  const std::size_t others_slot;   ///< remembers_others; or none
-  const std::size_t average_slot;  ///< keeps_average; or none
+  const bool has_matrices;           ///< update_rule.hpp: matrix_rule
+  const std::size_t others_slot;     ///< remembers_others; or none
+  const std::size_t average_slot;    ///< keeps_average; or none
+  const std::size_t reference_slot;  ///< remembers_reference; or none
 
   [[nodiscard]] bool averages() const noexcept { return average_slot != none; }
   /// Of its type, slots of its decoration included: it names the arrays of a state.
@@ -49,8 +50,8 @@ class rule_facts {
   [[nodiscard]] virtual std::size_t scratch_of(std::size_t rows, std::size_t columns) const noexcept = 0;
 
  protected:
-  rule_facts(std::size_t slots, bool matrices, std::size_t others, std::size_t average) noexcept
-      : slot_count(slots), has_matrices(matrices), others_slot(others), average_slot(average) {}
+  rule_facts(std::size_t slots, bool matrices, std::size_t others, std::size_t average, std::size_t reference) noexcept
+      : slot_count(slots), has_matrices(matrices), others_slot(others), average_slot(average), reference_slot(reference) {}
 };
 
 /// The slice that updates work on, as long as their tasks run: `update_table` without the constants.
@@ -99,7 +100,8 @@ class rule_of final : public rule_in_use<Storage> {
   using typename rule_in_use<Storage>::queue;
 
   explicit rule_of(Rule rule)
-      : rule_in_use<Storage>(Rule::slot_count, matrix_rule<Rule>, others_of(), average_of()), rule_(std::move(rule)) {}
+      : rule_in_use<Storage>(Rule::slot_count, matrix_rule<Rule>, others_of(), average_of(), reference_of()),
+        rule_(std::move(rule)) {}
 
   [[nodiscard]] std::string name() const override { return name_of_type<Rule>(); }
   void describe(description& into) const override { into.add_all("rule.", rule_); }
@@ -154,6 +156,10 @@ class rule_of final : public rule_in_use<Storage> {
   }
   static constexpr std::size_t average_of() noexcept {
     if constexpr (keeps_average<Rule>) return Rule::average_slot;
+    return rule_facts::none;
+  }
+  static constexpr std::size_t reference_of() noexcept {
+    if constexpr (remembers_reference<Rule>) return Rule::reference_slot;
     return rule_facts::none;
   }
   /// action(the kind as a constant); nothing of a kind that the rule has not.

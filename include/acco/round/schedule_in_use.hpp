@@ -23,6 +23,7 @@
 #include "acco/wire/low_rank.hpp"
 #include "acco/wire/own.hpp"
 #include "acco/wire/planned.hpp"
+#include "acco/wire/reference.hpp"
 #include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -53,7 +54,9 @@ class schedule_in_use {
   schedule_in_use& operator=(schedule_in_use const&) = delete;
   virtual ~schedule_in_use() = default;
 
-  [[nodiscard]] virtual round_plan plan(std::size_t round) const = 0;
+  /// A line of its table; which line a round has.
+  [[nodiscard]] virtual round_plan line(std::size_t number) const = 0;
+  [[nodiscard]] virtual std::size_t line_of(std::size_t round) const = 0;
   [[nodiscard]] virtual schedule_period period() const = 0;
   /// How many lengths its parts have.
   [[nodiscard]] virtual int parts() const = 0;
@@ -100,14 +103,20 @@ class schedule_in_use {
 
   // What the engine derives from it.
 
+  [[nodiscard]] round_plan plan(std::size_t round) const { return line(line_of(round)); }
+  /// Whether a training that rested may go on with this round: its parameters in use are the committed ones.
+  [[nodiscard]] bool starts(std::size_t round) const {
+    return begins_step(*this, round) && !(means().draws && line_of(round) != 0);
+  }
+
   /// Throws `usage_error` where the table cannot be run, or the pace ends no part.
   void check(error_place const& where) const {
-    const schedule_flaw flaw = flaw_of([this](std::size_t round) { return plan(round); }, period(), means());
+    const schedule_flaw flaw = flaw_of([this](std::size_t number) { return line(number); }, period(), means());
     if (flaw != schedule_flaw::none)
       throw usage_error(where, text("the schedule cannot be run: ", words_of(flaw)),
                         text("docs/extending.md says what a table may hold"));
     bool splits = false;
-    for (std::size_t round = 0; round < period().rounds(); ++round) splits = splits || plan(round).part == step_part::second;
+    for (std::size_t round = 0; round < period().rounds(); ++round) splits = splits || line(round).part == step_part::second;
     if (measures() && !splits)
       throw usage_error(where, text("the pace splits steps, and the schedule has steps of one part"),
                         text("Use auto_pace with two_phase"));
@@ -123,9 +132,10 @@ class schedule_in_use {
   }
   /// The plan of a round; throws where the schedule does not keep to the period that everything else was derived from.
   [[nodiscard]] round_plan plan_of(std::size_t round, error_place const& where) const {
-    const round_plan here = plan(round);
+    const std::size_t number = line_of(round);
+    const round_plan here = line(number);
     const schedule_period rounds = period();
-    if (here == plan(rounds.stands_for(round))) return here;
+    if (here == line(rounds.stands_for(number))) return here;
     throw usage_error(where,
                       text("the schedule's plan of this round is not that of round ", rounds.stands_for(round),
                            ", though its period is ", rounds.period, " after ", rounds.warm_up, " rounds"),
@@ -134,14 +144,14 @@ class schedule_in_use {
   /// Whether some round leaves what it carries for the next one to carry again.
   [[nodiscard]] bool keeps() const {
     for (std::size_t round = 0; round < period().rounds(); ++round) {
-      if (plan(round).keeps) return true;
+      if (line(round).keeps) return true;
     }
     return false;
   }
   /// Whether some round adds to the slice that the round before it reduced.
   [[nodiscard]] bool keeps_reduced() const {
     for (std::size_t round = 0; round < period().rounds(); ++round) {
-      if (plan(round).gradients == carried::kept_and_fresh) return true;
+      if (line(round).gradients == carried::kept_and_fresh) return true;
     }
     return false;
   }
@@ -149,7 +159,7 @@ class schedule_in_use {
   /// as encoded differences.
   [[nodiscard]] bool commits_otherwise() const {
     for (std::size_t round = 0; round < period().rounds(); ++round) {
-      round_plan const here = plan(round);
+      round_plan const here = line(round);
       if (commits(here) && (!shows_committed(here) || wire(here).differs())) return true;
     }
     return false;
@@ -164,7 +174,7 @@ class schedule_in_use {
   /// Over how many of the ranks the state is cut.
   [[nodiscard]] int owners(int ranks) const {
     schedule_means const facts = means();
-    return facts.is_in(facts.by_all, plan(0)) ? 1 : ranks;
+    return facts.is_in(facts.by_all, line(0)) ? 1 : ranks;
   }
   /// Files of a checkpoint are cut as the ranks' shares are.
   void require_shares(error_place const& where) const {
@@ -202,7 +212,11 @@ class schedule_of final : public schedule_in_use<Storage> {
     std::apply([&](auto const&... each) { (this->add(each), ...); }, wires_of(schedule_));
   }
 
-  [[nodiscard]] round_plan plan(std::size_t round) const override { return schedule_.plan(round); }
+  [[nodiscard]] round_plan line(std::size_t number) const override { return schedule_.plan(number); }
+  [[nodiscard]] std::size_t line_of(std::size_t round) const override {
+    if constexpr (draws_rounds<Schedule>) return schedule_.drawn(round);
+    return round;
+  }
   [[nodiscard]] schedule_period period() const override { return period_; }
   [[nodiscard]] int parts() const override { return parts_of(schedule_); }
   [[nodiscard]] unsigned minimum(step_part part) const override { return schedule_.pace.minimum(part); }

@@ -21,6 +21,7 @@
 #include "acco/stage/stagger.hpp"
 #include "acco/stage/state_arrays.hpp"
 #include "acco/storage/update_table.hpp"
+#include "acco/wire/round_view.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -162,6 +163,11 @@ class sharded_state {
   /// This rank's shard of the mean of the other ranks' last gradients, where the rule has it; else null.
   [[nodiscard]] master_type* others() const noexcept {
     return rule_.others_slot == rule_facts::none ? nullptr : slot(rule_.others_slot);
+  }
+  /// The same of the mean gradient at the reference point, and of how far that point lies ahead.
+  [[nodiscard]] reference_place<Storage> reference() const noexcept {
+    if (rule_.reference_slot == rule_facts::none) return {};
+    return {slot(rule_.reference_slot), slot(rule_.reference_slot + 1)};
   }
 
   /// Real elements of the slice; the rest, up to the slice's size, is padding.

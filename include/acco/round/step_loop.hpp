@@ -105,7 +105,7 @@ class step_loop {
   }
   void end_finish() {
     mine_ = {};
-    while (!begins_step(schedule_, record_.run.round)) ++record_.run.round;
+    while (!schedule_.starts(record_.run.round)) ++record_.run.round;
     if (visible_ != visible::masters) show_masters();
     phase_ = phase::at_rest;
     compared_ = false;
@@ -285,7 +285,7 @@ class step_loop {
                  {run.steps, run.samples, rate, options_.loss_scale, commits(plan) ? record_.spikes.most() : 0, late, moved_});
     accumulator_.empty(queue());
     auto const& wire = schedule_.wire(plan);
-    record_.flight.differences = wire.differs(commits(plan) ? run.steps + 1 : 0);
+    record_.flight.differences = !plan.exact && wire.differs(commits(plan) ? run.steps + 1 : 0);
     tasks_.enqueue(*wire.up, wire.differs() && !record_.flight.differences ? *wire.exact : *wire.down, schedule_.learner());
     round_end<Storage> wanted{.shown = record_.flight.digests_in_use, .state = record_.flight.digests_state};
     saves_.enqueue(wanted);

@@ -124,6 +124,7 @@ class round_tasks {
     view_.numbers = numbers_.there();
     view_.reduced = arrays_.template as<sum_type>(reduced_);
     view_.others = state_.others();
+    view_.reference = state_.reference();
     norms_.allocate(storage_, queue_, state_, shares_.buckets());
     digests_.allocate(storage_, layout_, arrays_);
   }
@@ -275,7 +276,7 @@ class round_tasks {
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = shares_.placed().count != 0 ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;
-    return 51 + 12 * of_a_call + (16 + of_matrices + 2 * of_a_call) * buckets;
+    return 51 + 12 * of_a_call + (19 + of_matrices + 2 * of_a_call) * buckets;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on

@@ -95,6 +95,12 @@ template <class Rule>
 concept remembers_others = requires {
   { Rule::others_slot } -> std::convertible_to<std::size_t>;
 };
+/// Likewise: rounds write the mean gradient at a reference point into its slot `reference_slot`, and 0 into the one
+/// behind, which holds by how much that point lies ahead of a parameter.
+template <class Rule>
+concept remembers_reference = requires {
+  { Rule::reference_slot } -> std::convertible_to<std::size_t>;
+};
 
 /// Of a rule that keeps an average of the parameters itself (rule/gpa.hpp): its slot `average_slot` holds by how much the
 /// average lies ahead of a parameter.

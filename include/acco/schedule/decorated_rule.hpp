@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "acco/error.hpp"
+#include "acco/number/require.hpp"
 #include "acco/rule/decorated.hpp"
 #include "acco/rule/update_rule.hpp"
 #include "acco/schedule/compensation.hpp"
@@ -171,21 +172,69 @@ struct remembering_others : Rule {
   }
 };
 
+/// The rule, from a point between the parameter and the reference point (masha.hpp): behind its slots are the mean
+/// gradient at the reference point, and by how much that point lies ahead of the parameter. Both are 0 before there is
+/// one: then it is the rule.
+template <update_rule Rule>
+struct extrapolating : Rule {
+  static_assert(has_apply<Rule> && !matrix_rule<Rule>, "acco: a schedule with a reference point takes rules of elements");
+  extrapolating(Rule rule, double given) : Rule(std::move(rule)), tau(given) {}
+
+  double tau;
+
+  using undecorated = Rule;
+  [[nodiscard]] static constexpr char const* decoration() noexcept { return "reference point"; }
+  static constexpr bool scalar_only = decorated::branches<Rule>();
+  static constexpr std::size_t reference_slot = Rule::slot_count, ahead_slot = reference_slot + 1, slot_count = ahead_slot + 1;
+  struct constants {
+    rule_constants<Rule> of_rule;
+    double toward;
+  };
+  [[nodiscard]] constexpr constants prepare(update_step const& step, update_group const& group) const {
+    return {Rule::prepare(step, group), 1 - tau};
+  }
+  template <class Real>
+  static constexpr void apply(Real& parameter, Real gradient, std::array<Real, slot_count>& slots, constants const& c) {
+    const Real before = parameter;
+    parameter += Real(c.toward) * slots[ahead_slot];
+    decorated::with_slots_of<Rule>(slots, [&](auto& own) { Rule::apply(parameter, gradient, own, c.of_rule); });
+    slots[ahead_slot] += before - parameter;
+  }
+  template <class Real>
+  static constexpr Real show(Real, Real after, std::array<Real, slot_count>& slots, constants const& c) {
+    auto own = decorated::part<Real, Rule::slot_count>(slots, 0);
+    Real shown = after + Real(c.toward) * slots[ahead_slot];
+    Rule::apply(shown, slots[reference_slot], own, c.of_rule);
+    return shown;
+  }
+  void check(error_place where = {}) const {
+    decorated::check(static_cast<Rule const&>(*this), where);
+    require_share("masha::tau", tau, where);
+  }
+  template <class Visitor>
+  void describe(Visitor&& visit) const {
+    decorated::describe(static_cast<Rule const&>(*this), visit);
+    visit("tau", tau);
+  }
+};
+
 /// The rule as the schedule's rounds apply it: decorated by what the schedule has of a data member `predictor` or
 /// `compensation`, or by what its estimates need.
 template <class Schedule, class Rule>
 [[nodiscard]] constexpr auto rule_under(Schedule const& schedule, Rule rule) {
   constexpr bool predicts = has_predictor<Schedule>, compensates = has_compensation<Schedule>;
   static_assert(
-      !(predicts || compensates || estimates_with_others<Schedule>) || !std::is_final_v<Rule>,
-      "acco: a predictor, a compensation, or what own_corrected remembers becomes part of the rule, by inheritance: the "
-      "rule must not be final");
+      !(predicts || compensates || estimates_with_others<Schedule> || has_reference<Schedule>) || !std::is_final_v<Rule>,
+      "acco: a predictor, a compensation, or what own_corrected or masha remembers becomes part of the rule, by "
+      "inheritance: the rule must not be final");
   if constexpr (estimates_with_others<Schedule> && !remembers_others<Rule>) {
     return rule_under(schedule, remembering_others<Rule>(std::move(rule)));
   } else if constexpr (predicts) {
     return predicting<Rule, std::remove_cvref_t<decltype(schedule.predictor)>>(std::move(rule), schedule.predictor);
   } else if constexpr (compensates) {
     return compensating<Rule, std::remove_cvref_t<decltype(schedule.compensation)>>(std::move(rule), schedule.compensation);
+  } else if constexpr (has_reference<Schedule>) {
+    return extrapolating<Rule>(std::move(rule), schedule.tau);
   } else {
     return rule;
   }

@@ -38,6 +38,7 @@ struct round_plan {
   bool keeps = false;                 ///< the accumulator keeps what the round carries: the next round carries it again
   std::uint8_t wire = 0;              ///< of the schedule's `wires()`, where it has
                                       ///< them, the one by which the round travels
+  bool exact = false;                 ///< its parameters travel in full, whatever its wire says
   friend constexpr bool operator==(round_plan const&, round_plan const&) = default;
 };
 
@@ -131,6 +132,11 @@ struct schedule_period {
   }
   [[nodiscard]] constexpr std::size_t rounds() const noexcept { return warm_up + period; }
 };
+/// A schedule whose rounds do not follow one another as the lines of its table do: `drawn(round)` is a round's line.
+template <class Schedule>
+concept draws_rounds = requires(Schedule const& schedule, std::size_t round) {
+  { schedule.drawn(round) } -> std::same_as<std::size_t>;
+};
 /// What the schedule declares, or the shortest period in which its first 64 rounds repeat; 0: they do not, or of none
 /// up to 16.
 template <class Schedule>
@@ -192,6 +198,8 @@ template <class Schedule>
                        "with_feedback{code, error_feedback{}}, or say without_feedback<code>") \
   flaw(some_updated_by_all, "some rounds' parameters are updated_by_all and others' are not: owners have shares, or all " \
                             "ranks have all") \
+  flaw(no_reference, "its rounds of against_reference, of reference_gradients, and of update::commit_and_show without a " \
+                     "predictor need each other, and a data member `tau`: masha has them all") \
   flaw(no_such_wire, "the plan of a round has the number of a wire that the schedule's `wires()` does not have")
 // clang-format on
 enum class schedule_flaw {
@@ -228,6 +236,10 @@ struct schedule_means {
   std::uint32_t ahead = 0;            ///< likewise: its feedback is ahead of a commit's
   bool ahead_of_another = false;      ///< there is none like it
   std::uint32_t by_all = 0;           ///< likewise: all ranks update
+  std::uint32_t references = 0;       ///< likewise: its gradients become the reference
+  std::uint32_t differences = 0;      ///< likewise: they travel as differences to it
+  bool extrapolates = false;          ///< it has a data member `tau`
+  bool draws = false;                 ///< draws_rounds
 
   [[nodiscard]] constexpr std::size_t wire(round_plan const& plan) const noexcept {
     return by_number ? plan.wire : commits(plan) ? 1 : 0;
@@ -242,6 +254,8 @@ template <class Schedule>
   return by_wires<Schedule>([]<class... Wires>() {
     static_assert(sizeof...(Wires) <= 32);
     schedule_means means{has_predictor<Schedule>, has_compensation<Schedule>, chooses_wires<Schedule>, sizeof...(Wires)};
+    means.extrapolates = requires(Schedule const& schedule) { static_cast<double>(schedule.tau); };
+    means.draws = draws_rounds<Schedule>;
     std::uint32_t bit = 1;
     const auto note = [&means, &bit]<class Gradients, class Parameters>(coded<Gradients, Parameters> const*) {
       means.own |= own_gradients<Gradients> ? bit : 0U;
@@ -258,6 +272,8 @@ template <class Schedule>
       means.biased |= biased<Gradients> && !feeds_back<Gradients> ? bit : 0U;
       means.loose |= loose<Parameters> || (loose<Gradients> && (feeds_back<Gradients> || unscaled<Gradients>)) ? bit : 0U;
       means.by_all |= std::is_same_v<Parameters, updated_by_all> ? bit : 0U;
+      means.references |= std::is_same_v<Gradients, reference_gradients> ? bit : 0U;
+      means.differences |= takes_differences<Gradients> ? bit : 0U;
       bit <<= 1U;
     };
     (note(static_cast<Wires const*>(nullptr)), ...);
@@ -271,12 +287,18 @@ inline constexpr bool commits_loosely = (means_of<Schedule>().loose & (chooses_w
 template <class Schedule>
 inline constexpr bool estimates_with_others = by_wires<Schedule>(
     []<class... Wires>() { return (std::is_same_v<typename Wires::gradient_encoding, own_corrected> || ...); });
+/// Whether some of its rounds send differences to gradients at a reference point.
+template <class Schedule>
+inline constexpr bool has_reference =
+    by_wires<Schedule>([]<class... Wires>() { return (takes_differences<typename Wires::gradient_encoding> || ...); });
 
 /// plan(round) is its table.
 template <class Plan>
 [[nodiscard]] constexpr schedule_flaw flaw_of(Plan const& plan, schedule_period const& rounds, schedule_means const& means = {}) {
   if (rounds.period == 0) return schedule_flaw::no_period;
   if (means.predicts && means.compensates) return schedule_flaw::two_decorations;
+  const bool extrapolates = means.extrapolates && means.references != 0 && means.differences != 0;
+  if ((means.references != 0 || means.differences != 0) && !extrapolates) return schedule_flaw::no_reference;
   bool ever_shows = false;
   if (plan(0).gradients != carried::fresh) return schedule_flaw::first_round;
   bool ever_commits = false;
@@ -294,7 +316,7 @@ template <class Plan>
     if (now.keeps && means.is_in(means.feeds, now)) return schedule_flaw::kept_with_feedback;
     if (means.is_in(means.ahead, now) && (!now.keeps || means.ahead_of_another)) return schedule_flaw::ahead_of_nothing;
     if (now.gradients != carried::fresh && means.is_in(means.sums, now)) return schedule_flaw::adds_to_states;
-    if (now.parameters == update::commit_and_show && !means.predicts) return schedule_flaw::shows_nothing;
+    if (now.parameters == update::commit_and_show && !means.predicts && !extrapolates) return schedule_flaw::shows_nothing;
     if (!commits(now) && means.compensates) return schedule_flaw::compensates_estimates;
     if (means.is_in(means.own, now) && !now.keeps) return schedule_flaw::estimate_not_kept;
     ever_shows = ever_shows || now.parameters == update::commit_and_show;
@@ -308,7 +330,8 @@ template <class Plan>
 /// repeat every `static constexpr std::size_t period` rounds (without it, the shortest that is seen), after
 /// `static constexpr std::size_t warm_up_rounds` (without it, 0). Round 0 must be `fresh`, as every round after a
 /// commit; either all rounds wait or none does; some round of a period commits. A step begins after a commit. Optional:
-/// `static constexpr char const* name`; data members `estimate` and `commit`, which say how the rounds that do not, and
+/// `static constexpr char const* name`; `drawn(round)`, which line of the table a round has, where they are drawn by a
+/// function of its index (masha.hpp); data members `estimate` and `commit`, which say how the rounds that do not, and
 /// that do commit travel (code/encoding.hpp), or `wires()`, a tuple of which `round_plan::wire` is the number;
 /// `predictor`, which says what rounds of `update::commit_and_show` show, or `compensation`, which changes late
 /// gradients (predictor.hpp, compensation.hpp).

@@ -243,6 +243,22 @@ struct weigh_others {
     n->others = {factor, -factor, n->apply && others > 0 && 64 * others >= n->all.weight};
   }
 };
+/// Of a round whose gradients are differences to those at a reference point, which are kept per unit of weight: what is
+/// subtracted of a rank's, and added to the sum.
+struct weigh_reference {
+  round_numbers* n;
+  double loss_scale;
+  constexpr void operator()() const {
+    const double all = n->all.weight * loss_scale;
+    n->mixed = {1, -all};
+    n->others = {1, all};
+  }
+};
+/// Of a round whose gradients are those at the reference point, once it counts.
+struct keep_reference {
+  round_numbers* n;
+  constexpr void operator()() const { n->others = {n->apply ? 1 / (n->step_weight * n->loss_scale) : 0, 0, n->apply}; }
+};
 /// Squares of gradients that every owner takes of its own, or that so many ranks have alike.
 struct scale_own {
   round_numbers* n;

@@ -324,9 +324,10 @@ consteval bool check_storage() {
         "acco: the rule updates whole matrices, and the storage lacks `apply_to_matrices`: host_storage has it, storages "
         "on a GPU have not");
     constexpr bool codes = check_codes<Storage, Gradients, Parameters>();
-    constexpr bool combines = !remembers_others<Rule> || has_combine<Storage>;
+    constexpr bool combines = !(remembers_others<Rule> || remembers_reference<Rule>) || has_combine<Storage>;
     static_assert(combines,
-                  "acco: estimates are own_corrected: the storage lacks `static combine(queue&, combination const*, A const*, B "
+                  "acco: the schedule has own_corrected or a reference point: the storage lacks `static combine(queue&, "
+                  "combination const*, A const*, B "
                   "const*, To*, count)`");
     return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && codes && combines;
   }

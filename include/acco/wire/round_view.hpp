@@ -26,6 +26,12 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
+/// This rank's shards of what the rule keeps of a reference point (rule/update_rule.hpp); null where it has none.
+template <class Storage>
+struct reference_place {
+  typename Storage::master_type *gradient = nullptr, *ahead = nullptr;
+};
+
 /// A rank's round in flight. The trainer's thread fills it before the stages are enqueued; tasks read what it points
 /// to.
 template <class Storage>
@@ -46,6 +52,7 @@ struct round_view {
   round_numbers* numbers = nullptr;  ///< where the stages find them
   sum_type* reduced = nullptr;       ///< this rank's shard of the sums
   master_type* others = nullptr;     ///< this rank's shard of the others' mean gradient, where the rule has it
+  reference_place<Storage> reference{};
 
   // Of this round.
   partial<gradient_type const> carried{std::span<gradient_type const>()};
