@@ -60,8 +60,7 @@ class round_tasks {
   using flight_type = typename accumulator_type::flight;
   using state_type = sharded_state<Storage>;
 
-  /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the slice of the round
-  /// before.
+  /// `layout`, `chosen` and `accumulator` must outlive it. `keeps_reduced`: some round adds to the last one's slice.
   round_tasks(rule_in_use<Storage>& rule, Storage storage, std::unique_ptr<backend_type> backend, parameter_layout const& layout,
               options const& chosen, accumulator_type const& accumulator, partition shares, bool keeps_reduced)
       : storage_(std::move(storage)),
@@ -271,8 +270,7 @@ class round_tasks {
   }
 
  private:
-  /// At most: tasks, marks included, of a round's four sums, of those of thin matrices or a plan, and of a bucket's
-  /// reduction and gathering. Placements have gaps.
+  /// At most: tasks, marks included, of a round's sums, and of a bucket's stages. Placements have gaps.
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = shares_.placed().count != 0 ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;

@@ -64,8 +64,7 @@ struct mock_channel {
   text reason;
 };
 
-/// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is the k-th of every
-/// rank.
+/// All ranks, or those of a part after a split, in their order. The k-th channel that a rank opens is every rank's.
 struct mock_subworld {
   std::vector<int> members;  // ranks of the world
   std::vector<std::size_t> opened;
