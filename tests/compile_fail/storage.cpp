@@ -89,7 +89,7 @@ void use() {
     training<plain, acco::synchronous<acco::block_int8<>>> wrong{{}, {}, {}, {}, 1};
   }
 #endif
-#if defined(STORAGE_THAT_CANNOT_COMBINE)  // expect: acco: estimates are own_corrected: the storage lacks `static combine(queue&,
+#if defined(STORAGE_THAT_CANNOT_COMBINE)  // expect: acco: the schedule has own_corrected or a reference point: the storage lacks
   {
     training<plain, acco::two_phase<acco::fixed_pace, acco::own_corrected>> wrong{{}, {}, {}, {}, 1};
   }

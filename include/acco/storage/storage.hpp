@@ -160,8 +160,12 @@ template <class Storage>
 concept has_add_now = requires(typename Storage::queue& q, typename Storage::gradient_type const* from,
                                typename Storage::gradient_type* to) { Storage::add_now(q, from, to, std::size_t{}); };
 template <class Storage>
-concept has_add = requires(typename Storage::queue& q, typename Storage::gradient_type const* from,
-                           typename Storage::sum_type* to) { Storage::add(q, from, to, std::size_t{}); };
+concept has_add =
+    requires(typename Storage::queue& q, typename Storage::gradient_type const* from, typename Storage::sum_type* to,
+             typename Storage::master_type const* ahead, typename Storage::master_type* masters) {
+      Storage::add(q, from, to, std::size_t{});
+      Storage::add(q, ahead, masters, std::size_t{});
+    };
 template <class Storage, class Rule>
 concept applies = requires(typename Storage::queue& q,
                            update_table<Rule, typename Storage::master_type, typename Storage::sum_type> const* table,
@@ -327,8 +331,7 @@ consteval bool check_storage() {
     constexpr bool combines = !(remembers_others<Rule> || remembers_reference<Rule>) || has_combine<Storage>;
     static_assert(combines,
                   "acco: the schedule has own_corrected or a reference point: the storage lacks `static combine(queue&, "
-                  "combination const*, A const*, B "
-                  "const*, To*, count)`");
+                  "combination const*, A const*, B const*, To*, count)`");
     return queue_is_one && storage<Storage> && applies<Storage, Rule> && takes_matrices && codes && combines;
   }
 }
