@@ -60,6 +60,32 @@ TEST_CASE_TEMPLATE("kernels digest in a round what they digest between rounds", 
   train(acco::two_phase{.commit = acco::coded{acco::block_int8{}, acco::block_int8{}, 3}});
 }
 
+TEST_CASE("gpa's average is gathered from devices: the host's, between parameters and what the rule has come to") {
+  std::vector<float> seen[2], between[2];
+  const auto train = [&](auto const& storage, int k) {
+    acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::gpa{acco::sgd{.learning_rate = 0.25}}, storage,
+                             acco::solo_backend{}, 700};
+    CHECK(training.memory().gathering >= 2 * 700 * sizeof(float));
+    training.initialize(std::vector<float>(700, 1.0F));
+    for (std::size_t m = 0; m < 8; ++m) {
+      auto const gradients = training.gradients();
+      if (k == 1) REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);  // they are cleared in its order
+      for (std::size_t i = 0; i < 700; ++i) gradients[i] += static_cast<float>(i % 5);
+      training.accumulated(1);
+    }
+    training.finish();
+    seen[k].resize(700), between[k].resize(700);
+    training.gather_average(seen[k]);
+    training.gather_masters(between[k], acco::weights::average);
+  };
+  train(acco::host_storage<float>{}, 0);
+  train(acco::cuda_storage<float>{}, 1);
+  CHECK(seen[0] == seen[1]);
+  CHECK(between[0] == between[1]);
+  CHECK(seen[0] == between[0]);
+  CHECK(seen[0][4] < 1);
+}
+
 TEST_CASE("a flipped bit on one device is found, by rank and tensor") {
   for (const std::size_t element : {std::size_t{702}, std::size_t{733}}) {
     std::string said;

@@ -27,9 +27,11 @@ TEST_CASE("gpa around adamw, sgd and lion is what every rule must be") {
 namespace {
 /// Trains sum (w - c)^2 / 2 and tells, step by step: `see(y, x)`.
 template <class Rule, class See>
-void train(auto schedule, Rule rule, int ranks, std::size_t count, std::size_t micro_batches, See&& see) {
+void train(auto schedule, Rule rule, int ranks, std::size_t count, std::size_t micro_batches, See&& see,
+           double average_decay = 0) {
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
-    acco::optimizer training{schedule, rule, acco::host_storage<double>{}, world, count, acco::options{.bucket_elements = 8}};
+    acco::optimizer training{schedule, rule,  acco::host_storage<double>{},
+                             world,    count, acco::options{.average_decay = average_decay, .bucket_elements = 8}};
     std::vector<double> initial(count), y(count), x(count);
     for (std::size_t i = 0; i < count; ++i) initial[i] = problem::unit(i);
     training.initialize(initial);
@@ -78,23 +80,9 @@ TEST_CASE("without interpolation y is the plain rule's, in every bit, and x its 
   std::vector<std::vector<double>> plain, averaged, of_y, of_x;
   const acco::adamw rule{.learning_rate = 0.1};
   const acco::two_phase schedule{.pace = acco::fixed_pace{1}};
-  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
-    acco::optimizer training{schedule, rule, acco::host_storage<double>{}, world, count, acco::options{.average_decay = mu_x}};
-    std::vector<double> initial(count), y(count), x(count);
-    for (std::size_t i = 0; i < count; ++i) initial[i] = problem::unit(i);
-    training.initialize(initial);
-    for (std::size_t m = 0; m < 12; ++m) {
-      auto const p = training.parameters();
-      auto const g = training.gradients();
-      for (std::size_t i = 0; i < count; ++i)
-        g[i] += p[i] - problem::unit(i + 7 * (m % 5) + static_cast<std::size_t>(world.rank()));
-      training.accumulated(1);
-      training.gather_committed(y);
-      training.gather_average(x);
-      if (world.rank() == 0) plain.push_back(y), averaged.push_back(x);
-    }
-    training.finish();
-  });
+  train(
+      schedule, rule, 2, count, 12,
+      [&](std::vector<double> const& y, std::vector<double> const& x) { plain.push_back(y), averaged.push_back(x); }, mu_x);
   train(schedule, acco::gpa{rule, {.interpolation = 0, .average_decay = mu_x}}, 2, count, 12,
         [&](std::vector<double> const& y, std::vector<double> const& x) { of_y.push_back(y), of_x.push_back(x); });
   CHECK(plain == of_y);
