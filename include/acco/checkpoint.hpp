@@ -209,7 +209,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
       return bytes;
     }
   }
-  static void attach(engine& on, std::string const& run, std::vector<std::string> from, std::uint64_t restarts) {
+  static void attach(engine& on, std::string const& run, std::vector<std::string> const& from, std::uint64_t restarts) {
     require_names(on.kept_layout(), on.place());
     checkpoints::writer_setting setting{
         .layout = on.kept_layout(),
@@ -220,7 +220,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
         .keep = on.chosen().keep_checkpoints,
         .deadline = on.chosen().deadline,
         .run = run,
-        .from = std::move(from),
+        .from = from,
         .restarts = restarts,
         .frozen =
             [&on](std::size_t tensor, std::vector<std::byte>& to) {
@@ -330,7 +330,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
     found.samples = a.m.numbers.samples();
     found.ranks = static_cast<int>(a.m.ranks.size());
     found.exact = unchanged && checkpoints::same_ranks(on, a.m);
-    level_numbers const* const level = a.source->level();
+    level_numbers const* const level = a.source ? a.source->level() : nullptr;
     if (run_numbers const& n = level != nullptr ? level->worker : a.m.numbers; n.completed && a.same_schedule) {
       // Where the computation waits for rounds: that of the cut itself.
       const bool landed = level != nullptr ? !level->shows : on.steps() != n.run.steps;
@@ -350,7 +350,7 @@ struct checkpoints_need_acco_checkpoint_hpp {
   static bool has_same_digest(engine& on, attempt const& a) {
     if (a.freezes_otherwise) return false;
     state_shape const &then = a.m.shape, &now = on.shape();
-    if (a.source->level() != nullptr) return true;  // which is of the anchor
+    if (a.source && a.source->level() != nullptr) return true;  // which is of the anchor
     for (std::size_t array = 0; array < now.owned(); ++array) {
       if (checkpoints::counterpart(now, array, then) != array || then.type(array) != now.type(array)) return false;
     }

@@ -180,6 +180,7 @@ inline void check_way(way const& of) {
   std::iota(places.begin(), places.end(), std::size_t{0});
   std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) { return order(a) < order(b); });
   std::vector<proposal> sorted;
+  sorted.reserve(all.size());
   for (const std::size_t k : places) sorted.push_back(all[k]);
   return sorted;
 }

@@ -33,8 +33,8 @@ struct way {
   unsigned every = 1;        ///< steps from one exchange of all parameters to the next
   unsigned fragments = 1;    ///< which divide them
   unsigned delay = 0;        ///< steps behind which an exchange travels; 0: ranks wait, or, `in_parts`, a part
-  double loss_percent = 0;   ///< validation loss that it costs, over `synchronous`
   unsigned outer_slots = 0;  ///< of the outer rule, where ranks train by themselves
+  double loss_percent = 0;   ///< validation loss that it costs, over `synchronous`
 
   [[nodiscard]] constexpr bool is_local() const noexcept { return every > 1; }
 };

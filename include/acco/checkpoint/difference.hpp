@@ -114,8 +114,13 @@ template <class Engine>
     const bool comes_back = shape.kept[array].use == array_use::feedback && counterpart(shape, array, m.shape) < m.shape.owned();
     const std::string then_scale = value_of(m.construction, "options.loss_scale"), scale = value_of(mine, "options.loss_scale");
     if (comes_back && then_scale != scale)
-      return "the checkpoint's '" + shape.kept[array].name + "' is of gradients under another options::loss_scale: '" +
-             then_scale + "' then, '" + scale + "' now";
+      return std::string("the checkpoint's '")
+          .append(shape.kept[array].name)
+          .append("' is of gradients under another options::loss_scale: '")
+          .append(then_scale)
+          .append("' then, '")
+          .append(scale)
+          .append("' now");
   }
   return "";
 }

@@ -36,7 +36,7 @@ struct bit_planes {
 
   /// Of every number `width` bits: code(k) gives those of the numbers from the k-th on, and nothing above them.
   template <int width, class Code>
-  [[gnu::always_inline]] static inline void put(Code&& code, std::uint8_t* to) noexcept {
+  [[gnu::always_inline]] static void put(Code&& code, std::uint8_t* to) noexcept {
     constexpr std::size_t stride = Block * width / 8;
     const auto bytes_from = [&](std::size_t k) {
       integers all = code(k);
@@ -63,7 +63,7 @@ struct bit_planes {
   }
   /// f(i, codes) of the numbers from the i-th on, in 16 bits; or in 32.
   template <class F>
-  [[gnu::always_inline]] static inline void for_shorts(std::uint8_t const* codes, F&& f) noexcept {
+  [[gnu::always_inline]] static void for_shorts(std::uint8_t const* codes, F&& f) noexcept {
     for (std::size_t i = 0; i < Block; i += at_once) {
       const auto wide = __builtin_convertvector(load(codes + i), shorts_of_all);
       shorts halves[2];
@@ -73,7 +73,7 @@ struct bit_planes {
     }
   }
   template <class F>
-  [[gnu::always_inline]] static inline void for_integers(std::uint8_t const* codes, F&& f) noexcept {
+  [[gnu::always_inline]] static void for_integers(std::uint8_t const* codes, F&& f) noexcept {
     for_shorts(codes, [&](std::size_t i, shorts const& some) {
       integers halves[2];
       widen(some, halves);

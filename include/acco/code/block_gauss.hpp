@@ -158,7 +158,7 @@ struct block_gauss {
 
   /// Calls f(k) for k < `Count`. No generic lambda: nvcc would compile that for devices, too.
   template <unsigned Count, unsigned K = 0, class F>
-  [[gnu::always_inline]] static inline void unrolled(F const& f) noexcept {
+  [[gnu::always_inline]] static void unrolled(F const& f) noexcept {
     if constexpr (K < Count) {
       f(K);
       unrolled<Count, K + 1>(f);

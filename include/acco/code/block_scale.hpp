@@ -118,8 +118,8 @@ struct block_sums {
   };
   /// Of the numbers from the i-th on, and all that are `Width` apart from them or a multiple.
   template <std::size_t Width, std::size_t Block, std::size_t Count, class Part, class Term>
-  [[nodiscard, gnu::always_inline]] static inline partial<Count> from(float const* values, std::size_t i, Part const& part,
-                                                                      Term const& term) noexcept {
+  [[nodiscard, gnu::always_inline]] static partial<Count> from(float const* values, std::size_t i, Part const& part,
+                                                               Term const& term) noexcept {
     if constexpr (Width < 128) {
       auto sum = from<2 * Width, Block, Count>(values, i, part, term);
       sum.add(from<2 * Width, Block, Count>(values, i + Width, part, term));
@@ -133,7 +133,7 @@ struct block_sums {
 
   /// Of so many doubles what is left once those `Width` apart, and further, are summed.
   template <std::size_t Width, std::size_t Left>
-  [[nodiscard, gnu::always_inline]] static inline numbers half_upon_half(double const* sums) noexcept {
+  [[nodiscard, gnu::always_inline]] static numbers half_upon_half(double const* sums) noexcept {
     if constexpr (Width == Left) {
       return numbers::load(sums);
     } else {
@@ -144,15 +144,14 @@ struct block_sums {
  private:
   using wide_register = pack<double, floats::lanes>::vector;
   /// A whole register becomes two: of less g++ makes a number at a time.
-  [[gnu::always_inline]] static inline void widen(bits const& of, numbers* to) noexcept {
+  [[gnu::always_inline]] static void widen(bits const& of, numbers* to) noexcept {
     floats::vector narrow;
     std::memcpy(&narrow, &of, sizeof narrow);
     const wide_register wide = __builtin_convertvector(narrow, wide_register);
     std::memcpy(to, &wide, sizeof wide);
   }
   template <std::size_t Count, class Part, class Term>
-  [[nodiscard, gnu::always_inline]] static inline partial<Count> read(float const* values, Part const& part,
-                                                                      Term const& term) noexcept {
+  [[nodiscard, gnu::always_inline]] static partial<Count> read(float const* values, Part const& part, Term const& term) noexcept {
     bits x;
     std::memcpy(&x, values, sizeof x);
     partial<Count> made;

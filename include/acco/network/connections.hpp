@@ -147,7 +147,7 @@ class connections {
       }
       farewell mine{blamed < 0 ? rank() : blamed, {}};
       const std::size_t length = std::min(reason.size(), sizeof mine.reason - 1);
-      std::memcpy(mine.reason, reason.data(), length);
+      reason.copy(mine.reason, length);
       transport_.leave(farewell_label, &mine, sizeof mine);
     } catch (...) {  // they will learn it from the closed connection, or at their deadline
     }

@@ -46,7 +46,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     const split_result mine = agree_on_split(*this, color, key, deadline);
     try {
       const gloo_start::meeting_in_world<gloo_backend> meeting{*this, mine, deadline};
-      const auto device = collectives().shared().transport().device();
+      auto device = collectives().shared().transport().device();
       return gloo_backend(gloo_start::meshed(
                               {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
                           {.piece_bytes = collectives().chosen_piece_bytes(), .deadline = deadline});
@@ -91,7 +91,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   static int run(Function&& function, gloo_options const& chosen = {}) {
     int rank = -1;
     try {
-      gloo_backend world = from_environment(chosen);
+      gloo_backend world = from_environment(chosen);  // NOLINT(misc-const-correctness): it is moved from
       rank = world.rank();
       function(std::move(world));
       return 0;

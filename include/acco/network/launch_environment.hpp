@@ -52,10 +52,10 @@ struct launch_environment : rank_of {
     // steps of a heterogeneous job differ in the second one
     for (char const* name : {"SLURM_HET_JOB_ID", "SLURM_JOB_ID"}) {
       if (std::string job = optional(name); result.empty() && !job.empty())
-        result = restarts.empty() ? job : job + "." + restarts;
+        result = restarts.empty() ? job : job.append(".").append(restarts);
     }
     if (result.empty()) result = optional("PBS_JOBID");
-    if (std::string job = optional("LSB_JOBID"); result.empty() && !job.empty())
+    if (std::string const job = optional("LSB_JOBID"); result.empty() && !job.empty())
       result = index.empty() ? job : job + "[" + index + "]";
     return result.empty() ? optional("FLUX_JOB_ID") : result;
   }

@@ -96,7 +96,7 @@ class message_channel {
   /// Completes the batch's messages in order: whether none is left. The deadline runs.
   bool settle(host_queue const& queue, batch& of, collective operation) {
     while (of.settled < of.transfers.size()) {
-      transfer& next = of.transfers[of.settled];
+      transfer const& next = of.transfers[of.settled];
       const delivery how_far = complete(queue, of, operation, relayed_ ? queue.deadline / 2 : queue.deadline);
       if (how_far == delivery::done) {
         since_ = 0;

@@ -37,7 +37,7 @@ class message_collectives {
   /// ones travel. 0: `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way
   /// than that do not make a link faster; where several ranks send to one, its link drops what it cannot hold.
   /// `deadline`: seconds to wait for the other ranks where they must agree on a channel.
-  message_collectives(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all,
+  message_collectives(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> const& all,
                       double deadline = 600)
       : message_collectives(piece_bytes, usual_piece, all, deadline, all->open()) {}
   /// Another channel over the same connections: the one that they have opened.

@@ -111,6 +111,7 @@ class tcp_host : start_up {
   /// Hears everybody once.
   void turn() {
     std::vector<pollfd> polled;
+    polled.reserve(clients_.size() + doors_.size());
     for (line const& each : clients_) polled.push_back({each.socket.get(), POLLIN, 0});
     for (net::socket_handle const& each : doors_) polled.push_back({each.get(), POLLIN, 0});
     (void)net::wait_for(polled, std::min(until, net::after(0.25)));
@@ -229,6 +230,7 @@ class tcp_host : start_up {
     doors_.clear();
     for (const auto timeout = net::after(1); !clients_.empty() && net::clock::now() < timeout;) {
       std::vector<pollfd> polled;
+      polled.reserve(clients_.size());
       for (line const& each : clients_) polled.push_back({each.socket.get(), POLLIN, 0});
       (void)net::wait_for(polled, timeout);
       for (line& each : clients_) discard(each);

@@ -42,7 +42,7 @@ class workers_world {
   workers_world(workers_world const&) = delete;
   workers_world& operator=(workers_world const&) = delete;
   ~workers_world() {
-    (void)member.end(false);
+    member.end(false);
     queue_.stop();
   }
 

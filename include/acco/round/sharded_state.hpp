@@ -44,8 +44,9 @@ class sharded_state {
     for (std::size_t r = 0; r < regions.size(); ++r) groups_.push_back(layout.groups()[regions[r].group]);
     updates_.resize(groups_.size(), 0);
     list_blocks(layout, regions);
-    const auto keep = [this](std::string name, array_start start, std::size_t cache_offset, std::size_t memory_table::* row) {
-      return arrays_.template declare<master_type>({.name = std::move(name), .start = start}, {cache_offset, row});
+    const auto keep = [this](std::string const& name, array_start start, std::size_t cache_offset,
+                             std::size_t memory_table::* row) {
+      return arrays_.template declare<master_type>({.name = name, .start = start}, {cache_offset, row});
     };
     masters_ = keep("master", array_start::parameters, stagger::masters, &memory_table::masters);
     for (std::size_t k = 0; k < slot_count(); ++k)

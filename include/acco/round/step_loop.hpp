@@ -245,7 +245,7 @@ class step_loop {
   /// between.starting(whether a step begins), where there is one, acts before gradients leave, and tells what it sent.
   template <class Between>
   void launch(Between&& between) {
-    std::uint64_t sent = 0;
+    std::uint64_t sent = 0;  // NOLINT(misc-const-correctness): of some it is told
     if constexpr (requires { between.starting(true); }) sent = between.starting(begins_step(schedule_, record_.run.round));
     launch();
     tasks_.has_sent_before(sent);

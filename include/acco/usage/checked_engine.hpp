@@ -16,6 +16,7 @@
 
 #include "acco/error.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/number/digest.hpp"
 #include "acco/observe/memory_table.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
@@ -230,7 +231,7 @@ class checked_engine final : public Engine {
       parameter_type const *const mine = now_.of_parameters() + tensor.offset, *const its = engines.parameters.data();
       if (std::memcmp(mine, its, tensor.size * sizeof(parameter_type)) == 0) return;
       std::size_t at = 0;
-      while (std::memcmp(mine + at, its + at, sizeof(parameter_type)) == 0) ++at;
+      while (bits_of(mine[at]) == bits_of(its[at])) ++at;
       throw usage_error(where,
                         text("the parameters were written to since they came into use, tensor '", tensor.name, "' at element ",
                              at, " among them: the next commit would undo it"),

@@ -317,6 +317,7 @@ ACCO_ONCE void mock_world::run_each(function_view<void(mock_backend const&)> fun
   std::exception_ptr cause, consequence;
   {
     std::vector<joining_thread> threads;
+    threads.reserve(handles.size());
     for (mock_backend const& handle : handles) {
       threads.emplace_back([&, handle] {
         ranks_->turns_.await(handle.rank_);
@@ -340,8 +341,7 @@ ACCO_ONCE void mock_world::run_each(function_view<void(mock_backend const&)> fun
       });
     }
   }
-  if (cause) std::rethrow_exception(cause);
-  if (consequence) std::rethrow_exception(consequence);
+  if (cause || consequence) std::rethrow_exception(cause ? cause : consequence);
 }
 
 ACCO_ONCE int mock_world::size() const noexcept { return ranks_->size(); }
