@@ -19,7 +19,7 @@ set(floors # from the ground up; the rooms of one floor do not know each other
     "worker_changes.hpp"
     "any_optimizer.hpp outer projected"
     "optimizer.hpp attach checkpoint"
-    "make.hpp acco.hpp advice.hpp outer.hpp galore.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")
+    "make.hpp acco.hpp advice.hpp hierarchical.hpp outer.hpp galore.hpp mpi.hpp gloo.hpp cuda.hpp nccl.hpp checkpoint.hpp")
 
 set(height 0)
 foreach(floor IN LISTS floors)

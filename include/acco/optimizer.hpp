@@ -95,6 +95,9 @@ class optimizer : public plain_types<Storage>::optimizer {
   static_assert(!sends_encoded_gradients<inner_schedule> || traits_of<Backend>.passes,
                 "acco: gradients are to travel encoded: the backend lacks `all_to_all(queue, span<std::byte const>, "
                 "span<std::byte>)`");
+  static_assert(!sums_gradients_of_groups<inner_schedule> || traits_of<Backend>.has_levels,
+                "acco: gradients are to travel in a code between_groups, and the backend is of one level: make it by "
+                "acco::hierarchical_world(world, ranks_a_group)");
   static consteval bool check_backend() {
     if constexpr (storage_is_one) {
       static_assert(!gathers_codes<inner_schedule> || has_all_gather<Backend, typename Storage::queue, std::byte>,

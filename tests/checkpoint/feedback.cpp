@@ -8,12 +8,14 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <acco/acco.hpp>
 #include <acco/checkpoint.hpp>
+#include <acco/hierarchical.hpp>
 
 #include "checkpoint/scratch.hpp"
 
@@ -36,8 +38,8 @@ struct larger {
 float gradient(int rank, std::size_t m, std::size_t index) {
   return std::sin(static_cast<float>(7 * index + 131 * m + 17 * static_cast<std::size_t>(rank)));
 }
-template <class Schedule>
-acco::any_optimizer<float> make(Schedule schedule, acco::threads_backend const& world, double momentum, double loss_scale = 1) {
+template <class Schedule, class World>
+acco::any_optimizer<float> make(Schedule schedule, World const& world, double momentum, double loss_scale = 1) {
   return acco::optimizer{schedule,
                          acco::sgd{.learning_rate = 1, .momentum = momentum},
                          acco::host_storage<float>{},
@@ -335,4 +337,40 @@ TEST_CASE("a training that goes back, or gets other parameters, has the directio
     t.set_parameters(begin);
     CHECK((three_steps(t, 0) == first));
   });
+}
+
+TEST_CASE("what groups keep: a killed run goes on, and in other groups it is refused, or dropped by name") {
+  const scratch folder(in_memory());
+  const auto schedule =
+      acco::delayed{.commit = acco::coded<acco::between_groups<acco::with_error_feedback<acco::block_int4<>>>, acco::full>{}};
+  const auto each = [&](int ranks, int ranks_a_group, auto&& action) {
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+      auto const grouped = acco::hierarchical_world(world, ranks_a_group, 60);
+      auto t = make(schedule, grouped, 0.5);
+      action(t, grouped.rank(), static_cast<std::size_t>(grouped.rank()));
+    });
+  };
+  std::vector<history> whole(4), resumed(4);
+  each(4, 2, [&](auto& t, int rank, std::size_t k) {
+    t.initialize(std::vector<float>(elements, 0.0F));
+    train(t, rank, 0, whole[k], folder.run(), 7);
+  });
+  each(4, 2, [&](auto& t, int rank, std::size_t k) {
+    auto const found = t.restore(folder.run());
+    CHECK(found.exact);
+    const std::size_t from = found.template position<std::size_t>() + 1;
+    train(t, rank, from, resumed[k]);
+    for (std::size_t m = from; m < micro_batches; ++m) CHECK((resumed[k].parameters[m] == whole[k].parameters[m]));
+    CHECK(resumed[k].end == whole[k].end);
+    CHECK(whole[k].skipped >= 1);
+  });
+  for (auto const& [ranks, of] : {std::pair{4, 1}, std::pair{6, 3}}) {
+    each(ranks, of, [&](auto& t, int, std::size_t) {
+      CHECK_THROWS_WITH_AS((void)t.restore(folder.run()), doctest::Contains("the checkpoint has 'groups = 2 of 2 ranks"),
+                           acco::checkpoint_error);
+    });
+    each(ranks, of, [&](auto& t, int, std::size_t) {
+      CHECK(t.restore(folder.run(), acco::changes::allowed).dropped == std::vector<std::string>{"residual.2x2"});
+    });
+  }
 }

@@ -295,6 +295,16 @@ void use() {
     acco::planned<acco::block_int8<>, acco::majority_vote> wrong;
   }
 #endif
+#if defined(GROUPS_OF_ONE_LEVEL)  // expect: acco: gradients are to travel in a code between_groups
+  {
+    training<acco::synchronous<acco::between_groups<acco::block_int8<>>>> wrong{{}, {}, {}, {}, 1};
+  }
+#endif
+#if defined(TILES_OF_GROUPS)  // expect: acco: between_groups takes an encoding of blocks of neighbours
+  {
+    acco::between_groups<acco::block_dct2_top<32>> wrong;
+  }
+#endif
 #if defined(STATES_OF_PRODUCTS)  // expect: a feedback whose receivers sum states (ef21) is for encodings of blocks
   {
     training<acco::synchronous<acco::with_feedback<acco::power_sgd, acco::ef21>>> wrong{{}, {}, {}, {}, 1};

@@ -24,7 +24,7 @@ struct landed {
 constexpr landed land(acco::run_counters run, acco::round_numbers const& n, acco::round_plan const& plan, double seconds = 1) {
   acco::advance(run, n, plan, seconds);
   const acco::round_report report = acco::describe(run, n, {.plan = plan, .rate = 0.5, .micro_batches = 2},
-                                                   {.bytes_sent = 7, .first = 2, .second = 3}, acco::shows_committed(plan));
+                                                   {.bytes = {.all = 7}, .first = 2, .second = 3}, acco::shows_committed(plan));
   acco::end_round(run, n);
   return {run, report};
 }

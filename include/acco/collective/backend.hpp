@@ -40,6 +40,9 @@ struct backend_traits {
   /// key and then by rank, with channels and failures of its own; errors name its ranks. Collective; blocks at most
   /// `deadline` seconds for any rank.
   bool splits = false;
+  /// `inside()` and `between()` give backends of the two levels of which it is made (collective/hierarchical.hpp):
+  /// of the ranks of this rank's group; of those that have its place in every group. Rank = place x groups + group.
+  bool has_levels = false;
   /// `driver()` gives the `queue_driver` of a backend that makes progress in the thread that waits.
   bool driven = false;
   /// `watch()` gives what a queue of device memory asks while it waits.
@@ -131,6 +134,11 @@ concept has_split = requires(Backend const& backend) {
   { backend.split(0, 0, 1.0) } -> std::convertible_to<Backend>;
 };
 template <class Backend>
+concept has_inside_and_between = requires(Backend const& backend) {
+  { backend.inside().size() } -> std::convertible_to<int>;
+  { backend.between().size() } -> std::convertible_to<int>;
+};
+template <class Backend>
 concept has_share = requires(Backend const& backend) { backend.share(true); };
 template <class Backend>
 concept has_driver = requires(Backend const& backend) { backend.driver(); };
@@ -197,6 +205,8 @@ consteval bool check_collective_backend() {
                 "acco: the backend's traits declare `duplicates_together`, and do not declare `duplicates`");
   static_assert(!t.splits || has_split<Backend>,
                 "acco: the backend's traits declare `splits`, and it lacks `split(int color, int key, double deadline) const`");
+  static_assert(!t.has_levels || has_inside_and_between<Backend>,
+                "acco: the backend's traits declare `has_levels`, and it lacks `inside() const` or `between() const`");
   static_assert(!t.shares_device || has_share<Backend>,
                 "acco: the backend's traits declare `shares_device`, and it lacks `share(bool same_everywhere) const`");
   static_assert(!t.driven || has_driver<Backend>, "acco: the backend's traits declare `driven`, and it lacks `driver() const`");
@@ -217,6 +227,9 @@ consteval bool check_collective_backend() {
                 "acco: the backend has `duplicate`, and its traits do not declare `duplicates`: it would never be called");
   static_assert(t.splits || !has_split<Backend>,
                 "acco: the backend has `split`, and its traits do not declare `splits`: decorators would not pass it on");
+  static_assert(t.has_levels || !has_inside_and_between<Backend>,
+                "acco: the backend has `inside` and `between`, and its traits do not declare `has_levels`: they would never be "
+                "called");
   static_assert(t.shares_device || !has_share<Backend>,
                 "acco: the backend has `share`, and its traits do not declare `shares_device`: it would never be called");
   static_assert(t.driven || !has_driver<Backend>,

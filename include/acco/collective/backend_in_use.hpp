@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/redistribution.hpp"
 #include "acco/handed.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/storage/storage_traits.hpp"
@@ -28,12 +30,14 @@ class ranks_in_use {
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
+  /// Of a backend of two levels, in how many groups its ranks are; else 0.
+  [[nodiscard]] virtual int groups() const = 0;
   /// Becomes its own duplicate.
   virtual void duplicate() = 0;
   virtual void abort(std::string_view reason) const = 0;
   virtual void close() const = 0;
   virtual void share(bool same_everywhere) const = 0;
-  [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
+  [[nodiscard]] virtual sent_bytes bytes_sent() const = 0;
   [[nodiscard]] virtual std::size_t buffer_bytes() const = 0;
   /// In words; empty where the backend does not tell.
   [[nodiscard]] virtual char const* progress_policy() const = 0;
@@ -57,6 +61,9 @@ class backend_in_use : public ranks_in_use {
   /// Whether it leaves sums in the gradient's type, and that is not the sums'.
   const bool sums_in_gradients;
 
+  /// Its levels; null where it has none.
+  [[nodiscard]] virtual backend_in_use* inside() = 0;
+  [[nodiscard]] virtual backend_in_use* between() = 0;
   [[nodiscard]] virtual queue make_queue(Storage const& storage) = 0;
   virtual void watch(queue& q) const = 0;
 
@@ -96,6 +103,10 @@ class ranks_of : public Base {
 
   [[nodiscard]] int rank() const override { return held_.rank(); }
   [[nodiscard]] int size() const override { return held_.size(); }
+  [[nodiscard]] int groups() const override {
+    if constexpr (can.has_levels) return held_.between().size();
+    return 0;
+  }
   void duplicate() override {
     if constexpr (can.duplicates) held_ = held_.duplicate();
   }
@@ -108,9 +119,10 @@ class ranks_of : public Base {
   void share([[maybe_unused]] bool same_everywhere) const override {
     if constexpr (can.shares_device) held_.share(same_everywhere);
   }
-  [[nodiscard]] std::uint64_t bytes_sent() const override {
-    if constexpr (can.counts_bytes) return held_.bytes_sent();
-    return 0;
+  [[nodiscard]] sent_bytes bytes_sent() const override {
+    if constexpr (can.counts_bytes && can.has_levels) return {held_.bytes_sent(), held_.between().bytes_sent()};
+    if constexpr (can.counts_bytes) return {held_.bytes_sent()};
+    return {};
   }
   [[nodiscard]] std::size_t buffer_bytes() const override {
     if constexpr (can.allocates_messages) return held_.buffer_bytes();
@@ -140,6 +152,14 @@ class backend_of final : public ranks_of<backend_in_use<Storage>, Backend> {
   using typename base::queue;
   using typename base::sum_type;
 
+  [[nodiscard]] backend_in_use<Storage>* inside() override {
+    if constexpr (can.has_levels) return level(inside_, held_.inside());
+    return nullptr;
+  }
+  [[nodiscard]] backend_in_use<Storage>* between() override {
+    if constexpr (can.has_levels) return level(between_, held_.between());
+    return nullptr;
+  }
   [[nodiscard]] queue make_queue([[maybe_unused]] Storage const& storage) override {
     if constexpr (storage_traits_of<Storage>.makes_queue) {
       return storage.make_queue(held_);
@@ -175,9 +195,17 @@ class backend_of final : public ranks_of<backend_in_use<Storage>, Backend> {
   }
 
  private:
+  using level_type = std::unique_ptr<backend_in_use<Storage>>;
+  template <class Level>
+  [[nodiscard]] static backend_in_use<Storage>* level(level_type& kept, Level of) {
+    if (!kept) kept = std::make_unique<backend_of<Level, Storage>>(std::move(of));
+    return kept.get();
+  }
   void broadcast_parameters(queue& q, replicated<parameter_type> whole, int root) override { held_.broadcast(q, whole, root); }
   void broadcast_numbers(queue& q, replicated<double> whole, int root) override { held_.broadcast(q, whole, root); }
   void broadcast_characters(queue& q, replicated<char> whole, int root) override { held_.broadcast(q, whole, root); }
+
+  level_type inside_, between_;  // of the duplicate: made when first used
 };
 
 /// The one way to make one: acco::compiled has it of usual types.

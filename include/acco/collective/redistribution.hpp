@@ -28,6 +28,14 @@ constexpr collective redistribution(distribution from, distribution to) noexcept
   return collective::none;
 }
 
+/// Bytes that a rank has handed over: all; of a backend of two levels, those between its groups.
+struct sent_bytes {
+  std::uint64_t all = 0, between = 0;
+  [[nodiscard]] friend constexpr sent_bytes operator-(sent_bytes const& a, sent_bytes const& b) noexcept {
+    return {a.all - b.all, a.between - b.between};
+  }
+};
+
 /// Bytes that one rank sends when `whole_bytes` are redistributed over `ranks` with a bandwidth-optimal (ring)
 /// algorithm: reduce-scatter, all-gather and all-to-all (N-1)/N passes, all-reduce twice that, broadcast (N-1)/N on
 /// average.

@@ -44,12 +44,21 @@ class partition {
   /// Buckets of about `bucket_elements`, over all ranks; 0: one bucket.
   /// What `placed` shows must outlive it.
   constexpr partition(std::size_t elements, int ranks, std::size_t bucket_elements = 0, placed_stretches placed = {}) noexcept
-      : elements_(elements), ranks_(static_cast<std::size_t>(ranks)), placed_(placed) {
+      : elements_(elements), all_(static_cast<std::size_t>(ranks)), ranks_(all_), placed_(placed) {
     const bool whole = bucket_elements == 0 || bucket_elements >= elements;
     share_ = share_of(whole ? elements : bucket_elements);
     const std::size_t full = share_ * ranks_;
     buckets_ = whole || full == 0 ? 1 : (elements + full - 1) / full;
     last_share_ = share_of(elements - (buckets_ - 1) * full);
+  }
+
+  /// Of each bucket only the `count` shares from the `first` on, as shares of so many ranks: slices, buckets and
+  /// positions are those of the whole; `padded_size` is of the part.
+  [[nodiscard]] constexpr partition part(int first, int count) const noexcept {
+    partition of = *this;
+    of.first_ = static_cast<std::size_t>(first);
+    of.ranks_ = static_cast<std::size_t>(count);
+    return of;
   }
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return elements_; }
@@ -60,13 +69,14 @@ class partition {
   }
   [[nodiscard]] constexpr std::size_t buckets() const noexcept { return buckets_; }
   [[nodiscard]] constexpr bucket operator[](std::size_t index) const noexcept {
-    return {index * share_ * ranks_, index + 1 == buckets_ ? last_share_ : share_, index * share_, index};
+    const std::size_t share = index + 1 == buckets_ ? last_share_ : share_;
+    return {index * share_ * all_ + first_ * share, share, index * share_, index};
   }
   [[nodiscard]] constexpr std::size_t slice_size() const noexcept { return (buckets_ - 1) * share_ + last_share_; }
   [[nodiscard]] constexpr std::size_t padded_size() const noexcept { return slice_size() * ranks_; }
   /// How many elements of the rank's slice are real; the rest, at its end, is padding.
   [[nodiscard]] constexpr std::size_t count(int rank) const noexcept {
-    const std::size_t first = (buckets_ - 1) * share_ * ranks_ + share_of_rank(rank) * last_share_;
+    const std::size_t first = (*this)[buckets_ - 1].begin + share_of_rank(rank) * last_share_;
     const std::size_t left = first >= elements_ ? 0 : elements_ - first;
     return (buckets_ - 1) * share_ + (left < last_share_ ? left : last_share_);
   }
@@ -151,14 +161,14 @@ class partition {
   }
 
   [[nodiscard]] constexpr owner owner_at(std::size_t position) const noexcept {
-    const std::size_t full = share_ * ranks_;
+    const std::size_t full = share_ * all_;
     const std::size_t index = full == 0 || position / full >= buckets_ ? buckets_ - 1 : position / full;
     const bucket b = (*this)[index];
     const std::size_t rank = b.share == 0 ? 0 : (position - b.begin) / b.share, in_share = position - b.begin - rank * b.share;
     return {static_cast<int>(rank), b.offset + in_share, b.share - in_share};
   }
 
-  std::size_t elements_, ranks_;
+  std::size_t elements_, all_, ranks_, first_ = 0;
   std::size_t share_ = 0, last_share_ = 0, buckets_ = 1;
   placed_stretches placed_;
 };

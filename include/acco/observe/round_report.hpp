@@ -84,6 +84,7 @@ struct round_report {
                                      ///< for other ranks and the update included
   double exposed_seconds = 0;        ///< of the computation, lost to the engine: waiting, clearing, copying, encoding
   std::uint64_t bytes_sent = 0;      ///< by this rank, as its backend counts (collective/redistribution.hpp)
+  std::uint64_t bytes_between = 0;   ///< of these, between groups, where the backend has two levels
   save_outcome const* saved =
       nullptr;  ///< of the save that has ended since the last report, valid until the next one has; or null
   std::optional<std::uint64_t> digest;         ///< `any_optimizer::world_digest` after it,
@@ -110,7 +111,7 @@ struct round_totals {
   std::size_t skipped = 0;
   double dropped = 0;  ///< weight, over all ranks, that `finish` left out: of steps that lacked micro-batches
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;
-  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_sent = 0, bytes_between = 0;
 
   constexpr void add(round_report const& report) noexcept {
     ++rounds;
@@ -120,6 +121,7 @@ struct round_totals {
     communication_seconds += report.communication_seconds;
     exposed_seconds += report.exposed_seconds;
     bytes_sent += report.bytes_sent;
+    bytes_between += report.bytes_between;
   }
   [[nodiscard]] constexpr double hidden_fraction() const noexcept {
     return communication_seconds > 0 && exposed_seconds < communication_seconds ? 1 - exposed_seconds / communication_seconds : 0;

@@ -36,6 +36,8 @@ template <wire Exchange>
       "acco: own_slice and own_corrected are for estimates: an exchange of local updates needs the changes of all workers");
   static_assert(!low_rank<of_changes> && !planned_wire<of_changes>,
                 "acco: an exchange of local updates takes encodings of blocks, no codes of matrices and no planned ones");
+  static_assert(!sums_groups<of_changes>,
+                "acco: workers are the groups of local updates: their exchange needs no between_groups");
   static_assert(!std::is_same_v<of_anchor, updated_by_all>,
                 "acco: anchors are cut over ranks: updated_by_all is for a schedule alone");
   if constexpr (feeds_back<of_changes>) {

@@ -251,7 +251,7 @@ class galore_engine : public round_engine<Storage> {
     for (projected_matrix const& m : layout_.matrices) std::fill_n(gradients_of(m.tensor), m.rows * m.columns, real(0));
   }
   [[nodiscard]] std::uint64_t sent() noexcept {
-    return backend().traits.counts_bytes ? backend().bytes_sent() : engine::tasks().view().ring_bytes;
+    return backend().traits.counts_bytes ? backend().bytes_sent().all : engine::tasks().view().ring_bytes;
   }
 
   /// New bases from the sum of all ranks' gradients: of all matrices, or of those that have none yet. A matrix has an

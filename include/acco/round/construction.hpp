@@ -154,10 +154,12 @@ void check_zeros(char const* what, parameter_layout const& layout, error_place c
   }
 }
 
-/// Everything but the schedule; `Rule` is a rule_in_use.
+/// Everything but the schedule; `Rule` is a rule_in_use. `groups`: whose sums wires send; 0: none are.
 template <class Storage, class Rule>
-void describe_construction(description& d, Rule const& rule, options const& chosen, parameter_layout const& layout) {
+void describe_construction(description& d, Rule const& rule, options const& chosen, parameter_layout const& layout, int groups,
+                           int ranks) {
   d.add("acco", text(ACCO_VERSION_MAJOR, ".", ACCO_VERSION_MINOR, ".", ACCO_VERSION_PATCH).view());
+  if (groups != 0) d.add("groups", text(groups, " of ", ranks / groups, " ranks").view());
   d.add("parameters", layout.size());
   d.add("parameter type", name_of_type<typename Storage::parameter_type>());
   d.add("gradient type", name_of_type<typename Storage::gradient_type>());

@@ -313,7 +313,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] description construction_lines() const {
     description lines;
     schedule_->describe(lines);  // first: what is named first in a mismatch is what is chosen by a flag
-    describe_construction<Storage>(lines, *rule_, options_, layout_);
+    describe_construction<Storage>(lines, *rule_, options_, layout_, schedule_->groups(tasks_.backend()), ranks());
     return lines;
   }
   template <class Visitor>

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "acco/collective/redistribution.hpp"
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/round/spike_watch.hpp"
@@ -73,7 +74,7 @@ struct run_record {
 struct round_measures {
   computation_times computation{};
   time_interval communication{};
-  std::uint64_t bytes_sent = 0;
+  sent_bytes bytes{};
   unsigned first = 0, second = 0;  ///< micro-batches of the coming step's parts
   std::span<planned_bucket const> codes = {};
   char const* progress = "";
@@ -129,7 +130,8 @@ constexpr void end_round(run_counters& run, round_numbers const& n) noexcept {
           .compute_seconds = of.computation.computed.seconds(),
           .communication_seconds = of.communication.seconds(),
           .exposed_seconds = of.computation.exposed,
-          .bytes_sent = of.bytes_sent,
+          .bytes_sent = of.bytes.all,
+          .bytes_between = of.bytes.between,
           .digest = flight.digests_state ? std::optional(n.state_all.sum() + digest_of(run.steps, run.samples)) : std::nullopt,
           .codes = of.codes,
           .progress = of.progress,

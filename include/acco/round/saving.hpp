@@ -150,7 +150,7 @@ class saving {
     numbers.last.differences = flight.differences;
     numbers.last.digested = flight.digests_state;
     numbers.micro_batches = flight.micro_batches;
-    numbers.bytes_sent = tasks_.bytes();
+    numbers.bytes_sent = tasks_.bytes().all;
   }
   [[nodiscard]] staging empty_staging() const {
     const bool otherwise = schedule_.commits_otherwise();

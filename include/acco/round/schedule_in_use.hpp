@@ -18,6 +18,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/round/construction.hpp"
 #include "acco/schedule/schedule.hpp"
+#include "acco/wire/between_groups.hpp"
 #include "acco/wire/coded.hpp"
 #include "acco/wire/full.hpp"
 #include "acco/wire/low_rank.hpp"
@@ -170,6 +171,13 @@ class schedule_in_use {
       if (each.up->has_tiles()) return true;
     }
     return false;
+  }
+  /// Where some wire sums gradients of groups, and so may keep what is a group's, how many these are; else 0.
+  [[nodiscard]] int groups(ranks_in_use const& ranks) const {
+    for (auto const& each : wires_) {
+      if (each.up->sums_groups()) return ranks.groups();
+    }
+    return 0;
   }
   /// Over how many of the ranks the state is cut.
   [[nodiscard]] int owners(int ranks) const {

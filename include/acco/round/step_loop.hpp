@@ -333,7 +333,7 @@ class step_loop {
     round_report report = describe(run, n, flight,
                                    {.computation = queue().clock().land(),
                                     .communication = tasks_.times(),
-                                    .bytes_sent = tasks_.bytes(),
+                                    .bytes = tasks_.bytes(),
                                     .first = schedule_.minimum(step_part::first),
                                     .second = schedule_.minimum(step_part::second),
                                     .codes = tasks_.view().codes,

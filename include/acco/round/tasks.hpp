@@ -135,7 +135,7 @@ class round_tasks {
     flight_ = std::move(flight);
     plan_ = plan;
     view_.ring_bytes = 0;
-    sent_before_ = sent();
+    sent_before_ = backend_->bytes_sent();
   }
   /// The carried gradients that the accumulator keeps in place travel as they are now: before the trainer adds to them.
   void encode_kept(reducer_in_use<Storage> const& up) {
@@ -199,8 +199,8 @@ class round_tasks {
   }
   [[nodiscard]] time_interval times() const noexcept { return times_; }
   /// That this rank sent: what the backend has counted, or, of one that does not count, what a ring would send.
-  [[nodiscard]] std::uint64_t bytes() const noexcept {
-    return backend_->traits.counts_bytes ? sent() - sent_before_ : view_.ring_bytes;
+  [[nodiscard]] sent_bytes bytes() const noexcept {
+    return backend_->traits.counts_bytes ? backend_->bytes_sent() - sent_before_ : sent_bytes{view_.ring_bytes};
   }
 
   /// Adds the state to what is to be copied: what the round in flight will leave, if one is. `shows`, `arrives`:
@@ -237,12 +237,12 @@ class round_tasks {
   /// The round in flight has sent so much up to now.
   void has_sent(std::uint64_t bytes) noexcept {
     view_.ring_bytes = bytes;
-    sent_before_ = sent() - bytes;
+    sent_before_.all = backend_->bytes_sent().all - bytes;
   }
   /// And so much before it was carried.
   void has_sent_before(std::uint64_t bytes) noexcept {
     view_.ring_bytes += bytes;
-    sent_before_ -= bytes;
+    sent_before_.all -= bytes;
   }
   /// What the round in flight has come to.
   void keep(completed_round& last) const {
@@ -276,7 +276,6 @@ class round_tasks {
     const std::size_t of_matrices = shares_.placed().count != 0 ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;
     return 51 + 12 * of_a_call + (19 + of_matrices + 2 * of_a_call) * buckets;
   }
-  [[nodiscard]] std::uint64_t sent() const noexcept { return backend_->bytes_sent(); }
   /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on
   /// the way.
   class measuring final : public squares_in_use<Storage> {
@@ -387,7 +386,7 @@ class round_tasks {
   round_position position_;
   flight_type flight_;
   time_interval times_;
-  std::uint64_t sent_before_ = 0;
+  sent_bytes sent_before_{};
   bool found_in_shard_ = false;  // what is not finite has its index in the shard
 
   queue_type queue_ = backend_->make_queue(storage_);  // its threads use everything above

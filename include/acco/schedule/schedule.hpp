@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "acco/code/between_groups.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
 #include "acco/rule/update_rule.hpp"
@@ -92,6 +93,10 @@ template <class Schedule, class By>
 template <class Schedule>
 inline constexpr bool sends_encoded_gradients =
     by_wires<Schedule>([]<class... Wires>() { return (lossy<typename Wires::gradient_encoding> || ...); });
+/// Whether groups of ranks sum gradients before they travel encoded.
+template <class Schedule>
+inline constexpr bool sums_gradients_of_groups =
+    by_wires<Schedule>([]<class... Wires>() { return (sums_groups<typename Wires::gradient_encoding> || ...); });
 /// Whether bytes are gathered: of parameters, of gradients where all ranks update, or of matrices.
 template <class Schedule>
 inline constexpr bool gathers_codes = by_wires<Schedule>([]<class... Wires>() {

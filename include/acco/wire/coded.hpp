@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
@@ -108,15 +109,17 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   void declare_state([[maybe_unused]] view_type& v) {
     if constexpr (feeds_back<Encoding> && !looks_ahead<Encoding>) {
       state_ = v.arrays.template declare<state_type>(
-          {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
+          {.name = decltype(code_.policy)::name + of_, .extent = array_extent::whole, .use = array_use::feedback},
           {stagger::encoded + 1, &memory_table::encoded});
     }
     if constexpr (sums_states<Encoding>) {
       total_ = v.arrays.template declare<master_type>(
-          {.name = std::string(decltype(code_.policy)::name) + ".sum", .use = array_use::feedback},
+          {.name = decltype(code_.policy)::name + of_ + ".sum", .use = array_use::feedback},
           {stagger::encoded, &memory_table::encoded});
     }
   }
+  /// Behind the names of what its feedback keeps. Before it is declared.
+  void name_state(std::string of) { of_ = std::move(of); }
   /// What another one's feedback keeps is what this one's does.
   template <class Other>
   void keep_with(Other const& other) noexcept {
@@ -253,6 +256,7 @@ class reducer<Encoding, Storage> : public reducer_in_use<Storage> {
   }
 
   Encoding code_;
+  std::string of_;
   room leaving_, arriving_;
   std::size_t state_ = 0, total_ = 0;
 };

@@ -75,8 +75,10 @@ struct round_view {
     const std::size_t count = shares.count(rank);
     return std::min(b.share, count - std::min(count, b.offset));
   }
-  /// A bucket's gradients, and this rank's share of them.
-  [[nodiscard]] gradient_type const* gradients(bucket const& b) const noexcept { return carried.local().data() + b.begin; }
+  /// A bucket's gradients, and this rank's share of them: those that are carried lie bucket by bucket.
+  [[nodiscard]] gradient_type const* gradients(bucket const& b) const noexcept {
+    return carried.local().data() + b.offset * static_cast<std::size_t>(ranks());
+  }
   [[nodiscard]] gradient_type const* own_gradients(bucket const& b) const noexcept {
     return gradients(b) + shares.share_of_rank(rank) * b.share;
   }
@@ -146,6 +148,8 @@ class reducer_in_use {
 
   /// Whether it has a code of tiles.
   [[nodiscard]] virtual bool has_tiles() const noexcept { return false; }
+  /// Whether its senders are groups of ranks.
+  [[nodiscard]] virtual bool sums_groups() const noexcept { return false; }
   /// Its arrays; `adds`: some round adds to the sums of the round before.
   virtual void declare(view_type& v, world_type const& world, bool adds) = 0;
   /// At once, before the trainer adds to gradients that stay in its own array (`options::in_place`). Where `keeps()`.
