@@ -12,6 +12,7 @@ computing thread a rank, runs every schedule, and prints step times beside their
   bench/network/run.py peers --data TEXT [--plot peers.svg]    PyTorch DDP and ZeroRedundancyOptimizer on the same link
   bench/network/run.py family [--ratios 1,4,16] [--schedules ...] [--repeat 3]     every schedule, over Gloo, on links that are as slow as the computation, and slower
   bench/network/run.py fair --data TEXT [--python PY]     what ACCO's published baseline sends, beside a baseline that sends what it must
+  bench/network/run.py groups [--repeat 3]        two fast groups of two ranks over one link ten times as slow: two levels beside one
   bench/network/run.py published                  what ACCO's published times say of a fair baseline: arithmetic, needs nothing
   bench/network/run.py check                      a short run that fails when little is hidden or the bytes are wrong
 """
@@ -55,8 +56,9 @@ class Hosts:
 
     serial = 0
 
-    def __init__(self, count, rate, burst=128_000):
+    def __init__(self, count, rate, burst=128_000, ranks=1, inside=None):
         Hosts.serial += 1
+        self.ranks, self.inside = ranks, inside  # on each host; bits a second among them (None: unlimited)
         self.burst = burst  # at least, in bytes: so much passes at once after a pause
         self.rate, self.tag = rate, f"{os.getpid() % 100000}x{Hosts.serial}"
         self.names = [f"acco{self.tag}h{i}" for i in range(count)]
@@ -84,6 +86,9 @@ class Hosts:
                 run("ip", "-n", name, "addr", "add", address + "/24", "dev", card)
                 run("ip", "-n", name, "link", "set", card, "up")
                 run("ip", "-n", name, "link", "set", "lo", "up")
+                if self.inside:
+                    run("ip", "-n", name, "link", "set", "lo", "mtu", "1500")
+                    self.limit(name, "lo", self.inside)
                 self.limit(name, card)
             self.agent = os.path.join(tempfile.mkdtemp(), "agent")
             with open(self.agent, "w") as script:  # what mpirun takes for ssh: a host is a namespace with a host name of its own
@@ -101,18 +106,20 @@ class Hosts:
         for name in self.spaces:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
-    def limit(self, space, card):
-        if self.rate:
-            burst = max(self.burst, int(self.rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
-            run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", card, "root", "tbf", "rate", f"{int(self.rate)}bit", "burst", str(burst), "latency", "50ms")
+    def limit(self, space, card, rate=None):
+        rate = rate or self.rate
+        if rate:
+            burst = max(self.burst, int(rate / 8 / 250 * 1.5))  # what passes in one tick of the kernel's clock
+            run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", card, "root", "tbf", "rate", f"{int(rate)}bit", "burst", str(burst), "latency", "50ms")
 
     def sent(self, i):
         return int(run("ip", "netns", "exec", self.names[i], "cat", f"/sys/class/net/{self.cards[i]}/statistics/tx_bytes"))
 
     def start(self, i, words, **environment):
-        settings = dict(os.environ, RANK=str(i), WORLD_SIZE=str(len(self.names)), MASTER_ADDR=self.addresses[0], MASTER_PORT="29500",
-                        GLOO_SOCKET_IFNAME=self.cards[i], OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", **environment)
-        return subprocess.Popen(["ip", "netns", "exec", self.names[i], "taskset", "-c", str(i % CORES), *words], env=settings, stdout=subprocess.PIPE,
+        host = i // self.ranks
+        settings = dict(os.environ, RANK=str(i), WORLD_SIZE=str(len(self.names) * self.ranks), MASTER_ADDR=self.addresses[0], MASTER_PORT="29500",
+                        GLOO_SOCKET_IFNAME=self.cards[host], OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", **environment)
+        return subprocess.Popen(["ip", "netns", "exec", self.names[host], "taskset", "-c", str(i % CORES), *words], env=settings, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
     def everywhere(self, words, backend="gloo", seconds=300):
@@ -127,7 +134,7 @@ class Hosts:
                  ",".join(self.addresses), "-n", str(len(self.names)), "sh", "-c", wrapper, "sh", *words],
                 env=dict(os.environ, OPENBLAS_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)]
         else:
-            processes = [self.start(i, words) for i in range(len(self.names))]
+            processes = [self.start(i, words) for i in range(len(self.names) * self.ranks)]
         outputs = []
         for each in processes:
             try:
@@ -170,7 +177,7 @@ begin = next(m for m in marks if m[0] > marks[0][0] + 0.5)
 end = [m for m in marks if m[0] < marks[0][0] + 2.3][-1]
 print((end[1] - begin[1]) / (end[0] - begin[0]))
 """
-        both = [self.start(i, [sys.executable, "-c", code, str(i), self.addresses[i], self.addresses[1 - i]]) for i in (0, 1)]
+        both = [self.start(i * self.ranks, [sys.executable, "-c", code, str(i), self.addresses[i], self.addresses[1 - i]]) for i in (0, 1)]
         return min(float(p.communicate(timeout=60)[0]) for p in both)
 
 
@@ -421,6 +428,24 @@ def pieces(a, programs):
                     results = [row(programs.load("synthetic", backend, "synchronous", a, hosts, ("--piece", str(kib))), "synchronous", goodput) for _ in range(a.repeat)]
                     r = sorted(results, key=lambda each: each["step"])[len(results) // 2]
                     print(f"| {backend} | {'unlimited' if rate is None else f'{rate / 1e6:.0f}'} ({goodput * 8e-6:.0f}) | {kib} | {1e3 * r['step']:.1f} | {r['over']:.3f} |", flush=True)
+
+
+def groups(a, programs):
+    """Two hosts of two ranks each; inside a host messages are ten times as fast as between hosts, whose link both ranks share."""
+    slow, a.milliseconds = 100e6, 1
+    print(f"2 hosts of 2 ranks, {CORES} cores, {a.parameters / 1e6:g} M parameters, {slow / 1e6:.0f} Mbit/s between hosts, {slow / 1e5:.0f} inside; {a.repeat} runs in turn, ratios within each")
+    print("| schedule | levels | bytes between hosts, of a host and step | MB sent by a rank | step, ms | x one level |\n|---|---|---|---|---|---|")
+    with Hosts(2, slow, ranks=2, inside=10 * slow) as hosts:
+        for schedule in ("synchronous", "synchronous+coded"):
+            runs = {levels: [] for levels in (1, 2)}
+            for _ in range(a.repeat):
+                for levels in runs:
+                    runs[levels].append(programs.load("synthetic", "gloo", schedule, a, hosts, ("--ranks-a-group", "2") if levels == 2 else ()))
+            for levels, each in runs.items():
+                r = sorted(each, key=lambda run: run["step_seconds"])[len(each) // 2]
+                speed = statistics.median(one["step_seconds"] / run["step_seconds"] for one, run in zip(runs[1], each))
+                between = f"{2 * r['bytes_between'] / 1e6:.2f} MB" if levels == 2 else "-"
+                print(f"| {schedule} | {levels} | {between} | {r['bytes_sent'] / 1e6:.2f} | {1e3 * r['step_seconds']:.1f} | {speed:.2f} |", flush=True)
 
 
 def heterogeneous(a, programs):
@@ -719,7 +744,7 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "published", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "groups", "published", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
@@ -759,7 +784,7 @@ def main():
         if reason:
             sys.exit(reason)
     began = time.time()
-    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "published": published, "check": check}[a.what](a, programs)
+    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "groups": groups, "published": published, "check": check}[a.what](a, programs)
     if a.what not in ("check", "published"):
         print(f"({time.time() - began:.0f} s)")
 

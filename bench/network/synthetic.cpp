@@ -132,6 +132,7 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, d
           {"exposed_seconds", a_step(exposed)},
           {"hidden_fraction", communication > 0 ? 1 - exposed / communication : 0},
           {"bytes_sent", a_step(static_cast<double>(seen.rounds.bytes_sent - warm.rounds.bytes_sent))},
+          {"bytes_between", a_step(static_cast<double>(seen.rounds.bytes_between - warm.rounds.bytes_between))},
           {"total_bytes_sent", training.totals().bytes_sent},
           {"samples_per_second", workers * (seen.samples - warm.samples) / (seen.at - warm.at)}};
 }
@@ -139,6 +140,9 @@ nlohmann::json measure(settings const& s, acco::any_optimizer<float> training, d
 template <class World>
 acco::any_optimizer<float> make(settings const& s, World const& world) {
 #if defined(SYNTHETIC_FAMILY)
+  if constexpr (std::is_same_v<World, acco::gloo_backend>) {
+    if (s.ranks_a_group != 0) return make_groups(s, world);
+  }
   if constexpr (std::is_same_v<World, acco::gloo_backend> || std::is_same_v<World, acco::solo_backend>) {
     if (where_made(s.schedule) == made::locally) return make_local(s, world);
     if (where_made(s.schedule) == made::decorated) return make_decorated(s, world);
@@ -159,6 +163,8 @@ std::string not_made(settings const& s) {
     return "--schedule " + s.schedule + " is made by bench_network_synthetic, over --backend gloo or solo, without --traced";
   if (s.every_micro_batch && s.schedule != "synchronous" && s.schedule != "synchronous+coded")
     return "--every-micro-batch is for --schedule synchronous and synchronous+coded, and that is " + s.schedule;
+  if (s.ranks_a_group != 0 && (!family_is_here || s.backend != "gloo" || s.traced || !s.schedule.starts_with("synchronous")))
+    return "--ranks-a-group is for bench_network_synthetic, --backend gloo and --schedule synchronous and synchronous+coded";
   if (s.exchange != "full" && where != made::locally) return "--exchange is for local updates, and --schedule is " + s.schedule;
   return "";
 }
@@ -221,6 +227,8 @@ int main(int count, char** words) {
   app.add_option("--exchange", s.exchange, "How the exchanges of local updates travel")
       ->check(CLI::IsMember({"full", "int8", "int4"}));
   app.add_option("--fragments", s.fragments, "Of streaming_diloco; they divide --local-steps");
+  app.add_option("--ranks-a-group", s.ranks_a_group, "Two levels: groups of so many ranks; 0: one level")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--slow-rank", s.slow_rank, "This rank computes everything twice");
   app.add_option("--steps", s.steps);
   app.add_option("--clip", s.clip);

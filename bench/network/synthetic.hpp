@@ -30,6 +30,7 @@ struct settings {
   bool every_micro_batch = false;  // synchronous: a round for each
   unsigned local_steps = 8;        // of local updates, from one exchange to the next
   unsigned fragments = 4;          // of streaming_diloco
+  int ranks_a_group = 0;           // of two levels; 0: the world has one
   int slow_rank = -1;              // computes everything twice
   int steps = 20;
   double clip = 0;
@@ -94,10 +95,11 @@ template <class Schedule, class World>
                                                     acco::options{.clip_norm = s.clip, .deadline = 60}});
 }
 
-// Of synthetic_decorated.cpp and synthetic_local.cpp: the schedule of that name.
+// Of synthetic_decorated.cpp, synthetic_local.cpp and synthetic_groups.cpp: the schedule of that name.
 [[nodiscard]] acco::any_optimizer<float> make_decorated(settings const& s, acco::gloo_backend const& world);
 [[nodiscard]] acco::any_optimizer<float> make_decorated(settings const& s, acco::solo_backend const& world);
 [[nodiscard]] acco::any_optimizer<float> make_local(settings const& s, acco::gloo_backend const& world);
+[[nodiscard]] acco::any_optimizer<float> make_groups(settings const& s, acco::gloo_backend const& world);
 [[nodiscard]] acco::any_optimizer<float> make_local(settings const& s, acco::solo_backend const& world);
 
 }  // namespace synthetic

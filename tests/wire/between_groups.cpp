@@ -10,6 +10,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -53,6 +54,7 @@ outcome trained(Schedule const& schedule, Backend const& backend, story const& s
   chosen.bucket_elements = s.bucket;
   chosen.on_non_finite = acco::non_finite::skip;
   chosen.loss_scale = s.loss_scale;
+  chosen.learning_rate = [](double samples) { return 1 / (1 + 0.1 * samples); };
   acco::optimizer training{schedule, acco::adamw{.learning_rate = 1e-2}, acco::host_storage<float>{}, backend, s.elements,
                            chosen};
   training.initialize(std::vector<float>(s.elements, 0.5F));
@@ -130,7 +132,8 @@ TEST_CASE("what a group loses it sends later, whichever its feedback") {
 TEST_CASE("two_phase: estimates and commits in codes of groups, parameters as differences") {
   constexpr acco::fixed_pace pace{1, 1};
   const auto with = [pace]<class Estimate, class Commit>(Estimate estimate, Commit commit) {
-    return acco::two_phase{.estimate = acco::coded<Estimate, acco::block_int4<>>{estimate},
+    using parameters = std::conditional_t<std::is_same_v<Estimate, acco::full>, acco::full, acco::block_int4<>>;
+    return acco::two_phase{.estimate = acco::coded<Estimate, parameters>{estimate},
                            .commit = acco::coded<Commit, acco::block_gauss3>{commit},
                            .pace = pace};
   };
@@ -140,6 +143,9 @@ TEST_CASE("two_phase: estimates and commits in codes of groups, parameters as di
   CHECK(found.norm > 0);
   // blocks of parameters are those of more ranks: the same bits where shares are whole blocks, as here
   CHECK(found.parameters == over_sums(with(estimate{}, commit{}), {}, 2, 2).parameters);
+  // a code of the second part alone, added to sums of the first part in full
+  CHECK(over_groups(with(acco::full{}, acco::between_groups<commit>{}), {}, 2, 2).parameters ==
+        over_sums(with(acco::full{}, commit{}), {}, 2, 2).parameters);
 }
 TEST_CASE("whatever does not divide: a code without blocks") {
   for (const std::size_t elements : {1U, 63U, 777U, 6145U}) {

@@ -66,10 +66,9 @@ class reducer<between_groups<Wire>, Storage> final : public reducer_in_use<Stora
     view_type of_group = group(v);
     coder_.take(of_group, k, squares);
   }
-  /// What is not finite in a group's sum, as its encoder has seen it, is no one's: every rank looks at its own.
+  /// Not what encoders saw of groups' sums: every rank looks at its own.
   void find_non_finite(view_type& v) const override {
     round_numbers* const n = v.numbers;
-    Storage::forget(v.queue, v.refused_gradients());
     Storage::find_non_finite(v.queue, &n->not_finite, v.carried.local().data(), v.shares.size(), &n->found, &n->first);
   }
   void settle(view_type& v, std::size_t k) override {
