@@ -221,9 +221,9 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
     settings.rate = rate_of(level.method.rule);
     auto within = level.inner;
     auto decorated = rule_under(within, std::move(rule));
-    return new_engine<outer_engine<Storage, Backend>>(checked, storage, settings, level.exchange, outer_rule(level.method.rule),
-                                                      std::move(within), std::move(decorated), std::move(storage),
-                                                      std::move(backend), std::move(layout), std::move(chosen));
+    return new_engine<outer_engine<Storage, Backend>>(
+        checked, storage, settings, exchange_wire(level.exchange), outer_rule(level.method.rule), std::move(within),
+        std::move(decorated), std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
   }
 };
 
