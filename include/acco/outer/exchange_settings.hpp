@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "acco/code/between_groups.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
 #include "acco/error.hpp"
