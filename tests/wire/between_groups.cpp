@@ -46,7 +46,6 @@ constexpr std::size_t steps = 6;
 struct outcome {
   std::vector<float> parameters;
   double norm = 0;
-  friend bool operator==(outcome const&, outcome const&) = default;
 };
 template <class Schedule, class Backend, class Gradient>
 outcome trained(Schedule const& schedule, Backend const& backend, story const& s, double weight, Gradient&& gradient_at) {

@@ -2,6 +2,9 @@
 // When workers exchange, and what becomes of the work that they do meanwhile: the settings of a level of local updates.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -57,6 +60,20 @@ template <wire Exchange>
 /// As a `delay`: an exchange is under way during a whole round of local steps.
 inline constexpr unsigned whole_round = std::numeric_limits<unsigned>::max();
 
+/// After how many exchanges of the whole anchor the worker's rule's first, second, ... slot becomes its mean over the
+/// workers (DES-LOC, arXiv 2505.22549); 0: every worker keeps its own.
+struct slot_periods {
+  std::array<unsigned, 4> of = {};
+
+  constexpr slot_periods(unsigned first = 0, unsigned second = 0, unsigned third = 0, unsigned fourth = 0) noexcept
+      : of{first, second, third, fourth} {}
+  /// Of the k-th slot, whether its mean is due when so many exchanges have landed.
+  [[nodiscard]] constexpr bool due(std::size_t k, std::uint64_t exchanges) const noexcept {
+    return k < of.size() && of[k] != 0 && exchanges != 0 && exchanges % of[k] == 0;
+  }
+  [[nodiscard]] constexpr bool any() const noexcept { return of != std::array<unsigned, 4>(); }
+};
+
 struct exchange_settings {
   int workers = 1, ranks_a_worker = 1;
   unsigned steps = 1, delay = 0, fragments = 1;
@@ -67,6 +84,7 @@ struct exchange_settings {
   bool averages = false;  ///< the rule is `averaging`
   bool encoded = false;   ///< changes or the anchor do not travel in full
   double rate = 1;        ///< the rule's `learning_rate`, if it has one
+  slot_periods slots_every{};
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
@@ -85,8 +103,8 @@ struct exchange_settings {
     return !blocks() && (work == work_meanwhile::keep || work == work_meanwhile::eager || by_gap);
   }
 
-  /// Throws `usage_error` on what means nothing, or would be something else than it says.
-  void check(error_place where) const {
+  /// Throws `usage_error` on what means nothing, or would be something else than it says. `slots`: of the worker's rule.
+  void check(error_place where, std::size_t slots) const {
     const auto fail_use = [&](text const& what, char const* advice) { throw usage_error(where, what, text(advice)); };
     if (steps == 0) fail_use(text("local_updates::steps is 0"), "Give the inner updates from one exchange to the next");
     if (fragments == 0 || steps % fragments != 0) {
@@ -99,6 +117,11 @@ struct exchange_settings {
     }
     if (!(keep_local >= 0 && keep_local <= 1))
       fail_use(text("keep_local of local updates is ", keep_local), "It is a share: 0 for the anchor, 1 for the worker's own");
+    for (std::size_t k = slots; k < slots_every.of.size(); ++k) {
+      if (slots_every.of[k] != 0)
+        fail_use(text("local_updates::slots_every has a period for slot ", k, ", and the rule has ", slots, " slots"),
+                 "Give periods for the slots that the rule has: two of adamw, one of lion");
+    }
     if (by_gap && (fragments != 1 || !takes_whole_round() || ranks_a_worker != 1 || averages))
       fail_use(text("restarting::by_gap measures how far the anchor has come during a whole round, over all parameters"),
                "Use it with delay = whole_round, one rank a group, one fragment, and a rule that is not averaging");
@@ -113,6 +136,9 @@ struct exchange_settings {
     visit("keep_local", keep_local);
     visit("weights", static_cast<int>(weights));
     visit("by_gap", by_gap);
+    for (unsigned const period : slots_every.of) {  // older checkpoints lack it
+      if (slots_every.any()) visit("slots_every", period);
+    }
   }
 };
 

@@ -20,8 +20,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The settings in a world of so many ranks, checked.
-inline exchange_settings checked(exchange_settings settings, int rank, int ranks) {
+/// The settings in a world of so many ranks, for a rule of so many slots, checked.
+inline exchange_settings checked(exchange_settings settings, int rank, int ranks, std::size_t slots) {
   const error_place where{.rank = rank};
   const int group = settings.ranks_a_worker;
   if (group < 1 || ranks % group != 0) {
@@ -30,7 +30,7 @@ inline exchange_settings checked(exchange_settings settings, int rank, int ranks
   }
   settings.workers = ranks / group;
   if (settings.delay == whole_round) settings.delay = settings.steps;
-  settings.check(where);
+  settings.check(where, slots);
   return settings;
 }
 /// What an engine of local updates can do. The engines of exchanges know no groups: so here.

@@ -136,7 +136,7 @@ concept local_method = requires(Method const& method) {
 /// storage, world, layout}`.
 ///
 /// A world is split into workers of `ranks_a_group` neighbouring ranks. A worker trains by `inner` and the optimizer's
-/// rule, as if it were the world, on data of its own; its rule's slots stay its own.
+/// rule, as if it were the world, on data of its own; its rule's slots stay its own, but for `slots_every`.
 ///
 /// Where an exchange is under way for a whole round, the changes that come in were measured a round ago, and much less
 /// outer momentum is stable than without a delay: in a direction in which a round of local steps removes the share b of
@@ -163,7 +163,8 @@ struct local_updates {
   unsigned steps = 8;     ///< a worker's commits from one exchange to the next
   unsigned fragments =
       1;  ///< parts of the anchor that are exchanged in turn, every `steps` / `fragments` steps, which they divide
-  Exchange exchange = {};  ///< how changes and anchors travel: `full`, an encoding for both, or `coded`
+  Exchange exchange = {};         ///< how changes and anchors travel: `full`, an encoding for both, or `coded`
+  slot_periods slots_every = {};  ///< after how many exchanges a slot of the rule becomes its mean over the workers
 
   static constexpr char const* name = "local_updates";
 };
@@ -215,6 +216,7 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
     settings.ranks_a_worker = level.ranks_a_group;
     settings.steps = level.steps;
     settings.fragments = level.fragments;
+    settings.slots_every = level.slots_every;
     settings.averages = std::is_same_v<outer_rule, averaging>;
     settings.encoded =
         encoding<typename exchange_wires::gradient_encoding> || encoding<typename exchange_wires::parameter_encoding>;

@@ -62,7 +62,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   template <class Exchange, class OuterRule, class Inner, class Rule>
   outer_engine(exchange_settings const& settings, Exchange const& exchange, OuterRule outer_rule, Inner inner, Rule rule,
                Storage storage, Backend backend, parameter_layout layout, options chosen)
-      : settings_(checked(settings, backend.rank(), backend.size())),
+      : settings_(checked(settings, backend.rank(), backend.size(), Rule::slot_count)),
         chosen_(checked_for_level(std::move(chosen), exchange_wire(exchange), layout, backend.rank())),
         make_exchange_([exchange, rule = told(std::move(outer_rule), settings_), memory = storage.memory, of = of_outer(chosen_)](
                            exchange_settings const& now, split_backend<Backend> group, std::size_t count) {
@@ -70,7 +70,8 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
                                                  std::move(group), count, of);
         }),
         at_{.by_worker = {.workers = settings_.workers, .whole = {}, .own = {}}},
-        in_(std::make_unique<workers_world<Backend>>(std::move(backend), settings_.ranks_a_worker, chosen_.deadline)),
+        in_(std::make_unique<workers_world<Backend>>(std::move(backend), settings_.ranks_a_worker, chosen_.deadline,
+                                                     settings_.slots_every.any())),
         inner_(std::make_unique<schedule_of<Inner, Storage>>(std::move(inner)),
                std::make_unique<rule_of<Rule, Storage>>(std::move(rule)), storage,
                std::make_unique<backend_of<split_backend<Backend>, Storage>>(in_->within_worker()), std::move(layout),
@@ -81,7 +82,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   }
   outer_engine(outer_engine const&) = delete;
   outer_engine& operator=(outer_engine const&) = delete;
-  ~outer_engine() override { in_->member.end(false); }  // before its engines leave
+  ~outer_engine() override { in_->end(); }  // before its engines leave
 
   void initialize(std::span<parameter_type const> values) override {
     std::vector<parameter_type> same(values.begin(), values.end());
@@ -133,7 +134,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     return inner_.tensor(index);
   }
   std::optional<round_report> accumulated(double weight, double loss_sum) override {
-    in_->member.take_part();
+    in_->take_part();
     for (auto& each : exchanges_.all()) {
       if (each.exchange->in_flight()) each.exchange->level().poll();
     }
@@ -144,7 +145,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     exchanges_.poll();
   }
   void finish(unfinished rest) override {
-    in_->member.take_part();
+    in_->take_part();
     in_->names.of_worker([&] {
       inner_.finish(rest, between());
       state_.end_rounds();
@@ -158,7 +159,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     at_.before = static_cast<std::uint64_t>(*std::max_element(made.begin(), made.end()));
     exchanges_.begin_round();
     save_at_rest();
-    in_->member.finish();
+    in_->finish();
   }
 
   void gather(std::span<parameter_type> out, weights which) override {
@@ -261,7 +262,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   }
 
   void leave(std::string_view reason) noexcept override {
-    in_->member.leave(reason);
+    in_->leave(reason);
     exchanges_.leave(reason);
     inner_.leave(reason);
   }
@@ -279,16 +280,17 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   [[nodiscard]] type_mark world_type() const noexcept override { return type_mark::of<Backend>(); }
   void regroup(void const* given) override {
     auto const& world = *static_cast<Backend const*>(given);
-    exchange_settings const settings = checked(settings_, world.rank(), world.size());
-    auto to = std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline);
+    exchange_settings const settings = checked(settings_, world.rank(), world.size(), settings_.slots_every.of.size());
+    auto to =
+        std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline, settings.slots_every.any());
     exchanges_type exchanges = exchanges_over(*to, settings);
     state_.end();  // whoever keeps states knows the old world
     try {
       auto all = brought_by_workers<master_type>::hand_over(*in_, to.get(), inner_, exchanges_.all(), settings.ranks_a_worker);
       all.steps = at_.before;
-      all.take_up(*to, inner_, exchanges.all(), settings.ranks_a_worker, construction_.whole);
+      all.take_up(*to, inner_, exchanges.all(), settings.ranks_a_worker, construction_.whole, settings.slots_every.any());
     } catch (std::exception const& e) {  // the new world is to hear of it, too
-      to->member.leave(e.what());
+      to->leave(e.what());
       exchanges.leave(e.what());
       throw;
     }
@@ -301,7 +303,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   }
   void join() override {
     brought_by_workers<master_type> none(exchanges_.all().size(), 0);
-    none.take_up(*in_, inner_, exchanges_.all(), settings_.ranks_a_worker, construction_.whole);
+    none.take_up(*in_, inner_, exchanges_.all(), settings_.ranks_a_worker, construction_.whole, settings_.slots_every.any());
     go_on_from(none.steps);
   }
 
@@ -349,6 +351,11 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     const bool changed = exchanges_.step(masters(), inner_.samples(), exchanged);
     if (exchanged) report.committed = settings_.blocks() && settings_.keep_local == 0 && exchanges_.all().size() == 1;
     if (changed) in_->names.of_worker([&] { inner_.loop().masters_changed(); });
+    if (!settings_.slots_every.any() || exchanges_.phase() != settings_.steps) return;
+    const std::uint64_t exchanges = exchanges_.all().back().exchange->exchanges();
+    const auto sent = average_slots(*in_, inner_, 1, [&](std::size_t k) { return settings_.slots_every.due(k, exchanges); });
+    report.bytes_sent += sent;
+    bytes_before_ += sent;
   }
 
   /// At rest among other workers.
@@ -379,7 +386,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   std::function<std::unique_ptr<exchange_type>(exchange_settings const&, split_backend<Backend>, std::size_t)> make_exchange_;
   level_position at_;
   std::unique_ptr<workers_world<Backend>> in_;
-  std::uint64_t bytes_before_ = 0;  // of exchanges among other workers
+  std::uint64_t bytes_before_ = 0;  // of exchanges among other workers, and of slots
   mutable round_totals totals_;
   inner_engine inner_;
   exchanges_type exchanges_;

@@ -199,14 +199,15 @@ class brought_by_workers {
         fragments[p].exchange->level().mark_finished();
       }
     });
-    in.member.finish();
+    in.finish();
     return all;
   }
+  /// `slots_too`: those that join begin with the mean slots of the others, after as many updates, and those take these.
   /// In a world that this rank has not joined yet, on ranks that stay, and on those that join, which bring nothing.
   /// Parameters and masters of all are the anchor then. Collective over it; blocks.
   template <class Backend, class Inner, class Fragments>
   void take_up(workers_world<Backend>& to, Inner& inner, Fragments& fragments, int ranks_a_worker,
-               std::string const& construction) {
+               std::string const& construction, bool slots_too) {
     const bool stays = staying_ != 0;
     to.join(construction, stays ? "regroup" : "join", "regroup or join");
     std::vector<std::int64_t> told(static_cast<std::size_t>(to.size()));
@@ -229,11 +230,17 @@ class brought_by_workers {
         each.exchange->take_up(anchors_[p], who, inner.loop().masters().subspan(each.begin, each.count));
       }
     });
+    if (who.joins && slots_too) {
+      std::uint64_t updates = inner.steps();
+      to.broadcast(std::span(&updates, 1), root);
+      if (!stays) inner.begin_after(updates);
+      (void)average_slots(to, inner, stays ? 1 : 0, [](std::size_t) { return true; });
+    }
     if (!stays) {
       to.names.of_worker([&] { inner.loop().masters_changed(); });
       inner.mark_finished();
     }
-    to.member.finish();
+    to.finish();
   }
 
  private:

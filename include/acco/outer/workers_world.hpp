@@ -14,6 +14,7 @@
 #include "acco/collective/blocking.hpp"
 #include "acco/layout/distribution.hpp"
 #include "acco/layout/parameter_layout.hpp"
+#include "acco/outer/slot_channel.hpp"
 #include "acco/outer/split_backend.hpp"
 #include "acco/outer/world_ranks.hpp"
 #include "acco/round/agreement.hpp"
@@ -28,8 +29,8 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Backend>
 class workers_world {
  public:
-  /// `ranks_a_worker` divides the ranks of the world. Says nothing to anybody.
-  workers_world(Backend backend, int ranks_a_worker, double deadline)
+  /// `ranks_a_worker` divides the ranks of the world. `averages`: workers' slots, too. Says nothing to anybody.
+  workers_world(Backend backend, int ranks_a_worker, double deadline, bool averages)
       : ranks_(std::make_shared<ranks_of<ranks_in_use, Backend>>(std::move(backend))),
         backend_(ranks_, &ranks_->held()),
         deadline_(deadline),
@@ -38,11 +39,12 @@ class workers_world {
         queue_(make_queue<host_queue>(*backend_)) {
     queue_.deadline = deadline;
     queue_.place.rank = backend_->rank();
+    if (averages) slots_ = std::make_unique<slot_channel<Backend>>(between_workers(), deadline);
   }
   workers_world(workers_world const&) = delete;
   workers_world& operator=(workers_world const&) = delete;
   ~workers_world() {
-    member.end(false);
+    end();
     queue_.stop();
   }
 
@@ -58,6 +60,29 @@ class workers_world {
     description lines;
     lines.add("local_updates begin by", begins);
     member.together([&] { agree(queue_, *backend_, lines.lines() + construction, queue_.place); });
+    if (slots_) slots_->member.join();
+  }
+  // Of all its channels, as `membership` has them.
+  void take_part() noexcept {
+    member.take_part();
+    if (slots_) slots_->member.take_part();
+  }
+  void finish() noexcept {
+    member.finish();
+    if (slots_) slots_->member.finish();
+  }
+  void leave(std::string_view reason) noexcept {
+    member.leave(reason);
+    if (slots_) slots_->member.leave(reason);
+  }
+  void end() noexcept {
+    member.end(false);
+    if (slots_) slots_->member.end(false);
+  }
+  /// Means over the workers (slot_channel.hpp).
+  template <class T>
+  std::uint64_t average(std::span<T> values, double weight) {
+    return names.of_exchange([&] { return slots_->average(values, weight); });
   }
   template <class T>
   void broadcast(std::span<T> values, int root) {
@@ -90,6 +115,7 @@ class workers_world {
 
  private:
   host_queue queue_;
+  std::unique_ptr<slot_channel<Backend>> slots_;
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -275,8 +275,8 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     restores_.forget_sent();
     queue().clock().begin();
   }
-  /// In host memory: visit(number, this rank's shard) for each array of the state that is sharded, the round in flight
-  /// included.
+  void begin_after(std::uint64_t updates) { restores_.begin_after(updates); }
+  /// In host memory: visit(number, this rank's shard) for each sharded array of the state, the round in flight included.
   template <class Visitor>
   void for_arrays(Visitor&& visit) {
     loop_.outside_rounds([&] { for_shards(visit); });

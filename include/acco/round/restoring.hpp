@@ -70,6 +70,11 @@ class restoring {
     }
     bytes_sent_ = numbers.bytes_sent;
   }
+  /// At rest: the next update is the one behind so many, of every tensor.
+  void begin_after(std::uint64_t updates) {
+    record_.run.steps = updates;
+    tasks_.norms().restore_updates(tasks_.state(), layout_, {}, updates);
+  }
   /// After whatever the restore itself has sent: the uninterrupted round did not send that.
   void forget_sent() noexcept {
     if (loop_.in_flight()) tasks_.has_sent(bytes_sent_);
