@@ -161,6 +161,12 @@ std::vector<row> rows(settings const& s) {
                             chosen};
          }});
   };
+  const synchronous planned_codes{.commit = coded{kept(auto_encoding{.budget = 2, .every = 20}), ternary}, .pace = two};
+  all.push_back({"synchronous: planned at twice the error of gauss4 kept, ternary",
+                 [=](threads_backend const& world, parameter_layout const& layout, acco::options chosen) -> training {
+                   chosen.bucket_elements = 8192;  // about as many as a matrix has
+                   return optimizer{planned_codes, adamw{.learning_rate = s.rate}, host_storage<float>{}, world, layout, chosen};
+                 }});
   in_bases("galore 16 of 64: synchronous", synchronous{.pace = two});
   in_bases("galore 16 of 64: two_phase: int4; int8, int4",
            two_phase{.estimate = int4, .commit = coded{int8, int4}, .pace = halves});
@@ -188,6 +194,13 @@ std::vector<row> rows(settings const& s) {
     return local_updates{.method = method, .inner = synchronous{.pace = two}, .steps = s.steps, .exchange = exchange};
   };
   add("local_sgd", local(local_sgd, full{}));
+  const auto with_moments = [&](char const* name, slot_periods periods) {
+    auto level = local(local_sgd, full{});
+    level.slots_every = periods;
+    add(name, level);
+  };
+  with_moments("local_sgd, moments with each exchange", {1, 1});
+  with_moments("local_sgd, moments with each 3rd and 6th", {3, 6});
   add("local_sgd: sparse_exchange", local(local_sgd, sparse_exchange));
   add("diloco", local(diloco, full{}));
   add("diloco: int4", local(diloco, int4));
