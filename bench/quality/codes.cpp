@@ -3,10 +3,11 @@
 // this process. A row's rate is that of `--rates` which is best for the first seed; the other seeds train at it.
 //
 //   bench_quality_codes TEXT [--samples 12800] [--ranks 4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--steps 30]
-//                       [--rows NAME] [--results codes.txt] [--minutes 60]
+//                       [--rows NAME] [--layers 2] [--width 64] [--results codes.txt] [--minutes 60]
 //
 // `--rows`: the first, and those whose name contains NAME; `--steps`: of local updates, from one exchange to the next.
-// What has ended is kept in `--results`: a second call goes on there, and prints the table of all.
+// What has ended is kept in `--results`: a second call goes on there, and prints the table of all; bench/front/run.py
+// draws it.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +36,7 @@ using toy_gpt::corpus;
 using training = acco::any_optimizer<float>;
 
 struct settings {
-  std::size_t samples = 12800, batch = 4;
+  std::size_t samples = 12800, batch = 4, layers = 2, width = 64;
   int ranks = 4;
   unsigned steps = 30;
   double rate = 0;
@@ -49,8 +50,8 @@ using maker = std::function<training(acco::threads_backend const&, acco::paramet
 /// `averaged`: the average is evaluated, not what is trained.
 outcome train(settings const& s, corpus const& text, maker const& make, bool averaged) {
   toy_gpt::shape shape;
-  shape.layers = 2;
-  shape.width = 64;
+  shape.layers = s.layers;
+  shape.width = s.width;
   outcome found;
   acco::threads_backend::run(s.ranks, [&](acco::threads_backend const& world) {
     toy_gpt::gpt<float> model(shape);
@@ -228,6 +229,7 @@ class runs {
     std::ostringstream key;
     key << of.name << "; ranks " << s.ranks << ", samples " << s.samples << ", steps " << s.steps << ", rate " << s.rate
         << ", seed " << s.seed;
+    if (s.layers != 2 || s.width != 64) key << ", layers " << s.layers << ", width " << s.width;
     auto found = done_.find(key.str());
     if (found == done_.end()) {
       if (std::chrono::steady_clock::now() > until_) throw no_time();
@@ -247,12 +249,15 @@ class runs {
 }  // namespace
 
 int main(int count, char** words) {
-  std::map<std::string, std::string> given{{"--samples", "12800"},     {"--ranks", "4,8"}, {"--rates", "1e-3,3e-3"},
-                                           {"--seeds", "1,2,3"},       {"--steps", "30"},  {"--rows", ""},
-                                           {"--results", "codes.txt"}, {"--minutes", "60"}};
+  std::map<std::string, std::string> given{
+      {"--samples", "12800"}, {"--ranks", "4,8"},         {"--rates", "1e-3,3e-3"}, {"--seeds", "1,2,3"}, {"--steps", "30"},
+      {"--rows", ""},         {"--results", "codes.txt"}, {"--minutes", "60"},      {"--layers", "2"},    {"--width", "64"}};
   if (count < 2) return std::fputs("bench_quality_codes TEXT [--samples 12800] ...: the head of codes.cpp has all\n", stderr), 1;
   for (int k = 2; k + 1 < count; k += 2) given.at(words[k]) = words[k + 1];
-  settings s{.samples = std::stoul(given["--samples"]), .steps = static_cast<unsigned>(std::stoul(given["--steps"]))};
+  settings s{.samples = std::stoul(given["--samples"]),
+             .layers = std::stoul(given["--layers"]),
+             .width = std::stoul(given["--width"]),
+             .steps = static_cast<unsigned>(std::stoul(given["--steps"]))};
   const corpus text(toy_gpt::read_file(words[1]), toy_gpt::shape{}.context);
   runs all(given["--results"], text, std::stod(given["--minutes"]));
   auto const rates = toy_gpt::numbers_of<double>(given["--rates"]);

@@ -49,7 +49,7 @@ training_setting differing(training_setting t, std::size_t difference) {
     case 4: t.bucket_elements += 1; break;
     default:
       t.schedule = t.waits() ? schedule_kind::delayed : schedule_kind::synchronous;
-      t.elastic = t.found = false;
+      t.elastic = t.found = t.feeds_back = false;
       t.wires = wire_kind::full;
       break;
   }

@@ -47,7 +47,7 @@ class galore_engine : public round_engine<Storage> {
   using real = typename Storage::master_type;
   using parameter_type = real;
   using gradient_type = real;
-  using tensors = std::span<tensor_memory<real, real> const>;
+  using lent_tensors = std::span<tensor_memory<real, real> const>;
 
   galore_engine(projection_settings const& settings, projected_layout layout, kept_share kept,
                 std::unique_ptr<schedule_in_use<Storage>> schedule, std::unique_ptr<rule_in_use<Storage>> rule, Storage storage,
@@ -98,7 +98,7 @@ class galore_engine : public round_engine<Storage> {
     gradients_ = gradients;
     galore_engine::adopt(std::span(std::as_const(each)), begins);
   }
-  void adopt(tensors of_trainer, bool begins) override {
+  void adopt(lent_tensors of_trainer, bool begins) override {
     std::vector<tensor_memory<real, real>> all(of_trainer.begin(), of_trainer.end());
     adopted_ = true;
     for (std::size_t k = 0; k < 2; ++k) own_[k] = storage_.allocate(own_size() * sizeof(real), own_place + k);
