@@ -370,7 +370,9 @@ TEST_CASE("what groups keep: a killed run goes on, and in other groups it is ref
                            acco::checkpoint_error);
     });
     each(ranks, of, [&](auto& t, int, std::size_t) {
-      CHECK(t.restore(folder.run(), acco::changes::allowed).dropped == std::vector<std::string>{"residual.2x2"});
+      auto const dropped = t.restore(folder.run(), acco::changes::allowed).dropped;
+      REQUIRE(dropped.size() == 1);
+      CHECK(dropped[0].starts_with("residual.2x2."));
     });
   }
 }

@@ -108,7 +108,7 @@ TEST_CASE("parameters, first and second moments are means of the workers, each a
     }
   }
 }
-TEST_CASE("workers of two ranks, an exchange under way, fragments: slots come together all the same") {
+TEST_CASE("workers of two ranks, fragments: slots come together all the same") {
   const auto together = [](auto const& level) {
     acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
       acco::optimizer training{level, acco::sgd{.learning_rate = 0.01, .momentum = 0.9}, storage{}, world, count};
@@ -126,7 +126,6 @@ TEST_CASE("workers of two ranks, an exchange under way, fragments: slots come to
   };
   together(acco::local_updates{.method = acco::local_sgd, .ranks_a_group = 2, .steps = 4, .slots_every = {2}});
   together(acco::local_updates{.method = acco::local_sgd, .steps = 4, .fragments = 2, .slots_every = {1}});
-  together(acco::local_updates{.method = acco::keeping<>{.delay = 2}, .steps = 4, .slots_every = {1}});
 }
 
 namespace {
@@ -232,6 +231,40 @@ TEST_CASE("a rank that is gone when slots are exchanged is named, by its rank in
     CAPTURE(said);
     CHECK(said.find("rank 1") != std::string::npos);
   }
+}
+TEST_CASE("workers come to finish at different times: those that have take part, and every second exchange is one of finish") {
+  for (const unsigned period : {1U, 2U}) {
+    CAPTURE(period);
+    acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+      acco::optimizer training{acco::local_updates{.method = acco::diloco, .steps = 4, .slots_every = {period}},
+                               acco::sgd{.learning_rate = 0.01, .momentum = 0.9},
+                               storage{},
+                               world,
+                               count,
+                               acco::options{.deadline = 60}};
+      training.initialize(std::vector<double>(count, 1));
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        const std::size_t steps = world.rank() == 0 ? 14 : world.rank() == 1 ? 7 : 4;
+        for (std::size_t t = 0; t < steps; ++t) take_step(training, world.rank(), t);
+        training.finish();
+      }
+      const double before = training.parameters()[3];  // the anchor's
+      (void)training.accumulated(1);                   // without a gradient: the step is the momentum, alike on all
+      double moved[1] = {training.parameters()[3] - before};
+      const double mine = moved[0];
+      CHECK(mine != 0);
+      training.finish();
+      training.sum_over_ranks(moved);
+      CHECK(moved[0] == doctest::Approx(3 * mine).epsilon(1e-9));
+    });
+  }
+}
+TEST_CASE("slots are exchanged where workers wait") {
+  acco::threads_backend::run(1, [](acco::threads_backend const& world) {
+    CHECK_THROWS_WITH_AS(
+        (acco::optimizer{acco::local_updates{.method = acco::co2, .slots_every = {1}}, acco::adamw{}, storage{}, world, count}),
+        doctest::Contains("slots_every exchanges slots where workers wait"), acco::usage_error);
+  });
 }
 TEST_CASE("a period for a slot that the rule has not is refused") {
   acco::threads_backend::run(1, [](acco::threads_backend const& world) {

@@ -117,6 +117,9 @@ struct exchange_settings {
     }
     if (!(keep_local >= 0 && keep_local <= 1))
       fail_use(text("keep_local of local updates is ", keep_local), "It is a share: 0 for the anchor, 1 for the worker's own");
+    if (slots_every.any() && !blocks())
+      fail_use(text("local_updates::slots_every exchanges slots where workers wait, and the method has a delay"),
+               "Take a method that waits: local_sgd, fedavg, slowmo, diloco, or waiting with another rule");
     for (std::size_t k = slots; k < slots_every.of.size(); ++k) {
       if (slots_every.of[k] != 0)
         fail_use(text("local_updates::slots_every has a period for slot ", k, ", and the rule has ", slots, " slots"),

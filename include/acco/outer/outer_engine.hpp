@@ -149,7 +149,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     in_->names.of_worker([&] {
       inner_.finish(rest, between());
       state_.end_rounds();
-      in_->names.of_exchange([&] { exchanges_.finish(masters(), inner_.samples()); });
+      in_->names.of_exchange([&] { exchanges_.finish(masters(), inner_.samples(), slots()); });
       inner_.loop().masters_changed();
     });
     std::vector<double> made(static_cast<std::size_t>(settings_.workers), 0.0);
@@ -206,8 +206,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     in_->names.of_worker([&] { anchors = sum_of(anchors, inner_); });
     return mix(workers) + mix(anchors + 1);
   }
-
-  // States: level_state.hpp.
 
   [[nodiscard]] state_shape const& shape() const noexcept override { return shape_; }
   [[nodiscard]] bool has_doubles() const noexcept override { return shape().master == element_type::float64; }
@@ -348,14 +346,16 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   /// The worker has made a step.
   void step(round_report& report) {
     bool exchanged = false;
-    const bool changed = exchanges_.step(masters(), inner_.samples(), exchanged);
+    const std::uint64_t before = bytes_before_;
+    const bool changed = exchanges_.step(masters(), inner_.samples(), exchanged, slots());
+    report.bytes_sent += bytes_before_ - before;
     if (exchanged) report.committed = settings_.blocks() && settings_.keep_local == 0 && exchanges_.all().size() == 1;
     if (changed) in_->names.of_worker([&] { inner_.loop().masters_changed(); });
-    if (!settings_.slots_every.any() || exchanges_.phase() != settings_.steps) return;
-    const std::uint64_t exchanges = exchanges_.all().back().exchange->exchanges();
-    const auto sent = average_slots(*in_, inner_, 1, [&](std::size_t k) { return settings_.slots_every.due(k, exchanges); });
-    report.bytes_sent += sent;
-    bytes_before_ += sent;
+  }
+  [[nodiscard]] auto slots() noexcept {  // what follows an exchange
+    return [this](std::uint64_t exchanges) {
+      bytes_before_ += average_slots(*in_, inner_, 1, [&](std::size_t k) { return settings_.slots_every.due(k, exchanges); });
+    };
   }
 
   /// At rest among other workers.

@@ -98,8 +98,10 @@ class worker_exchanges {
     for (fragment& each : fragments_) each.exchange->level().leave(reason);
   }
 
-  /// The worker has made a step, and comes to so many samples. Whether `w` has changed.
-  bool step(std::span<Master> w, double samples, bool& exchanged) {
+  /// The worker has made a step, and comes to so many samples. Whether `w` has changed. Here and in `finish`,
+  /// landed(exchanges) follows each exchange of the last fragment that lands at once, on all its ranks.
+  template <class Landed>
+  bool step(std::span<Master> w, double samples, bool& exchanged, Landed&& landed) {
     bool changed = false;
     phase_ = phase_ % settings_.steps + 1;
     for (std::size_t p = 0; p < fragments_.size(); ++p) {
@@ -112,21 +114,27 @@ class worker_exchanges {
     if (!exchanged) return changed;
     fragment& each = fragments_[phase_ / settings_.stretch() - 1];
     const double taken_now = taken(each, samples);
-    return each.exchange->exchange(each.of(w), taken_now) || changed;
+    following(each, landed, [&] { changed = each.exchange->exchange(each.of(w), taken_now) || changed; });
+    return changed;
   }
   /// Finishes the fragments in the order in which ranks that are still training exchange them. Any other order
   /// deadlocks.
-  void finish(std::span<Master> w, double samples) {
+  template <class Landed>
+  void finish(std::span<Master> w, double samples, Landed&& landed) {
     const std::size_t count = fragments_.size(), next = phase_ / settings_.stretch() % count;
     std::size_t brought = 0;
     for (; brought < count; ++brought) {  // those that have nothing pending were the last
       fragment& each = fragments_[(next + brought) % count];
       if (!each.pending) break;
       const double taken_now = taken(each, samples);
-      each.exchange->bring(each.of(w), taken_now);
+      following(each, landed, [&] { each.exchange->bring(each.of(w), taken_now); });
     }
     for (fragment& each : fragments_) each.exchange->begin_finish();
-    for (std::size_t k = next + brought; !fragments_[k % count].exchange->take_part(); ++k) continue;
+    for (std::size_t k = next + brought;; ++k) {
+      bool ended = false;
+      following(fragments_[k % count], landed, [&] { ended = fragments_[k % count].exchange->take_part(); });
+      if (ended) break;
+    }
     for (fragment& each : fragments_) each.exchange->end_finish(each.of(w));
     phase_ = 0;
   }
@@ -215,6 +223,12 @@ class worker_exchanges {
  private:
   /// Of a round's steps, after which a fragment is exchanged.
   [[nodiscard]] unsigned due(std::size_t p) const noexcept { return static_cast<unsigned>(p + 1) * settings_.stretch(); }
+  template <class Landed, class Action>
+  void following(fragment& each, Landed& landed, Action&& action) {
+    const std::uint64_t before = each.exchange->exchanges();
+    action();
+    if (&each == &fragments_.back() && each.exchange->exchanges() != before) landed(each.exchange->exchanges());
+  }
   /// The samples that a fragment's exchange brings.
   [[nodiscard]] static double taken(fragment& each, double samples) noexcept {
     each.pending = false;

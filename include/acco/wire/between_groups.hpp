@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,7 +47,7 @@ class reducer<between_groups<Wire>, Storage> final : public reducer_in_use<Stora
     sums_ = v.arrays.declare_room("sums of a group", part_->padded_size() * sizeof(gradient_type),
                                   {stagger::encoded, &memory_table::encoded});
     view_type of_group = group_of(v, {});
-    coder_.name_state("." + std::to_string(groups_) + "x" + std::to_string(v.ranks() / groups_));  // it fits no other groups
+    coder_.name_state(name_of_groups(v));
     coder_.declare(of_group, world, adds);
   }
   void reduce(stages_type& stages, view_type& v, world_type& world) override {
@@ -77,6 +78,16 @@ class reducer<between_groups<Wire>, Storage> final : public reducer_in_use<Stora
   }
 
  private:
+  /// What a group keeps lies where its part is: it fits no other groups, and no other shares of no other elements.
+  [[nodiscard]] std::string name_of_groups(view_type const& v) const {
+    std::uint64_t shares = 0xcbf29ce484222325ULL;  // FNV-1a, of numbers
+    const auto add = [&](std::uint64_t number) { shares = (shares ^ number) * 0x100000001b3ULL; };
+    add(v.shares[0].share);
+    add(v.shares.padded_size());
+    for (std::size_t k = 0; k < v.layout.tensor_count(); ++k)
+      add(2 * v.layout[k].size + (v.layout.groups()[v.layout[k].group].frozen ? 1 : 0));
+    return "." + std::to_string(groups_) + "x" + std::to_string(v.ranks() / groups_) + "." + std::to_string(shares % 1000000007);
+  }
   [[nodiscard]] gradient_type* sums(view_type const& v) const noexcept { return v.arrays.template as<gradient_type>(sums_); }
   /// The round of groups.
   [[nodiscard]] view_type group(view_type const& v) const {

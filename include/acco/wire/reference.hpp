@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "acco/code/between_groups.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
 #include "acco/storage/lane.hpp"
@@ -86,6 +87,7 @@ class reducer<reference_gradients, Storage> final : public around_reducer<full, 
 /// differences. A rank without samples sends what it keeps, which is in the mean.
 template <class Wire, class Storage>
 class reducer<against_reference<Wire>, Storage> final : public around_reducer<Wire, Storage> {
+  static_assert(!sums_groups<Wire>, "acco: differences to a reference point are each rank's own: they need no between_groups");
   static_assert(!low_rank<Wire> && !planned_wire<Wire>,
                 "acco: differences to a reference point go in full, in an encoding of blocks, or in one with_feedback");
   static_assert(!sums_states<Wire> && !looks_ahead<Wire>,
