@@ -34,11 +34,23 @@ acco::parameter_layout model() {
   layout.add("second", {11, 9});
   return layout;
 }
+/// What a worker's clock shows where steps are by speed: the first rank is three times slower than the others.
+thread_local double now = 0;
+double turned() noexcept { return now; }
+struct fedavg_on_clocks : acco::waiting<> {
+  constexpr fedavg_on_clocks() : acco::waiting<>(acco::fedavg) {}
+  [[nodiscard]] constexpr acco::exchange_settings settings() const {
+    auto settings = acco::waiting<>::settings();
+    settings.seconds = &turned;
+    return settings;
+  }
+};
 /// A rank's gradients of a micro-batch.
 template <class Training>
 double learn(Training& training, int rank, std::uint64_t micro_batch) {
   auto const x = training.parameters();
   auto const g = training.gradients();
+  now += rank == 0 ? 3 : 1;
   double loss = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto wanted = static_cast<float>((i * 7 + micro_batch * 5 + static_cast<std::uint64_t>(rank) * 3) % 17) * 0.25F;
@@ -215,6 +227,13 @@ TEST_CASE("killed and resumed, a training is the one that was never stopped") {
           acco::adamw{.learning_rate = 0.05}, acco::host_storage<float>{}, world, model()};
     };
     check_exact(4, make, {1, 3, 5, 7, 8});
+  }
+  SUBCASE("steps by speed") {
+    const auto make = [](acco::threads_backend const& world) {
+      return acco::optimizer{acco::local_updates{.method = fedavg_on_clocks{}, .steps = 4, .steps_by_speed = true},
+                             acco::adamw{.learning_rate = 0.05}, acco::host_storage<float>{}, world, model()};
+    };
+    check_exact(2, make, {1, 3, 5, 6, 7});
   }
   SUBCASE("eager") { check_exact(2, maker(acco::eager_diloco, 2, 1, 1, acco::block_int8<>{}), {2, 3}); }
 }

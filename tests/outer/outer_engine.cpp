@@ -468,8 +468,10 @@ TEST_CASE("workers that finish at different times take part in every fragment's 
   }
 }
 
+namespace {
+constexpr std::size_t usual = 256 * 60;  // whole blocks, and whole shares, of two and of three ranks
+}
 TEST_CASE("an exchange in four bits sends 1/H byte a parameter and step, a sparse one 0.0028 where H is 30") {
-  constexpr std::size_t usual = 256 * 60;  // whole blocks, and whole shares, of two and of three ranks
   constexpr unsigned steps = 4;
   const auto sent_by = [](auto const& level, int workers, std::size_t large = usual) {
     std::vector<double> sent;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -228,6 +229,10 @@ void for_numbers_of_fragment(Numbers& n, Whole&& whole, Real&& real, Flag&& flag
   j["workers"] = n.workers;
   j["ranks_a_group"] = n.ranks_a_worker;
   std::apply([&](auto const&... each) { for_numbers_of_level(n, each...); }, into(j));
+  if (n.own_round != 0) {
+    j["own round"] = n.own_round;
+    j["seconds a step"] = exactly(n.seconds_a_step);
+  }
   j["worker"] = numbers_to_json(n.worker);
   j["fragments"] = json::array();
   for (fragment_numbers const& each : n.fragments) {
@@ -248,6 +253,10 @@ inline void read_level(field const& j, level_numbers& n) {
   n.workers = static_cast<int>(j["workers"].whole(most_ranks));
   n.ranks_a_worker = static_cast<int>(j["ranks_a_group"].whole(most_ranks));
   std::apply([&](auto const&... each) { for_numbers_of_level(n, each...); }, from(j));
+  if (j.has("own round")) {
+    n.own_round = j["own round"].whole(std::numeric_limits<unsigned>::max());
+    n.seconds_a_step = j["seconds a step"].finite();
+  }
   read_numbers(j["worker"], n.worker);
   j["fragments"].for_each([&](field const& each) {
     fragment_numbers& of = n.fragments.emplace_back();

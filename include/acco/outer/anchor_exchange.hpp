@@ -113,6 +113,14 @@ class anchor_exchange {
     turn(weight, samples);
     return mix(w);
   }
+  /// This worker's speed travels with its next exchange; decide(sum of the speeds, workers) tells those of the one that
+  /// has landed last.
+  void brings(double speed) noexcept { engine_.loop().brings(speed); }
+  template <class Decide>
+  void tell_speeds(Decide&& decide) {
+    round_counts const& all = engine_.loop().counts();
+    decide(all.speed, settings_.workers - all.finishing);
+  }
   /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that
   /// changed.
   bool arrive(std::span<Master> w) {
@@ -298,7 +306,7 @@ class anchor_exchange {
   /// An exchange has.
   void landed(round_report const& report) {
     if (settings_.by_gap) measure_step();
-    const double brought = engine_.loop().loss_sum();
+    const double brought = engine_.loop().counts().loss_sum;
     samples_ += brought;
     exchanges_ += report.weight > 0 ? 1 : 0;
     news_ = outer_report{.exchange = report.round,

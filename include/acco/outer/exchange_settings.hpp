@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "acco/clock.hpp"
 #include "acco/code/between_groups.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/code/feedback.hpp"
@@ -85,6 +86,8 @@ struct exchange_settings {
   bool encoded = false;   ///< changes or the anchor do not travel in full
   double rate = 1;        ///< the rule's `learning_rate`, if it has one
   slot_periods slots_every{};
+  bool by_speed = false;                          ///< a worker's own steps are by its speed (steps_by_speed.hpp)
+  double (*seconds)() noexcept = steady_seconds;  ///< on any clock of this worker's, by which its speed is measured
 
   [[nodiscard]] constexpr bool blocks() const noexcept { return delay == 0; }
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
@@ -125,6 +128,11 @@ struct exchange_settings {
         fail_use(text("local_updates::slots_every has a period for slot ", k, ", and the rule has ", slots, " slots"),
                  "Give periods for the slots that the rule has: two of adamw, one of lion");
     }
+    if (by_speed && (fragments != 1 || (!blocks() && !takes_whole_round())))
+      fail_use(
+          text("local_updates::steps_by_speed gives each worker steps of its own from one exchange to the next, and there are ",
+               fragments, " fragments and a delay of ", delay, " steps"),
+          "Use it with one fragment, and a method that waits, or whose delay is a whole round");
     if (by_gap && (fragments != 1 || !takes_whole_round() || ranks_a_worker != 1 || averages))
       fail_use(text("restarting::by_gap measures how far the anchor has come during a whole round, over all parameters"),
                "Use it with delay = whole_round, one rank a group, one fragment, and a rule that is not averaging");
@@ -142,6 +150,7 @@ struct exchange_settings {
     for (unsigned const period : slots_every.of) {  // older checkpoints lack it
       if (slots_every.any()) visit("slots_every", period);
     }
+    if (by_speed) visit("steps_by_speed", by_speed);
   }
 };
 

@@ -40,8 +40,9 @@ struct level_position {
   position_by_worker by_worker;
 
   /// Where a state was kept.
-  [[nodiscard]] static level_position of(level_numbers const& n, int workers) {
-    return {n.seen, n.steps_before, {workers, {n.whole_samples, n.whole_steps}, {n.own_samples, n.own_steps}}};
+  [[nodiscard]] static level_position of(level_numbers const& n, int workers, unsigned nominal) {
+    const unsigned own = n.own_round != 0 ? static_cast<unsigned>(n.own_round) : nominal;
+    return {n.seen, n.steps_before, {workers, {n.whole_samples, n.whole_steps}, {n.own_samples, n.own_steps}, nominal, own}};
   }
 };
 
@@ -286,6 +287,8 @@ class level_state final : public level_saves {
                 .own_steps = at_.by_worker.own.steps,
                 .whole_samples = at_.by_worker.whole.samples,
                 .own_samples = at_.by_worker.own.samples,
+                .own_round = settings_.by_speed ? exchanges_.own().steps() : 0,
+                .seconds_a_step = exchanges_.own().seconds(),
                 .fragments = {}};
   }
   /// Where an array begins, or zeros.

@@ -165,6 +165,7 @@ struct local_updates {
       1;  ///< parts of the anchor that are exchanged in turn, every `steps` / `fragments` steps, which they divide
   Exchange exchange = {};         ///< how changes and anchors travel: `full`, an encoding for both, or `coded`
   slot_periods slots_every = {};  ///< after how many exchanges a slot of the rule becomes its mean over the workers
+  bool steps_by_speed = false;    ///< faster workers make more steps, slower ones fewer, in sum as many; nobody waits
 
   static constexpr char const* name = "local_updates";
 };
@@ -217,6 +218,7 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
     settings.steps = level.steps;
     settings.fragments = level.fragments;
     settings.slots_every = level.slots_every;
+    settings.by_speed = level.steps_by_speed;
     settings.averages = std::is_same_v<outer_rule, averaging>;
     settings.encoded =
         encoding<typename exchange_wires::gradient_encoding> || encoding<typename exchange_wires::parameter_encoding>;

@@ -149,7 +149,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     in_->names.of_worker([&] {
       inner_.finish(rest, between());
       state_.end_rounds();
-      in_->names.of_exchange([&] { exchanges_.finish(masters(), inner_.samples(), slots()); });
+      in_->names.of_exchange([&] { exchanges_.finish(masters(), inner_.samples(), behind()); });
       inner_.loop().masters_changed();
     });
     std::vector<double> made(static_cast<std::size_t>(settings_.workers), 0.0);
@@ -201,9 +201,9 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     std::uint64_t anchors = 0;
     in_->names.of_exchange([&] {
       anchors = exchanges_.digest([](auto& level) { return level.world_digest(); });
-      workers = sum_of(workers, exchanges_.first());
+      workers = digest_words::sum_over(exchanges_.first(), workers);
     });
-    in_->names.of_worker([&] { anchors = sum_of(anchors, inner_); });
+    in_->names.of_worker([&] { anchors = digest_words::sum_over(inner_, anchors); });
     return mix(workers) + mix(anchors + 1);
   }
 
@@ -246,17 +246,16 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     in_->names.of_exchange([&] { state_.resume_exchanges(same); });
     in_->names.of_worker([&] { inner_.take_up(how); });
     if (same) {
-      at_ = level_position::of(state_.loaded(), settings_.workers);
+      at_ = level_position::of(state_.loaded(), settings_.workers, settings_.steps);
       exchanges_.go_on_in(state_.loaded());
     } else {
       go_on_from(state_.loaded_steps());
     }
-    digest_words parts = digest_words::of(state_.part_of_digest());
-    sum_over_ranks(parts.word);
+    const std::uint64_t parts = digest_words::sum_over(*this, state_.part_of_digest());
     inner_.taken_up();
     for (auto& each : exchanges_.all()) each.exchange->level().taken_up();
     in_->names.of_worker([&] { inner_.loop().land_if_waiting(between()); });
-    return parts.sum() + state_.digest_of_numbers();
+    return parts + state_.digest_of_numbers();
   }
 
   void leave(std::string_view reason) noexcept override {
@@ -347,14 +346,17 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   void step(round_report& report) {
     bool exchanged = false;
     const std::uint64_t before = bytes_before_;
-    const bool changed = exchanges_.step(masters(), inner_.samples(), exchanged, slots());
+    const bool changed = exchanges_.step(masters(), inner_.samples(), exchanged, behind());
     report.bytes_sent += bytes_before_ - before;
     if (exchanged) report.committed = settings_.blocks() && settings_.keep_local == 0 && exchanges_.all().size() == 1;
     if (changed) in_->names.of_worker([&] { inner_.loop().masters_changed(); });
   }
-  [[nodiscard]] auto slots() noexcept {  // what follows an exchange
+  [[nodiscard]] auto behind() noexcept {  // an exchange
     return [this](std::uint64_t exchanges) {
       bytes_before_ += average_slots(*in_, inner_, 1, [&](std::size_t k) { return settings_.slots_every.due(k, exchanges); });
+      if (!settings_.by_speed) return;
+      in_->names.of_worker([&] { exchanges_.own().agree([&](std::span<char> decided) { inner_.broadcast(decided, 0); }); });
+      at_.by_worker.go_on({inner_.samples(), inner_.steps()}, settings_.steps, exchanges_.own().steps());
     };
   }
 
@@ -372,13 +374,6 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     state_.rest(
         ranks(), [this](std::span<double> numbers) { sum_over_ranks(numbers); },
         [this](char const* problem) { state_.cut(inner_.copy_now(false), problem); });
-  }
-
-  template <class Level>
-  static std::uint64_t sum_of(std::uint64_t digest, Level& over) {
-    digest_words words = digest_words::of(digest);
-    over.sum_over_ranks(words.word);
-    return words.sum();
   }
 
   exchange_settings settings_;

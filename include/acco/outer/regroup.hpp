@@ -20,14 +20,23 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Where a training is, told from where one of its workers is: all workers are taken to be as fast as this one since
-/// the world changed last.
+/// Where a training is, told from where one of its workers is: since the world, or the worker's steps to an exchange,
+/// changed last all others are taken to have made `nominal` steps where this one has made `steps`.
 struct position_by_worker {
   int workers = 1;
-  training_position whole, own;  ///< when the world changed last
+  training_position whole, own;  ///< when that changed last
+  unsigned nominal = 1, steps = 1;
 
   [[nodiscard]] training_position operator()(training_position const& now) const noexcept {
-    return {whole.samples + (now.samples - own.samples) * workers, whole.steps + (now.steps - own.steps)};
+    return {whole.samples + (now.samples - own.samples) * workers * nominal / steps,
+            whole.steps + (now.steps - own.steps) * nominal / steps};
+  }
+  /// From `now` on the worker makes so many.
+  void go_on(training_position const& now, unsigned of_nominal, unsigned own_steps) noexcept {
+    whole = (*this)(now);
+    own = now;
+    nominal = of_nominal;
+    steps = own_steps;
   }
 };
 

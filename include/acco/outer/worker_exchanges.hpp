@@ -18,6 +18,7 @@
 #include "acco/observe/round_report.hpp"
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
+#include "acco/outer/steps_by_speed.hpp"
 #include "acco/stage/level_copy.hpp"
 #include "acco/stage/state_copy.hpp"
 
@@ -52,7 +53,7 @@ class worker_exchanges {
   /// make(count) gives an exchange of so many numbers.
   template <class Make>
   worker_exchanges(exchange_settings const& settings, std::size_t slice, error_place const& where, Make&& make)
-      : settings_(settings), fragments_(settings.fragments) {
+      : settings_(settings), own_(settings.steps), fragments_(settings.fragments) {
     if (slice < settings.fragments) {
       throw usage_error(where,
                         text("local_updates::fragments is ", settings.fragments, ", and a rank's slice has ", slice, " numbers"),
@@ -69,11 +70,17 @@ class worker_exchanges {
   [[nodiscard]] std::vector<fragment> const& all() const noexcept { return fragments_; }
   /// Where all fragments are alike.
   [[nodiscard]] level_engine& first() noexcept { return fragments_.front().exchange->level(); }
-  /// The worker's steps of this round: 0 until the first, then from 1 to `steps`; alike on all workers.
+  /// The worker's steps of this round: 0 until the first, then from 1 on; alike on all workers, but where their speeds
+  /// decide.
   [[nodiscard]] unsigned phase() const noexcept { return phase_; }
+  /// Its steps from one exchange to the next.
+  [[nodiscard]] steps_by_speed& own() noexcept { return own_; }
+  [[nodiscard]] steps_by_speed const& own() const noexcept { return own_; }
   /// Where it was when that was kept, by as many fragments.
   void go_on_in(level_numbers const& from) noexcept {
     phase_ = static_cast<unsigned>(from.phase);
+    if (settings_.by_speed && from.own_round != 0) own_.set(static_cast<unsigned>(from.own_round), from.seconds_a_step);
+    own_.begin(now());
     for (std::size_t p = 0; p < fragments_.size(); ++p) {
       fragments_[p].pending = from.fragments[p].pending;
       fragments_[p].sent_samples = from.fragments[p].sent_samples;
@@ -83,6 +90,7 @@ class worker_exchanges {
 
   void begin(std::span<Master> w) {
     for (fragment& each : fragments_) each.exchange->begin(each.of(w));
+    own_.begin(now());
   }
   void set(std::span<Master> w) {
     for (fragment& each : fragments_) each.exchange->set(each.of(w));
@@ -103,25 +111,28 @@ class worker_exchanges {
   template <class Landed>
   bool step(std::span<Master> w, double samples, bool& exchanged, Landed&& landed) {
     bool changed = false;
-    phase_ = phase_ % settings_.steps + 1;
+    phase_ = phase_ % own_.steps() + 1;
+    own_.made_step();
     for (std::size_t p = 0; p < fragments_.size(); ++p) {
       fragment& each = fragments_[p];
       each.pending = true;
       if (settings_.delay < settings_.steps && (due(p) + settings_.delay) % settings_.steps == phase_ % settings_.steps)
         changed = each.exchange->arrive(each.of(w)) || changed;
     }
-    exchanged = phase_ % settings_.stretch() == 0;
+    exchanged = phase_ % (settings_.by_speed ? own_.steps() : settings_.stretch()) == 0;
     if (!exchanged) return changed;
-    fragment& each = fragments_[phase_ / settings_.stretch() - 1];
+    fragment& each = settings_.by_speed ? fragments_.front() : fragments_[phase_ / settings_.stretch() - 1];
     const double taken_now = taken(each, samples);
     following(each, landed, [&] { changed = each.exchange->exchange(each.of(w), taken_now) || changed; });
+    if (settings_.by_speed) phase_ = 0;
+    own_.begin(now());
     return changed;
   }
   /// Finishes the fragments in the order in which ranks that are still training exchange them. Any other order
   /// deadlocks.
   template <class Landed>
   void finish(std::span<Master> w, double samples, Landed&& landed) {
-    const std::size_t count = fragments_.size(), next = phase_ / settings_.stretch() % count;
+    const std::size_t count = fragments_.size(), next = settings_.by_speed ? 0 : phase_ / settings_.stretch() % count;
     std::size_t brought = 0;
     for (; brought < count; ++brought) {  // those that have nothing pending were the last
       fragment& each = fragments_[(next + brought) % count];
@@ -141,6 +152,7 @@ class worker_exchanges {
   /// At rest: a round begins here.
   void begin_round() noexcept {
     phase_ = 0;
+    own_.begin(now());
     for (fragment& each : fragments_) each.exchanges_before = each.exchange->exchanges();
   }
   /// The same, of a worker that has come to so many samples, none of which are still to be brought.
@@ -227,16 +239,22 @@ class worker_exchanges {
   void following(fragment& each, Landed& landed, Action&& action) {
     const std::uint64_t before = each.exchange->exchanges();
     action();
+    if (settings_.by_speed && each.exchange->exchanges() != before)
+      each.exchange->tell_speeds([&](double all, double workers) { own_.decide(all, workers); });
     if (&each == &fragments_.back() && each.exchange->exchanges() != before) landed(each.exchange->exchanges());
   }
   /// The samples that a fragment's exchange brings.
-  [[nodiscard]] static double taken(fragment& each, double samples) noexcept {
+  [[nodiscard]] double taken(fragment& each, double samples) noexcept {
     each.pending = false;
+    if (settings_.by_speed) each.exchange->brings(own_.arrive(now()));
     return samples - std::exchange(each.sent_samples, samples);
   }
 
+  [[nodiscard]] double now() const noexcept { return settings_.by_speed ? settings_.seconds() : 0; }
+
   exchange_settings settings_;
   unsigned phase_ = 0;
+  steps_by_speed own_;
   std::vector<fragment> fragments_;  // in the order of their exchanges
 };
 

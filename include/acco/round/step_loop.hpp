@@ -107,8 +107,7 @@ class step_loop {
     mine_ = {};
     while (!schedule_.starts(record_.run.round)) ++record_.run.round;
     if (visible_ != visible::masters) show_masters();
-    phase_ = phase::at_rest;
-    compared_ = false;
+    rests();
     if (!serves_worker()) saves_.rest();
     membership_.finish();
     adopted_.rest();
@@ -136,8 +135,10 @@ class step_loop {
   }
   /// The parameters in use have come so far since the gradients of the next round were measured (`norm_limits::moved`).
   void moved(double distance) noexcept { moved_ = distance; }
-  /// Sum of `loss_sum` over the ranks, of the round that has landed last.
-  [[nodiscard]] double loss_sum() const noexcept { return tasks_.numbers().all.loss_sum; }
+  /// This rank brings it to the next round (`round_counts::speed`).
+  void brings(double speed) noexcept { mine_.speed = speed; }
+  /// Sums over the ranks, of the round that has landed last.
+  [[nodiscard]] round_counts const& counts() const noexcept { return tasks_.numbers().all; }
 
   /// For whoever communicates himself: the round in flight is done, and stays.
   template <class Action>
@@ -208,8 +209,7 @@ class step_loop {
   template <class Between>
   std::optional<round_report> boundary(Between&& between) {
     queue().clock().arrive(micro_batches_);
-    std::optional<round_report> report;
-    if (in_flight()) report = land();
+    auto report = in_flight() ? land() : std::nullopt;
     if (report) {
       between(*report);
       try {

@@ -35,6 +35,8 @@ struct level_numbers {
   std::uint64_t steps_before = 0;                ///< of the level
   std::uint64_t whole_steps = 0, own_steps = 0;  ///< when the world changed last (outer/regroup.hpp)
   double whole_samples = 0, own_samples = 0;
+  std::uint64_t own_round = 0;  ///< the worker's steps from one exchange to the next; 0: not kept
+  double seconds_a_step = 0;    ///< of its own, measured; 0: not known
   std::vector<fragment_numbers> fragments;
 };
 /// Elements of an array that lie on this rank: `count` of them from the trainable element `first` on.

@@ -41,6 +41,7 @@ struct round_counts {
   save_signals saving{};
   // for paces that measure:
   double micro_batch_seconds = 0, estimate_seconds = 0, commit_seconds = 0;
+  double speed = 0;        ///< of workers that divide steps by it: steps a second
   digest_numbers shown{};  ///< of the parameters in use at the end of the round before, where they are compared
 };
 /// Their sums over the ranks.
@@ -67,6 +68,7 @@ constexpr void for_counts(Counts& of, Summed&& summed, Compared&& compared) {
   summed("micro-batch seconds", of.micro_batch_seconds);
   summed("estimate seconds", of.estimate_seconds);
   summed("commit seconds", of.commit_seconds);
+  summed("speed", of.speed);
   compared("shown 0", of.shown.word[0]);
   compared("shown 1", of.shown.word[1]);
   compared("shown 2", of.shown.word[2]);

@@ -46,6 +46,13 @@ struct digest_words : digest_numbers {
     for (std::size_t k = 0; k < count; ++k) digest += static_cast<std::uint64_t>(word[k]) << (16 * k);
     return digest;
   }
+  /// The sum of all ranks' `digest`s, by over.sum_over_ranks(numbers).
+  template <class Ranks>
+  [[nodiscard]] static std::uint64_t sum_over(Ranks& over, std::uint64_t digest) {
+    digest_words words = of(digest);
+    over.sum_over_ranks(words.word);
+    return words.sum();
+  }
 };
 
 /// The part of the numbers.
