@@ -38,13 +38,16 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   /// `mismatch_error`, `peer_error`, `deadline_error`, which end it, and are told to both worlds.
   template <class Backend>
   void regroup(Backend const& world) {
-    require_rest("regroup");
+    const bool after_loss = state_ == state::failed && engine_->changing() != nullptr && engine_->changing()->survives() && has_lost();
+    if (!after_loss) require_rest("regroup");
     changing_workers* const found = engine_->changing();
     if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
       fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
                "Give it a backend of the same type, and include acco/outer.hpp");
     }
-    guarded([&] { found->regroup(&world); });
+    guarded([&] { after_loss ? found->survive(&world) : found->regroup(&world); });
+    state_ = state::running;
+    failure_ = nullptr;
   }
   /// This worker leaves, and is released: what it has trained is in the anchor, and the others go on without it.
   /// `parameters()` stay; other members throw `usage_error` from then on. Collective, with the others' `regroup`, over
@@ -70,6 +73,18 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   }
 
  protected:
+  /// Whether what has ended the training is that others are lost.
+  [[nodiscard]] bool has_lost() const noexcept {
+    try {
+      if (failure_) std::rethrow_exception(failure_);
+    } catch (peer_error const&) {
+      return true;
+    } catch (deadline_error const&) {
+      return true;
+    } catch (...) {  // this rank's own
+    }
+    return false;
+  }
   worker_changes() noexcept = default;
   explicit worker_changes(training_engine<Parameter, Gradient>* made) noexcept : base(made) {}
 };

@@ -4,6 +4,7 @@
 // Anchor and outer state are its masters and slots, sharded once more over those ranks.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +67,35 @@ class anchor_exchange {
     own_ = storage_.allocate(copy_bytes(), 0);
     engine_.begin();
   }
+  /// Instead of `begin`, in the world `to` of those that are left of `lost`'s: the anchor is that of who has landed most
+  /// exchanges; the outer rule begins anew, and what codes have lost is dropped. Where a worker waits, or what is done
+  /// meanwhile is kept, `w` has all that nobody has landed; else it becomes the anchor. Whether others have landed one that
+  /// this rank has not. Collective over `to`; blocks.
+  template <class World>
+  bool survive(World& to, anchor_exchange const& lost, std::span<Master> w) {
+    std::vector<std::uint64_t> landed(static_cast<std::size_t>(to.size()));
+    to.gather(lost.exchanges_, std::span(landed));
+    auto const newest = std::max_element(landed.begin(), landed.end());
+    std::vector<Master> x(lost.anchor().begin(), lost.anchor().end());
+    samples_ = lost.samples_;
+    to.broadcast(std::span(x), static_cast<int>(newest - landed.begin()));
+    to.broadcast(std::span(&samples_, 1), static_cast<int>(newest - landed.begin()));
+    own_ = storage_.allocate(copy_bytes(), 0);
+    engine_.initialize(x);
+    exchanges_ = *newest;
+    const bool behind = lost.exchanges_ != exchanges_;
+    if (!keeps_work()) {
+      std::copy(x.begin(), x.end(), w.begin());
+    } else if (behind && settings_.blocks()) {
+      (void)mix(w);
+    } else if (behind && lost.in_flight_) {
+      Master const* const own = lost.own_.template as<Master>();
+      for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i] + (w[i] - own[i]);
+    }
+    keep(w);
+    return behind;
+  }
+  [[nodiscard]] bool keeps_work() const noexcept { return settings_.blocks() || settings_.work == work_meanwhile::keep; }
   /// The anchor becomes the first worker's masters, at rest. Collective; blocks.
   void set(std::span<Master const> w) {
     engine_.set_parameters(w);

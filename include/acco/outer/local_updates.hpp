@@ -10,7 +10,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
 #include "acco/outer/exchange_settings.hpp"
-#include "acco/outer/outer_engine.hpp"
+#include "acco/outer/changing_engine.hpp"
 #include "acco/outer/outer_rules.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/rule/sgd.hpp"
@@ -225,7 +225,7 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
     settings.rate = rate_of(level.method.rule);
     auto within = level.inner;
     auto decorated = rule_under(within, std::move(rule));
-    return new_engine<outer_engine<Storage, Backend>>(
+    return new_engine<changing_engine<Storage, Backend>>(
         checked, storage, settings, exchange_wire(level.exchange), outer_rule(level.method.rule), std::move(within),
         std::move(decorated), std::move(storage), std::move(backend), std::move(layout), std::move(chosen));
   }

@@ -45,8 +45,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// World rank r is rank r % ranks_a_worker of worker r / ranks_a_worker; it exchanges with the ranks of the same place
 /// in the other workers. Channels: the worker's, one for each fragment, and one of the whole world for the beginning.
 template <class Storage, class Backend>
-class outer_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type>,
-                     public changing_workers {
+class outer_engine : public training_engine<typename Storage::parameter_type, typename Storage::gradient_type> {
   static_assert(Storage::host_memory, "acco: local updates need storage in host memory so far");
   static_assert(traits_of<Backend>.splits && traits_of<Backend>.duplicates,
                 "acco: local updates need a backend that `splits` and `duplicates`");
@@ -261,50 +260,13 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   void leave(std::string_view reason) noexcept override {
     in_->leave(reason);
     exchanges_.leave(reason);
-    inner_.leave(reason);
+    if (settings_.ranks_a_worker > 1) inner_.leave(reason);  // else it has nobody to tell, and may go on
   }
   /// What one worker throws the others hear of; only what began with all of them is known to all.
   [[nodiscard]] bool in_step() const noexcept override { return false; }
   [[nodiscard]] error_place place() const noexcept override { return {in_->rank(), inner_.place().round, ""}; }
 
-  // Workers come and go.
-
-  void depart() override {
-    (void)brought_by_workers<master_type>::hand_over(*in_, nullptr, inner_, exchanges_.all(), settings_.ranks_a_worker);
-    inner_.mark_finished();
-  }
-  [[nodiscard]] changing_workers* changing() noexcept override { return this; }
-  [[nodiscard]] type_mark world_type() const noexcept override { return type_mark::of<Backend>(); }
-  void regroup(void const* given) override {
-    auto const& world = *static_cast<Backend const*>(given);
-    exchange_settings const settings = checked(settings_, world.rank(), world.size(), settings_.slots_every.of.size());
-    auto to =
-        std::make_unique<workers_world<Backend>>(world, settings.ranks_a_worker, chosen_.deadline, settings.slots_every.any());
-    exchanges_type exchanges = exchanges_over(*to, settings);
-    state_.end();  // whoever keeps states knows the old world
-    try {
-      auto all = brought_by_workers<master_type>::hand_over(*in_, to.get(), inner_, exchanges_.all(), settings.ranks_a_worker);
-      all.steps = at_.before;
-      all.take_up(*to, inner_, exchanges.all(), settings.ranks_a_worker, construction_.whole, settings.slots_every.any());
-    } catch (std::exception const& e) {  // the new world is to hear of it, too
-      to->leave(e.what());
-      exchanges.leave(e.what());
-      throw;
-    }
-    bytes_before_ += exchanges_.bytes_sent();
-    exchanges_ = std::move(exchanges);
-    in_ = std::move(to);
-    settings_ = settings;
-    state_.stand(in_->names);
-    go_on_from(at_.before);
-  }
-  void join() override {
-    brought_by_workers<master_type> none(exchanges_.all().size(), 0);
-    none.take_up(*in_, inner_, exchanges_.all(), settings_.ranks_a_worker, construction_.whole, settings_.slots_every.any());
-    go_on_from(none.steps);
-  }
-
- private:
+ protected:  // for changing_engine.hpp
   /// A worker asks for its learning rate at its own samples: as many as the world would have if all were as fast.
   options of_inner(options chosen) const {
     chosen.average_decay = 0;
@@ -360,11 +322,11 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     };
   }
 
-  /// At rest among other workers.
-  void go_on_from(std::uint64_t steps_before) {
+  /// Among other workers; `brought`: at rest, and all samples are in the anchor.
+  void go_on_from(std::uint64_t steps_before, bool brought = true) {
     at_.before = steps_before;
     at_.seen = inner_.steps();
-    exchanges_.begin_round(inner_.samples());
+    brought ? exchanges_.begin_round(inner_.samples()) : exchanges_.begin_round();
     at_.by_worker = {settings_.workers, {samples(), at_.before}, {inner_.samples(), inner_.steps()}};
   }
   /// All workers have come to the end. What was wished is saved now; a cut that none of them has made is wished again,

@@ -42,7 +42,7 @@ class steps_by_speed {
   /// So many workers make `all` steps a second together; 0: not known, and nothing changes.
   void decide(double all, double workers) noexcept {
     if (all <= 0 || seconds_ == 0) return;
-    const double most = std::max(workers, 1.0) * nominal_;
+    const double most = std::min(std::max(workers, 1.0) * nominal_, 4e9);
     steps_ = static_cast<unsigned>(std::clamp(std::round(most / (all * seconds_)), 1.0, most));
   }
   /// What was kept.

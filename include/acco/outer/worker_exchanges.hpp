@@ -32,6 +32,8 @@ struct fragment_of_slice {
   std::size_t begin = 0, count = 0;
   bool pending = false;     // the worker has made a step since its last exchange began
   double sent_samples = 0;  // of the worker, that have been brought to exchanges
+  bool brings = false;      // to one that is not under way yet
+  double sent_before[2] = {};  // to those before the newest, and before the one before
   std::uint64_t exchanges_before = 0;
   std::unique_ptr<Exchange> exchange;
 
@@ -94,6 +96,19 @@ class worker_exchanges {
   }
   void set(std::span<Master> w) {
     for (fragment& each : fragments_) each.exchange->set(each.of(w));
+  }
+  /// Instead of `begin`, in the place of `lost`, in the world of those that are left (anchor_exchange.hpp): what a worker
+  /// of so many samples has brought to an exchange that nobody has landed it brings again. Collective over `to`; blocks.
+  template <class World>
+  void survive(World& to, worker_exchanges const& lost, std::span<Master> w, double samples) {
+    for (std::size_t p = 0; p < fragments_.size(); ++p) {
+      fragment const& old = lost.fragments_[p];
+      fragment& each = fragments_[p];
+      const bool landed = each.exchange->survive(to, *old.exchange, each.of(w));
+      const int lacks = (old.brings ? 1 : 0) + (old.exchange->in_flight() ? 1 : 0) - (landed ? 1 : 0);
+      each.sent_samples = !each.exchange->keeps_work() ? samples : lacks > 0 ? old.sent_before[lacks - 1] : old.sent_samples;
+      each.pending = each.sent_samples != samples;
+    }
   }
   [[nodiscard]] bool at_rest() const noexcept {
     return std::none_of(fragments_.begin(), fragments_.end(),
@@ -239,6 +254,7 @@ class worker_exchanges {
   void following(fragment& each, Landed& landed, Action&& action) {
     const std::uint64_t before = each.exchange->exchanges();
     action();
+    each.brings = false;
     if (settings_.by_speed && each.exchange->exchanges() != before)
       each.exchange->tell_speeds([&](double all, double workers) { own_.decide(all, workers); });
     if (&each == &fragments_.back() && each.exchange->exchanges() != before) landed(each.exchange->exchanges());
@@ -246,6 +262,8 @@ class worker_exchanges {
   /// The samples that a fragment's exchange brings.
   [[nodiscard]] double taken(fragment& each, double samples) noexcept {
     each.pending = false;
+    each.brings = true;
+    each.sent_before[1] = std::exchange(each.sent_before[0], each.sent_samples);
     if (settings_.by_speed) each.exchange->brings(own_.arrive(now()));
     return samples - std::exchange(each.sent_samples, samples);
   }

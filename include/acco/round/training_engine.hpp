@@ -86,6 +86,9 @@ class changing_workers {
   virtual void regroup(void const* world) = 0;
   virtual void depart() = 0;
   virtual void join() = 0;
+  /// Whether it can go on when others are lost: `survive`, instead of `regroup`, behind the error that told so.
+  [[nodiscard]] virtual bool survives() const noexcept = 0;
+  virtual void survive(void const* world) = 0;
 
  protected:
   changing_workers() = default;

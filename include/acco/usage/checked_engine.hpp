@@ -149,6 +149,12 @@ class checked_engine final : public Engine {
       engines->regroup(world);
       of_.lend();
     }
+    [[nodiscard]] bool survives() const noexcept override { return engines->survives(); }
+    void survive(void const* world) override {
+      engines->survive(world);
+      of_.left_ = false;
+      of_.lend();
+    }
     void depart() override { engines->depart(); }
     void join() override {
       engines->join();
