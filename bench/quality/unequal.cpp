@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local updates among workers of which the last is slower than the others: how much of their summed speed is left, and
-// the loss at equal samples. Ranks are threads of this process; a micro-batch lasts as long as it is told to, which is
-// longer than its computation, so that a machine of few cores will do.
+// Local updates among workers of which the last is slower than the others: how much of their summed speed is left behind
+// the first exchange, and the loss at equal samples. Ranks are threads of this process; a micro-batch lasts as long as it is told
+// to, which is longer than its computation, so that a machine of few cores will do.
 //
 //   bench_quality_unequal TEXT [--samples 12800] [--ranks 4] [--slower 4] [--milliseconds 50] [--steps 8] [--rate 2e-3]
 //                         [--seeds 1,2,3] [--width 32]
@@ -56,7 +56,8 @@ outcome train(settings const& s, toy_gpt::corpus const& text, Level const& level
     one.initialize(model.initial(s.seed));
     toy_gpt::batch data;
     double late = 0;
-    auto const begin = clock_type::now();
+    auto begin = clock_type::now();
+    double before = 0;  // the first exchange, by which speeds are not known
     for (std::uint64_t t = 0; one.samples() < s.samples; ++t) {
       auto const ends = clock_type::now() + lasts;
       text.draw(data, batch, s.seed, static_cast<std::uint64_t>(world.rank()), t);
@@ -64,11 +65,16 @@ outcome train(settings const& s, toy_gpt::corpus const& text, Level const& level
       late += clock_type::now() > ends ? 1 : 0;
       std::this_thread::sleep_until(ends);
       (void)one.accumulated(static_cast<double>(batch), loss);
+      if (before == 0 && one.samples() > 0) {
+        before = one.samples();
+        begin = clock_type::now();
+      }
     }
     const double seconds = std::chrono::duration<double>(clock_type::now() - begin).count();
+    const double speed = (one.samples() - before) / seconds;
     one.finish();
     if (!slow) return;
-    const double speed = one.samples() / seconds, one_alone = batch / s.milliseconds * 1000;
+    const double one_alone = batch / s.milliseconds * 1000;
     found.share = speed / (one_alone * (s.ranks - 1 + 1 / s.slower));
     found.late = late;
     toy_gpt::batch validation;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts ranks as processes, lets one misbehave (trainer.cpp) and watches that all end in time, with an error that
 // names the culprit, and leave nothing running.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -205,6 +206,39 @@ TEST_CASE("gloo: a rank killed whose children live on, forked or started: the ot
     check_survivor(2, results[2]);
   }
 }
+
+#ifdef OUTLIVING
+TEST_CASE("gloo: local updates outlive workers that are killed, one after the other") {
+  struct loss {
+    std::string worker, step;
+  };
+  for (std::vector<loss> const& lost : {std::vector<loss>{{"1", "27"}}, {{"3", "8"}}, {{"0", "30"}, {"2", "77"}}}) {
+    const fs::path directory = fs::temp_directory_path() / ("acco_outliving_" + mark());
+    std::vector<std::unique_ptr<process>> workers;
+    for (char const* worker : {"0", "1", "2", "3"}) {
+      std::vector<std::string> words{OUTLIVING, worker, "4", directory.string()};
+      for (loss const& each : lost) {
+        if (each.worker == worker) words.push_back(each.step);
+      }
+      workers.push_back(std::make_unique<process>(words, environment{{"GLOO_SOCKET_IFNAME", "lo"}}));
+    }
+    std::string last;
+    for (std::size_t k = 0; k < workers.size(); ++k) {
+      const bool dies = std::any_of(lost.begin(), lost.end(), [&](loss const& each) { return each.worker == std::to_string(k); });
+      const ended now = workers[k]->wait(in(120 * patience()));
+      CAPTURE(now.output);
+      CHECK(now.exit == (dies ? 128 + SIGKILL : 0));
+      if (dies) continue;
+      CHECK(occurrences(now.output, " goes on as rank ") == static_cast<int>(lost.size()));
+      CHECK(contains(now.output, "has finished among " + std::to_string(4 - lost.size()) + ", after "));
+      const std::string found = now.output.substr(now.output.rfind(", after "));
+      CHECK(found == (last.empty() ? found : last));  // samples, and parameters
+      last = found;
+    }
+    fs::remove_all(directory);
+  }
+}
+#endif
 
 TEST_CASE("gloo: a rank that is far too slow") {
   const auto results = over_gloo({{"SLOWER", "3000"}});

@@ -165,6 +165,64 @@ TEST_CASE("an exchange that was under way, and that nobody has landed: what is k
   }
 }
 
+TEST_CASE("an exchange that one worker has landed, and another one not yet, is landed by both") {
+  constexpr unsigned steps = 4;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& lobby) {
+    const int mine = lobby.rank();
+    const acco::threads_backend all = lobby.split(0, mine), left = lobby.split(mine == 2 ? 1 : 0, mine);
+    const acco::keeping<acco::sgd> method{.rule = acco::diloco.rule, .delay = 2, .weights = acco::worker_weights::samples};
+    acco::optimizer training{acco::local_updates{.method = method, .steps = steps}, acco::sgd{.learning_rate = rate}, storage{},
+                             all, count};
+    training.initialize(numbers(count, 1));
+    anchor right;
+    std::array<numbers, 3> w;
+    w.fill(right.x);
+    const auto step = [&](std::size_t k, unsigned times) {
+      for (unsigned t = 0; t < times; ++t) local_step(w[k], static_cast<int>(k));
+    };
+    for (std::size_t k = 0; k < 3; ++k) step(k, steps);
+    std::array<numbers, 3> noted = w, sent = w;
+    right.exchange({&sent[0], &sent[1], &sent[2]}, {4, 8, 12});
+    std::fill(right.u.begin(), right.u.end(), 0.0);  // which begins anew
+    const auto land = [&](std::size_t k) {
+      for (std::size_t i = 0; i < count; ++i) w[k][i] = right.x[i] + (w[k][i] - noted[k][i]);
+    };
+    for (unsigned t = 0; t < 5; ++t) take_step(training, mine);
+    if (mine != 1) take_step(training, mine);  // it lands
+    if (mine == 2) return;
+    if (mine == 1) {
+      double one[1] = {1};
+      CHECK_THROWS_AS(training.sum_over_ranks(one), acco::peer_error);
+      CHECK(training.steps() == 0);
+    } else {
+      CHECK(training.steps() == steps);
+      for (int t = 0; t < 3; ++t) take_step(training, mine);  // the next exchange is under way
+      CHECK_THROWS_AS(take_step(training, mine), acco::peer_error);
+    }
+    training.regroup(left);
+    CHECK(training.steps() == steps);
+    CHECK(training.samples() == 24);
+    step(0, 2);
+    land(0);
+    step(0, 4);  // behind what it has landed
+    step(1, 1);
+    land(1);
+    auto& own = w[static_cast<std::size_t>(mine)];
+    CHECK(furthest(training.parameters(), own) < 1e-12);
+    for (unsigned t = 0; t < steps; ++t) take_step(training, mine);
+    for (std::size_t k = 0; k < 2; ++k) step(k, steps);
+    noted = sent = w;
+    right.exchange({&sent[0], &sent[1]}, {10, 10});
+    for (unsigned t = 0; t < 2; ++t) take_step(training, mine);
+    step(static_cast<std::size_t>(mine), 2);
+    land(static_cast<std::size_t>(mine));
+    CHECK(furthest(training.parameters(), own) < 1e-12);
+    CHECK(training.steps() == 2 * steps);
+    CHECK(training.samples() == 24 + 20);
+    training.finish();
+  });
+}
+
 TEST_CASE("where what is done meanwhile is thrown away, workers begin anew at the anchor that has landed") {
   constexpr unsigned steps = 3;
   const auto check = [&](auto const& method) {
@@ -353,9 +411,10 @@ TEST_CASE("one that hangs is left behind at the deadline; what it finds when it 
     training.initialize(numbers(count, 1));
     auto queue = acco::make_queue<acco::host_queue>(meet);
     const auto together = [&] {
-      double one[1] = {1};
+      const double one[1] = {1};
+      double all_ones[1];
       auto channel = meet.duplicate();
-      channel.all_reduce(queue, acco::partial<double const>(one), acco::replicated<double>(one));
+      channel.all_reduce(queue, acco::partial<double const>(one), acco::replicated<double>(all_ones));
       queue.wait();
     };
     if (mine == 0) {

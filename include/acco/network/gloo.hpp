@@ -3,6 +3,7 @@
 // (message_collectives.hpp) over Gloo's point-to-point buffers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <filesystem>
@@ -21,6 +22,7 @@
 #include "acco/network/print_end.hpp"
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
+#include "acco/network/those_left.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -84,6 +86,16 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     how.run = run;
     rendezvous::tcp_rendezvous meeting(mine, directory, how);
     return gloo_backend(connected(mine, chosen, meeting), chosen);
+  }
+
+  /// The same, of those that are left of a world in which this was rank `before`: those that come, in their order
+  /// (`rendezvous::those_left`). `run` was never used in this directory: the job's number, and that of the loss.
+  [[nodiscard]] static gloo_backend from_those_left(rank_of before, std::filesystem::path const& directory,
+                                                    std::string const& run, quorum const& enough = {},
+                                                    gloo_options const& chosen = {}) {
+    auto const left = rendezvous::those_left(before, directory, run, enough, chosen.deadline);
+    const auto mine = static_cast<int>(std::find(left.begin(), left.end(), before.rank) - left.begin());
+    return from_files({mine, static_cast<int>(left.size())}, directory, run, chosen);
   }
 
   /// from_environment, then function(gloo_backend); an exception is printed. Returns the exit code.

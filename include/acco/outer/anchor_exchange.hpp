@@ -147,9 +147,8 @@ class anchor_exchange {
   /// has landed last.
   void brings(double speed) noexcept { engine_.loop().brings(speed); }
   template <class Decide>
-  void tell_speeds(Decide&& decide) {
-    round_counts const& all = engine_.loop().counts();
-    decide(all.speed, settings_.workers - all.finishing);
+  void tell_speeds(Decide&& decide) const {
+    decide(speed_of_all_, workers_with_speed_);
   }
   /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that
   /// changed.
@@ -336,7 +335,10 @@ class anchor_exchange {
   /// An exchange has.
   void landed(round_report const& report) {
     if (settings_.by_gap) measure_step();
-    const double brought = engine_.loop().counts().loss_sum;
+    round_counts const& sums = engine_.loop().counts();  // until the next round begins
+    const double brought = sums.loss_sum;
+    speed_of_all_ = sums.speed;
+    workers_with_speed_ = settings_.workers - sums.finishing;
     samples_ += brought;
     exchanges_ += report.weight > 0 ? 1 : 0;
     news_ = outer_report{.exchange = report.round,
@@ -355,6 +357,7 @@ class anchor_exchange {
   bool in_flight_ = false;
   double samples_ = 0;
   std::uint64_t exchanges_ = 0;
+  double speed_of_all_ = 0, workers_with_speed_ = 1;  // of the one that has landed last
   std::optional<outer_report> news_;
   // keep: the masters at the start; eager: where the round began; by gap: the anchor before
   typename storage::buffer own_;

@@ -54,21 +54,17 @@ class changing_engine : public outer_engine<Storage, Backend>, public changing_w
   }
   [[nodiscard]] bool survives() const noexcept override { return settings_.ranks_a_worker == 1; }
   void survive(void const* world) override {
-    const std::vector<master_type> before(this->masters().begin(), this->masters().end());
+    std::vector<master_type> w(this->masters().begin(), this->masters().end());
     std::uint64_t steps = this->steps();
     in_->names.of_worker([&] { inner_.loop().land_now([](round_report&) {}); });
-    try {
-      go_to(world, [&](next_world& next) {
-        next.to->join(this->construction_.whole, "regroup", "regroup after an error");
-        next.exchanges.survive(*next.to, exchanges_, this->masters(), inner_.samples());
-        std::vector<std::uint64_t> all(static_cast<std::size_t>(next.to->size()));
-        next.to->gather(steps, std::span(all));
-        steps = *std::max_element(all.begin(), all.end());
-      });
-    } catch (...) {  // another one has been lost, say: this can be tried again
-      std::copy(before.begin(), before.end(), this->masters().begin());
-      throw;
-    }
+    go_to(world, [&](next_world& next) {
+      next.to->join(this->construction_.whole, "regroup", "regroup after an error");
+      next.exchanges.survive(*next.to, exchanges_, std::span(w), inner_.samples());
+      std::vector<std::uint64_t> all(static_cast<std::size_t>(next.to->size()));
+      next.to->gather(steps, std::span(all));
+      steps = *std::max_element(all.begin(), all.end());
+    });
+    std::copy(w.begin(), w.end(), this->masters().begin());  // now: where another one is lost, this can be tried again
     this->go_on_from(steps, false);
     in_->names.of_worker([&] { inner_.loop().masters_changed(); });
   }

@@ -11,7 +11,7 @@
 
 #include "acco/hide_macros.hpp"
 
-namespace ACCO_NAMESPACE {
+namespace ACCO_SIMD_NAMESPACE {
 
 /// All workers come to the next exchange at the same time: a worker of v steps a second makes v T steps, at least one,
 /// where T makes those of M workers M times `nominal` in sum. In arXiv 2401.09135, section 5, the fastest worker makes
@@ -64,6 +64,6 @@ class steps_by_speed {
   double began_ = 0, seconds_ = 0;
 };
 
-}  // namespace ACCO_NAMESPACE
+}  // namespace ACCO_SIMD_NAMESPACE
 
 #include "acco/restore_macros.hpp"

@@ -137,7 +137,7 @@ class step_loop {
   void moved(double distance) noexcept { moved_ = distance; }
   /// This rank brings it to the next round (`round_counts::speed`).
   void brings(double speed) noexcept { mine_.speed = speed; }
-  /// Sums over the ranks, of the round that has landed last.
+  /// Sums over the ranks, of the round that has landed last, until the next one starts.
   [[nodiscard]] round_counts const& counts() const noexcept { return tasks_.numbers().all; }
 
   /// For whoever communicates himself: the round in flight is done, and stays.

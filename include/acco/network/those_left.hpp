@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks of a world are left when some are lost: a roll call through a directory that all see.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "acco/clock.hpp"
+#include "acco/collective/ranks_where.hpp"
+#include "acco/error.hpp"
+#include "acco/network/launch_environment.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE {
+
+/// Without whom nobody goes on, and how long who has come waits for others.
+struct quorum {
+  int least = 0;      ///< ranks; 0: more than half of the world, so that no two parts of it go on
+  double grace = 10;  ///< seconds, from when a rank comes, after which those that have come are all
+  int lost = 0;       ///< ranks that are lost for certain: when all others have come, nobody waits any longer
+};
+
+namespace rendezvous {
+
+/// The ranks of a world that come, from the lowest on, the same list on all of them: all, or at least a quorum, when the
+/// grace time of one of them has ended. `run` names this roll call, is the same on all ranks, and was never used in this
+/// directory, where small files stay. Blocks at most `deadline` seconds. Throws `deadline_error` that names who is missing
+/// where too few come, `peer_error` where the others have gone on before this rank came, `usage_error` where nothing can be
+/// written.
+[[nodiscard]] inline std::vector<int> those_left(rank_of me, std::filesystem::path const& directory, std::string const& run,
+                                                 quorum const& enough, double deadline) {
+  namespace fs = std::filesystem;
+  const error_place where{me.rank, -1, "roll call"};
+  const fs::path list = directory / (run + ".left");
+  const auto sign_of = [&](int rank) { return fs::path(list).concat("." + std::to_string(rank)); };
+  std::error_code failed;
+  if (fs::create_directories(directory, failed)) fs::permissions(directory, fs::perms::owner_all, failed);
+  if (!(std::ofstream(sign_of(me.rank)) << std::flush)) {
+    throw usage_error(where, text("cannot write ", std::string_view(sign_of(me.rank).native())),
+                      text("Give a directory that every rank can write to"));
+  }
+  const int least = enough.least > 0 ? enough.least : me.size / 2 + 1;
+  for (const double came = steady_seconds();; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+    if (std::ifstream in(list); in) {
+      std::vector<int> left;
+      for (int rank = 0; in >> rank;) left.push_back(rank);
+      if (std::find(left.begin(), left.end(), me.rank) != left.end()) return left;
+      throw peer_error(where, text("the others have gone on without this rank, which came too late"),
+                       text("Construct another optimizer, and join a world in which they regroup; or give a longer grace time"));
+    }
+    std::vector<int> here;
+    for (int rank = 0; rank < me.size; ++rank) {
+      if (fs::exists(sign_of(rank), failed)) here.push_back(rank);
+    }
+    const auto present = static_cast<int>(here.size());
+    const double waited = steady_seconds() - came;
+    if (present == me.size || (present >= least && (present >= me.size - enough.lost || waited >= enough.grace))) {
+      const fs::path draft = fs::path(sign_of(me.rank)).concat(".draft");
+      std::ofstream out(draft);
+      for (const int rank : here) out << rank << ' ';
+      out.close();
+      fs::create_hard_link(draft, list, failed);  // whole, by the first one: the others' fail
+      const bool is_there = !failed || fs::exists(list);
+      fs::remove(draft, failed);
+      if (!is_there) {
+        throw usage_error(where, text("cannot link ", std::string_view(list.native())),
+                          text("Give a directory on a file system that has hard links"));
+      }
+    } else if (waited >= deadline) {
+      auto const who = ranks_where(me.size, [&](int rank) { return std::find(here.begin(), here.end(), rank) == here.end(); });
+      throw deadline_error(where,
+                           text("of ", me.size, " ranks ", present, " came within ", deadline, " s, and ", least,
+                                " are to go on; missing: rank ", who.words),
+                           text("Start the training again from its last checkpoint, or let fewer be enough (quorum::least)"),
+                           who.lowest);
+    }
+  }
+}
+
+}  // namespace rendezvous
+}  // namespace ACCO_SIMD_NAMESPACE
+
+#include "acco/restore_macros.hpp"

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The roll call of those that are left: ranks are threads.
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <acco/network/those_left.hpp>
+
+#include "support/patience.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using acco::rendezvous::those_left;
+
+struct folder {
+  fs::path path = fs::temp_directory_path() / ("acco_those_left_" + std::to_string(getpid()));
+  folder() { fs::remove_all(path); }
+  folder(folder const&) = delete;
+  folder& operator=(folder const&) = delete;
+  ~folder() { fs::remove_all(path); }
+};
+/// What each of these ranks, of `size`, finds.
+std::vector<std::vector<int>> roll_call(std::vector<int> const& who, int size, fs::path const& path, std::string const& run,
+                                        acco::quorum const& enough) {
+  std::vector<std::vector<int>> found(who.size());
+  std::vector<std::thread> ranks;
+  for (std::size_t k = 0; k < who.size(); ++k)
+    ranks.emplace_back([&, k] { found[k] = those_left({who[k], size}, path, run, enough, 60 * patience()); });
+  for (std::thread& each : ranks) each.join();
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("all come, or all that can: nobody waits for the grace time") {
+  const folder files;
+  for (auto const& each : roll_call({2, 0, 1}, 3, files.path, "all", {.grace = 1e9})) CHECK(each == std::vector<int>{0, 1, 2});
+  for (auto const& each : roll_call({4, 0, 1, 3}, 5, files.path, "one lost", {.grace = 1e9, .lost = 1}))
+    CHECK(each == std::vector<int>{0, 1, 3, 4});
+}
+TEST_CASE("a quorum goes on when the grace time of one has ended, and all of it knows the same; who comes later is told") {
+  const folder files;
+  std::vector<std::vector<int>> found;
+  for (int times = 0; times < 20; ++times) {  // whoever ends it
+    found = roll_call({3, 0, 2}, 5, files.path, "three " + std::to_string(times), {.grace = 0.05, .lost = 1});
+    for (auto const& each : found) CHECK(each == std::vector<int>{0, 2, 3});
+  }
+  CHECK_THROWS_AS((void)those_left({1, 5}, files.path, "three 0", {.grace = 0}, 1), acco::peer_error);
+  CHECK(those_left({2, 5}, files.path, "three 0", {}, 1) == found.front());  // again
+}
+TEST_CASE("too few: nobody goes on, and who is missing is named; fewer are enough where that is said") {
+  const folder files;
+  try {
+    (void)those_left({1, 4}, files.path, "few", {.grace = 0}, 0.1);
+    FAIL("one of four is no quorum");
+  } catch (acco::deadline_error const& e) {
+    CHECK(std::string(e.what()).find("of 4 ranks 1 came within 0.1 s, and 3 are to go on; missing: rank 0, 2, 3") !=
+          std::string::npos);
+    CHECK(e.peer() == 0);
+  }
+  CHECK(those_left({1, 4}, files.path, "one is enough", {.least = 1, .grace = 0}, 1) == std::vector<int>{1});
+  CHECK_THROWS_AS((void)those_left({1, 4}, "/proc/acco", "nowhere", {}, 1), acco::usage_error);
+}
