@@ -38,7 +38,8 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   /// `mismatch_error`, `peer_error`, `deadline_error`, which end it, and are told to both worlds.
   template <class Backend>
   void regroup(Backend const& world) {
-    const bool after_loss = state_ == state::failed && engine_->changing() != nullptr && engine_->changing()->survives() && has_lost();
+    const bool after_loss =
+        state_ == state::failed && engine_->changing() != nullptr && engine_->changing()->survives() && has_lost();
     if (!after_loss) require_rest("regroup");
     changing_workers* const found = engine_->changing();
     if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {

@@ -9,8 +9,8 @@
 
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/options.hpp"
-#include "acco/outer/exchange_settings.hpp"
 #include "acco/outer/changing_engine.hpp"
+#include "acco/outer/exchange_settings.hpp"
 #include "acco/outer/outer_rules.hpp"
 #include "acco/rule/check.hpp"
 #include "acco/rule/sgd.hpp"

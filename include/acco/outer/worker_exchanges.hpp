@@ -30,9 +30,9 @@ namespace ACCO_SIMD_NAMESPACE {
 template <class Exchange>
 struct fragment_of_slice {
   std::size_t begin = 0, count = 0;
-  bool pending = false;     // the worker has made a step since its last exchange began
-  double sent_samples = 0;  // of the worker, that have been brought to exchanges
-  bool brings = false;      // to one that is not under way yet
+  bool pending = false;        // the worker has made a step since its last exchange began
+  double sent_samples = 0;     // of the worker, that have been brought to exchanges
+  bool brings = false;         // to one that is not under way yet
   double sent_before[2] = {};  // to those before the newest, and before the one before
   std::uint64_t exchanges_before = 0;
   std::unique_ptr<Exchange> exchange;
