@@ -24,7 +24,7 @@ constexpr unsigned steps = 8;
 void train(acco::gloo_backend world, std::string const& directory, int killed_in) {
   const int person = world.rank();  // whose data these are, in every world
   acco::optimizer training{acco::local_updates{.method = acco::diloco, .steps = steps},
-                           acco::adamw{.learning_rate = 0.02},
+                           acco::sgd{.learning_rate = 0.1},
                            acco::host_storage<float>{},
                            world,
                            count,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Manifests whose sum is right and whose words are not: each value missing, of another type, or out of its range is
 // refused, by file and field.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -119,7 +121,11 @@ TEST_CASE("each value of a manifest, missing, or of another type, with a sum tha
     if (!in_array) {
       json other = whole;
       other[at.parent_pointer()].erase(at.back());
-      CHECK(said_of(with_sum(other)).starts_with(name + ": "));
+      // a count that is younger than the oldest manifests may be missing
+      const bool may = name.ends_with("\"round counts\".\"" + at.back() + "\"") &&
+                       std::ranges::find(acco::checkpoints::listed_sums, at.back()) == std::end(acco::checkpoints::listed_sums);
+      std::string const said = said_of(with_sum(other));
+      CHECK((may ? said.empty() : said.starts_with(name + ": ")));
     }
     const std::string top = at.to_string();
     const bool free_text = top == "/library" || top.starts_with("/construction/");

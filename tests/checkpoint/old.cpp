@@ -14,11 +14,12 @@
 
 #include "checkpoint/old/trainings.hpp"
 #include "checkpoint/scratch.hpp"
+#include "support/data.hpp"
 
 namespace {
 using namespace old_trainings;
 
-std::filesystem::path old_folder() { return std::filesystem::path(__FILE__).replace_extension(""); }
+std::filesystem::path old_folder() { return test_data("checkpoint/old"); }
 }  // namespace
 
 TEST_CASE("checkpoints of ff0f135 are restored, on as many ranks and on others") {

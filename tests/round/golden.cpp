@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -19,6 +20,7 @@
 
 #include <acco/acco.hpp>
 
+#include "support/data.hpp"
 #include "support/problem.hpp"
 #include "support/worlds.hpp"
 
@@ -74,10 +76,7 @@ std::string line(Schedule schedule, acco::options options) {
   return of[0] + " | " + of[1] + " | " + of[2];
 }
 
-std::string path() {
-  const std::string here = __FILE__;
-  return here.substr(0, here.size() - 3) + "txt";
-}
+std::filesystem::path path() { return test_data("round/golden.txt"); }
 
 }  // namespace
 
