@@ -33,16 +33,23 @@ void train(acco::gloo_backend world, std::string const& directory, int killed_in
   int losses = 0, made = 0;
   // Another one may be lost while the others come together again.
   const auto outlive = [&](std::exception const& e) {
-    std::printf("worker %d: %s\n", person, e.what());
+    const auto say = [&](std::exception const& another) { std::printf("worker %d: %s\n", person, another.what()); };
+    say(e);
     for (bool again = true; again;) {
-      try {
+      try {  // a deadline_error ends this worker: too few are left, or it has come too late
         world = acco::gloo_backend::from_those_left({world.rank(), world.size()}, directory, "loss " + std::to_string(++losses),
                                                     {.grace = 5, .lost = 1}, {.deadline = 60});
+      } catch (acco::peer_error const& another) {
+        say(another);
+        continue;
+      }
+      try {
         training.regroup(world);
         again = false;
       } catch (acco::peer_error const& another) {
-        std::printf("worker %d: %s\n", person, another.what());
-        if (losses == 100) throw;
+        say(another);
+      } catch (acco::deadline_error const& another) {
+        say(another);
       }
     }
     std::printf("worker %d goes on as rank %d of %d\n", person, world.rank(), world.size());

@@ -238,6 +238,55 @@ TEST_CASE("killed and resumed, a training is the one that was never stopped") {
   SUBCASE("eager") { check_exact(2, maker(acco::eager_diloco, 2, 1, 1, acco::block_int8<>{}), {2, 3}); }
 }
 
+TEST_CASE("so few numbers that a worker owns none of an exchange that is under way") {
+  const scratch files;
+  std::vector<std::vector<float>> ends;
+  for (const bool resumes : {false, true}) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+      acco::optimizer training{acco::local_updates{.method = acco::delayed_diloco, .steps = 4}, acco::sgd{.learning_rate = 0.05},
+                               acco::host_storage<float>{}, world, std::size_t{20}};
+      std::uint64_t next = 0;
+      if (resumes) {
+        auto const found = training.restore(files.run());
+        CHECK(found.exact);
+        next = found.position<std::uint64_t>();
+      } else {
+        training.initialize(std::vector<float>(20, 1.0F));
+        training.save(files.run(), [&next] { return next; });
+      }
+      while (next < 16) {
+        (void)learn(training, world.rank(), next++);
+        (void)training.accumulated(1);
+      }
+      training.finish();
+      if (world.rank() == 0) ends.emplace_back(training.parameters().begin(), training.parameters().end());
+    });
+  }
+  CHECK(ends[0] == ends[1]);
+}
+TEST_CASE("a save that was wished for before a worker was lost is forgotten") {
+  const scratch files;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& lobby) {
+    const int mine = lobby.rank();
+    const acco::threads_backend all = lobby.split(0, mine), left = lobby.split(mine == 2 ? 1 : 0, mine);
+    auto training = maker(acco::diloco, 2)(all);
+    training.initialize(std::vector<float>(model().size(), 1.0F));
+    training.save(files.run());
+    const auto step = [&](std::uint64_t k) {
+      (void)learn(training, mine, k);
+      return training.accumulated(1);
+    };
+    for (std::uint64_t k = 0; k < 2; ++k) (void)step(k);  // the cut is granted
+    if (mine == 2) return;
+    double one[1] = {1};
+    CHECK_THROWS_AS(training.sum_over_ranks(one), acco::peer_error);
+    training.regroup(left);
+    for (std::uint64_t k = 2; k < 6; ++k) (void)step(k);
+    training.save(files.run("again"));
+    training.finish();
+    CHECK(training.saved()->complete());
+  });
+}
 TEST_CASE("among other workers the anchor and its momentum go on, and workers begin at it") {
   const scratch files;
   const auto saved_with = [&](int ranks, int group, std::string const& name) {

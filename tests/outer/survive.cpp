@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -424,16 +425,98 @@ TEST_CASE("one that hangs is left behind at the deadline; what it finds when it 
       CHECK(training.steps() == 3);
       together();
       training.finish();
+      CHECK(training.steps() == 4);  // that of before the loss, too
       training.regroup(again);
-      CHECK(training.steps() == 3);
       training.finish();
     } else {
       together();
       CHECK_THROWS_AS(take_step(training, mine), acco::error);
       training = over(again);
       training.join();
-      CHECK(training.steps() == 3);
+      CHECK(training.steps() == 4);
       training.finish();
     }
   });
+}
+
+TEST_CASE("a loss beside a save that was granted, in finish, with fragments; the learning rate goes on") {
+  const auto lost_in = [](auto const& function) {
+    acco::threads_backend::run(3, [&](acco::threads_backend const& lobby) {
+      const int mine = lobby.rank();
+      const acco::threads_backend all = lobby.split(0, mine), left = lobby.split(mine == 2 ? 1 : 0, mine);
+      function(mine, all, left);
+    });
+  };
+  const auto add_one = [](auto& training) {  // sgd at a rate of 1 adds 1
+    for (double& each : training.gradients()) each -= 1;
+    (void)training.accumulated(1);
+  };
+  const auto plain = [](unsigned steps, unsigned fragments, acco::threads_backend const& world, acco::options chosen = {}) {
+    return acco::optimizer{acco::local_updates{.method = acco::local_sgd, .steps = steps, .fragments = fragments},
+                           acco::sgd{.learning_rate = 1},
+                           storage{},
+                           world,
+                           count,
+                           std::move(chosen)};
+  };
+  const auto lose = [](auto& training) {
+    double one[1] = {1};
+    CHECK_THROWS_AS(training.sum_over_ranks(one), acco::peer_error);
+  };
+  SUBCASE("one in finish has the anchor that it took part in") {
+    lost_in([&](int mine, acco::threads_backend const& all, acco::threads_backend const& left) {
+      auto training = plain(4, 1, all);
+      training.initialize(numbers(count, 0));
+      for (int t = 0; t < 4; ++t) add_one(training);
+      if (mine != 0) {
+        for (int t = 0; t < 4; ++t) add_one(training);
+        if (mine == 2) return;
+        lose(training);
+      } else {
+        CHECK_THROWS_AS(training.finish(), acco::peer_error);
+      }
+      training.regroup(left);
+      CHECK(training.parameters()[3] == 8);
+      for (int t = 0; t < 4; ++t) add_one(training);
+      CHECK(training.parameters()[3] == 12);
+      training.finish();
+    });
+  }
+  SUBCASE("all fragments are finished") {
+    lost_in([&](int mine, acco::threads_backend const& all, acco::threads_backend const& left) {
+      auto training = plain(4, 2, all);
+      training.initialize(numbers(count, 0));
+      for (int t = 0; t < 5; ++t) add_one(training);
+      if (mine == 2) {
+        add_one(training);  // an exchange of the first fragment, as the others' finish makes
+        return;
+      }
+      CHECK_THROWS_AS(training.finish(), acco::peer_error);
+      training.regroup(left);
+      training.finish();
+      CHECK(training.parameters()[count - 1] == 5);
+      CHECK(training.samples() == 3 * 4 + 2);
+    });
+  }
+  SUBCASE("positions of the learning rate") {
+    lost_in([&](int mine, acco::threads_backend const& all, acco::threads_backend const& left) {
+      double asked = 0;
+      auto training = plain(8, 1, all, {.learning_rate = [&](acco::training_position const& at) {
+                              asked = at.samples;
+                              return 1.0;
+                            }});
+      training.initialize(numbers(count, 0));
+      for (int t = 0; t < 8; ++t) add_one(training);
+      if (mine == 2) return;
+      for (int t = 0; t < 7; ++t) add_one(training);
+      CHECK(asked == 3 * 14);
+      lose(training);
+      training.regroup(left);
+      add_one(training);
+      CHECK(asked == 3 * 15);  // of three workers; then of two
+      add_one(training);
+      CHECK(asked == 3 * 15 + 2);
+      training.finish();
+    });
+  }
 }

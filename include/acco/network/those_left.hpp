@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -32,28 +33,32 @@ namespace rendezvous {
 /// The ranks of a world that come, from the lowest on, the same list on all of them: all, or at least a quorum, when the
 /// grace time of one of them has ended. `run` names this roll call, is the same on all ranks, and was never used in this
 /// directory, where small files stay. Blocks at most `deadline` seconds. Throws `deadline_error` that names who is missing
-/// where too few come, `peer_error` where the others have gone on before this rank came, `usage_error` where nothing can be
-/// written.
+/// where too few come, and where the others have gone on before this rank came; `usage_error` where nothing can be written,
+/// or another process has come as this rank.
 [[nodiscard]] inline std::vector<int> those_left(rank_of me, std::filesystem::path const& directory, std::string const& run,
                                                  quorum const& enough, double deadline) {
   namespace fs = std::filesystem;
   const error_place where{me.rank, -1, "roll call"};
-  const fs::path list = directory / (run + ".left");
+  const fs::path list = directory / (run + ".left of " + std::to_string(me.size));
   const auto sign_of = [&](int rank) { return fs::path(list).concat("." + std::to_string(rank)); };
   std::error_code failed;
   if (fs::create_directories(directory, failed)) fs::permissions(directory, fs::perms::owner_all, failed);
-  if (!(std::ofstream(sign_of(me.rank)) << std::flush)) {
-    throw usage_error(where, text("cannot write ", std::string_view(sign_of(me.rank).native())),
-                      text("Give a directory that every rank can write to"));
-  }
+  const auto cannot_write = [&](fs::path const& what) {
+    return usage_error(
+        where, text("cannot write ", std::string_view(what.native())),
+        text("Give a directory that every rank can write to, and each roll call a name that was never used there"));
+  };
+  std::FILE* const sign = std::fopen(sign_of(me.rank).c_str(), "wx");  // no other process is this rank
+  if (sign == nullptr || std::fclose(sign) != 0) throw cannot_write(sign_of(me.rank));
   const int least = enough.least > 0 ? enough.least : me.size / 2 + 1;
   for (const double came = steady_seconds();; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
     if (std::ifstream in(list); in) {
       std::vector<int> left;
       for (int rank = 0; in >> rank;) left.push_back(rank);
       if (std::find(left.begin(), left.end(), me.rank) != left.end()) return left;
-      throw peer_error(where, text("the others have gone on without this rank, which came too late"),
-                       text("Construct another optimizer, and join a world in which they regroup; or give a longer grace time"));
+      throw deadline_error(
+          where, text("the others have gone on without this rank, which came too late"),
+          text("Construct another optimizer, and join a world in which they regroup; or give a longer grace time"));
     }
     std::vector<int> here;
     for (int rank = 0; rank < me.size; ++rank) {
@@ -66,6 +71,7 @@ namespace rendezvous {
       std::ofstream out(draft);
       for (const int rank : here) out << rank << ' ';
       out.close();
+      if (!out) throw cannot_write(draft);
       fs::create_hard_link(draft, list, failed);  // whole, by the first one: the others' fail
       const bool is_there = !failed || fs::exists(list);
       fs::remove(draft, failed);

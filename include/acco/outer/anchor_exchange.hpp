@@ -83,12 +83,12 @@ class anchor_exchange {
     own_ = storage_.allocate(copy_bytes(), 0);
     engine_.initialize(x);
     exchanges_ = *newest;
-    const bool behind = lost.exchanges_ != exchanges_;
+    const bool behind = lost.exchanges_ != exchanges_ || !lost.followed_;
     if (!keeps_work()) {
       std::copy(x.begin(), x.end(), w.begin());
     } else if (behind && settings_.blocks()) {
       (void)mix(w);
-    } else if (behind && lost.in_flight_) {
+    } else if (behind) {
       Master const* const own = lost.own_.template as<Master>();
       for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i] + (w[i] - own[i]);
     }
@@ -128,6 +128,7 @@ class anchor_exchange {
         auto const x = anchor();
         const auto share = static_cast<Master>(settings_.rate / settings_.workers);
         for (std::size_t i = 0; i < slice_; ++i) own[i] = w[i] = x[i] - share * own[i];
+        followed_ = true;
         return true;
       }
       case work_meanwhile::restart:
@@ -143,13 +144,9 @@ class anchor_exchange {
     turn(weight, samples);
     return mix(w);
   }
-  /// This worker's speed travels with its next exchange; decide(sum of the speeds, workers) tells those of the one that
-  /// has landed last.
+  /// This worker's speed travels with its next exchange; the sum of all in the one that has landed last, or 0.
   void brings(double speed) noexcept { engine_.loop().brings(speed); }
-  template <class Decide>
-  void tell_speeds(Decide&& decide) const {
-    decide(speed_of_all_, workers_with_speed_);
-  }
+  [[nodiscard]] double speed_of_all() const noexcept { return speed_of_all_; }
   /// After as many steps as the exchange under way may take, less than a round: brings its anchor to `w`. Whether that
   /// changed.
   bool arrive(std::span<Master> w) {
@@ -160,6 +157,7 @@ class anchor_exchange {
     auto const x = anchor();
     Master const* const own = copy().data();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i] + (w[i] - own[i]);
+    followed_ = true;
     return true;
   }
   [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
@@ -181,6 +179,7 @@ class anchor_exchange {
   /// `w` becomes the anchor.
   void end_finish(std::span<Master> w) {
     engine_.loop().end_finish();
+    followed_ = true;
     auto const x = anchor();
     for (std::size_t i = 0; i < slice_; ++i) w[i] = x[i];
     keep(w);
@@ -302,7 +301,8 @@ class anchor_exchange {
     (void)engine_.loop().accumulated(weight, samples, between());
     in_flight_ = true;
   }
-  bool mix(std::span<Master> w) const {
+  bool mix(std::span<Master> w) {
+    followed_ = true;
     if (settings_.keep_local == 1) return false;
     auto const x = anchor();
     const auto own = static_cast<Master>(settings_.keep_local), theirs = static_cast<Master>(1 - settings_.keep_local);
@@ -337,8 +337,8 @@ class anchor_exchange {
     if (settings_.by_gap) measure_step();
     round_counts const& sums = engine_.loop().counts();  // until the next round begins
     const double brought = sums.loss_sum;
-    speed_of_all_ = sums.speed;
-    workers_with_speed_ = settings_.workers - sums.finishing;
+    speed_of_all_ = sums.finishing == 0 ? sums.speed : 0;  // while one finishes the others' steps stay
+    followed_ = false;
     samples_ += brought;
     exchanges_ += report.weight > 0 ? 1 : 0;
     news_ = outer_report{.exchange = report.round,
@@ -357,7 +357,8 @@ class anchor_exchange {
   bool in_flight_ = false;
   double samples_ = 0;
   std::uint64_t exchanges_ = 0;
-  double speed_of_all_ = 0, workers_with_speed_ = 1;  // of the one that has landed last
+  double speed_of_all_ = 0;
+  bool followed_ = true;  // the worker's masters have taken up what has landed
   std::optional<outer_report> news_;
   // keep: the masters at the start; eager: where the round began; by gap: the anchor before
   typename storage::buffer own_;

@@ -54,9 +54,9 @@ class changing_engine : public outer_engine<Storage, Backend>, public changing_w
   }
   [[nodiscard]] bool survives() const noexcept override { return settings_.ranks_a_worker == 1; }
   void survive(void const* world) override {
+    in_->names.of_worker([&] { inner_.loop().land_now([](round_report&) {}); });
     std::vector<master_type> w(this->masters().begin(), this->masters().end());
     std::uint64_t steps = this->steps();
-    in_->names.of_worker([&] { inner_.loop().land_now([](round_report&) {}); });
     go_to(world, [&](next_world& next) {
       next.to->join(this->construction_.whole, "regroup", "regroup after an error");
       next.exchanges.survive(*next.to, exchanges_, std::span(w), inner_.samples());
@@ -89,6 +89,7 @@ class changing_engine : public outer_engine<Storage, Backend>, public changing_w
     exchanges_type exchanges = this->exchanges_over(*to, settings);
     next_world next{std::move(to), std::move(exchanges)};
     this->state_.end();  // whoever keeps states knows the old world
+    inner_.cut_next(false);
     try {
       bring(next);
     } catch (std::exception const& e) {  // the new world is to hear of it, too

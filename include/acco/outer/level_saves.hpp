@@ -77,6 +77,7 @@ class level_saves {
   }
   /// What this rank is at the cut.
   void cut(state_view const& copy, char const* problem = "") noexcept {
+    if (!keeper_) return;  // nobody wants it any more
     if (!std::exchange(open_, false)) keeper_->cut();
     pending_ = false;
     keeper_->taken(whole(copy, problem));
@@ -107,7 +108,7 @@ class level_saves {
       return false;
     }
     void cut() noexcept override {
-      if (!std::exchange(saves_.open_, true)) saves_.keeper_->cut();
+      if (saves_.keeper_ && !std::exchange(saves_.open_, true)) saves_.keeper_->cut();
     }
     void taken(state_view const& copy) noexcept override { saves_.cut(copy); }
     void cut_failed() noexcept override {}  // the training is at its end, or `finish` decides

@@ -263,8 +263,8 @@ class level_state final : public level_saves {
       of.sent_samples = each.sent_samples;
       of.exchanges_before = each.exchanges_before;
       each.exchange->describe(of);
-      of.shows = copies.back().arrays[copies.back().shape->shown()] != nullptr;
-      of.arrives = copies.back().arrays[copies.back().shape->arriving()] != nullptr;
+      of.shows = copies.back().shows;  // also where this rank owns nothing
+      of.arrives = copies.back().arrives;
     }
     add_anchor(copies);
     for (int worker = 0; worker < settings_.workers; ++worker) add_worker(of_worker, worker);
@@ -278,8 +278,8 @@ class level_state final : public level_saves {
     numbers_ = {.workers = settings_.workers,
                 .ranks_a_worker = settings_.ranks_a_worker,
                 .worker = *of_worker.numbers,
-                .shows = of_worker.arrays[of_worker.shape->shown()] != nullptr,
-                .arrives = of_worker.arrays[of_worker.shape->arriving()] != nullptr,
+                .shows = of_worker.shows,
+                .arrives = of_worker.arrives,
                 .phase = exchanges_.phase(),
                 .seen = at_.seen,
                 .steps_before = at_.before,

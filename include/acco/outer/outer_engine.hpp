@@ -327,7 +327,8 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     at_.before = steps_before;
     at_.seen = inner_.steps();
     brought ? exchanges_.begin_round(inner_.samples()) : exchanges_.begin_round();
-    at_.by_worker = {settings_.workers, {samples(), at_.before}, {inner_.samples(), inner_.steps()}};
+    const training_position own{inner_.samples(), inner_.steps()};
+    at_.by_worker = {settings_.workers, brought ? training_position{samples(), at_.before} : at_.by_worker(own), own};
   }
   /// All workers have come to the end. What was wished is saved now; a cut that none of them has made is wished again,
   /// and one that only some have made fails.

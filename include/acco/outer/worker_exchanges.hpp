@@ -86,6 +86,7 @@ class worker_exchanges {
     for (std::size_t p = 0; p < fragments_.size(); ++p) {
       fragments_[p].pending = from.fragments[p].pending;
       fragments_[p].sent_samples = from.fragments[p].sent_samples;
+      std::fill_n(fragments_[p].sent_before, 2, fragments_[p].sent_samples);
       fragments_[p].exchanges_before = from.fragments[p].exchanges_before;
     }
   }
@@ -107,7 +108,7 @@ class worker_exchanges {
       const bool landed = each.exchange->survive(to, *old.exchange, each.of(w));
       const int lacks = (old.brings ? 1 : 0) + (old.exchange->in_flight() ? 1 : 0) - (landed ? 1 : 0);
       each.sent_samples = !each.exchange->keeps_work() ? samples : lacks > 0 ? old.sent_before[lacks - 1] : old.sent_samples;
-      each.pending = each.sent_samples != samples;
+      each.pending = true;  // of all, so that a `finish` brings them in the same order
     }
   }
   [[nodiscard]] bool at_rest() const noexcept {
@@ -255,8 +256,7 @@ class worker_exchanges {
     const std::uint64_t before = each.exchange->exchanges();
     action();
     each.brings = false;
-    if (settings_.by_speed && each.exchange->exchanges() != before)
-      each.exchange->tell_speeds([&](double all, double workers) { own_.decide(all, workers); });
+    if (settings_.by_speed && each.exchange->exchanges() != before) own_.decide(each.exchange->speed_of_all(), settings_.workers);
     if (&each == &fragments_.back() && each.exchange->exchanges() != before) landed(each.exchange->exchanges());
   }
   /// The samples that a fragment's exchange brings.
