@@ -43,10 +43,9 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   /// (docs/local_updates.md). May be called again where it throws these. `parameters()` may have changed.
   template <class Backend>
   void regroup(Backend const& world) {
-    const bool after_loss =
-        state_ == state::failed && engine_->changing() != nullptr && engine_->changing()->survives() && has_lost();
+    changing_workers* const found = base::engine().changing();
+    const bool after_loss = state_ == state::failed && found != nullptr && found->survives() && has_lost();
     if (!after_loss) require_rest("regroup");
-    changing_workers* const found = engine_->changing();
     if (found == nullptr || found->world_type() != type_mark::of<Backend>()) {
       fail_use(text("regroup got a world of another type than the optimizer was made over, or it makes no local updates"),
                "Give it a backend of the same type, and include acco/outer.hpp");

@@ -68,5 +68,7 @@ TEST_CASE("too few: nobody goes on, and who is missing is named; fewer are enoug
     CHECK(e.peer() == 0);
   }
   CHECK(those_left({1, 4}, files.path, "one is enough", {.least = 1, .grace = 0}, 1) == std::vector<int>{1});
+  CHECK(those_left({1, 4}, files.path, "a grace time beyond the deadline", {.least = 1, .grace = 60}, 0.1) ==
+        std::vector<int>{1});
   CHECK_THROWS_AS((void)those_left({1, 4}, "/proc/acco", "nowhere", {}, 1), acco::usage_error);
 }

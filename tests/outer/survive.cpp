@@ -498,6 +498,39 @@ TEST_CASE("a loss beside a save that was granted, in finish, with fragments; the
       CHECK(training.samples() == 3 * 4 + 2);
     });
   }
+  SUBCASE("memory of the trainer's, which another optimizer may have meanwhile; slots that are exchanged") {
+    lost_in([&](int mine, acco::threads_backend const& all, acco::threads_backend const& left) {
+      numbers parameters(count, 0), gradients(count, 0);
+      const auto over = [&](acco::threads_backend const& world) {
+        acco::optimizer training{acco::local_updates{.method = acco::local_sgd, .steps = 2, .slots_every = {1}},
+                                 acco::sgd{.learning_rate = 1, .momentum = 0.5}, storage{}, world, count};
+        training.adopt(parameters, gradients);
+        return training;
+      };
+      auto training = over(all);
+      const auto step = [&](double gradient) {
+        for (double& each : gradients) each += gradient;
+        (void)training.accumulated(1);
+      };
+      step(-1), step(-1);  // slots are 1.5
+      if (mine == 2) return;
+      lose(training);
+      const numbers at = parameters;
+      {
+        auto another = over(acco::threads_backend::world(1)[0]);  // its memory is free
+        another.finish();
+      }
+      parameters = at;
+      training.regroup(left);
+      CHECK(parameters == at);
+      step(mine == 0 ? -1 : -3);  // 1.75 and 3.75
+      step(mine == 0 ? -1 : -3);  // 1.875 and 4.875, whose mean is 3.375
+      CHECK(parameters[3] == 2.5 + (1.75 + 1.875 + 3.75 + 4.875) / 2);
+      step(0), step(0);
+      CHECK(parameters[3] == 2.5 + (1.75 + 1.875 + 3.75 + 4.875) / 2 + 3.375 * (0.5 + 0.25));
+      training.finish();
+    });
+  }
   SUBCASE("positions of the learning rate") {
     lost_in([&](int mine, acco::threads_backend const& all, acco::threads_backend const& left) {
       double asked = 0;

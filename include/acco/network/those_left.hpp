@@ -66,7 +66,8 @@ namespace rendezvous {
     }
     const auto present = static_cast<int>(here.size());
     const double waited = steady_seconds() - came;
-    if (present == me.size || (present >= least && (present >= me.size - enough.lost || waited >= enough.grace))) {
+    if (present == me.size ||
+        (present >= least && (present >= me.size - enough.lost || waited >= std::min(enough.grace, deadline)))) {
       const fs::path draft = fs::path(sign_of(me.rank)).concat(".draft");
       std::ofstream out(draft);
       for (const int rank : here) out << rank << ' ';

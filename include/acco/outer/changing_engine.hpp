@@ -54,6 +54,7 @@ class changing_engine : public outer_engine<Storage, Backend>, public changing_w
   }
   [[nodiscard]] bool survives() const noexcept override { return settings_.ranks_a_worker == 1; }
   void survive(void const* world) override {
+    inner_.loop().take_back_memory();
     in_->names.of_worker([&] { inner_.loop().land_now([](round_report&) {}); });
     std::vector<master_type> w(this->masters().begin(), this->masters().end());
     std::uint64_t steps = this->steps();

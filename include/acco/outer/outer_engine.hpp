@@ -260,7 +260,7 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
   void leave(std::string_view reason) noexcept override {
     in_->leave(reason);
     exchanges_.leave(reason);
-    if (settings_.ranks_a_worker > 1) inner_.leave(reason);  // else it has nobody to tell, and may go on
+    inner_.leave(reason);
   }
   /// What one worker throws the others hear of; only what began with all of them is known to all.
   [[nodiscard]] bool in_step() const noexcept override { return false; }

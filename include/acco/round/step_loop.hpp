@@ -193,7 +193,7 @@ class step_loop {
     membership_.take_part();
   }
   void leave(std::string_view reason) noexcept {
-    membership_.leave(reason);
+    if (!serves_worker() || tasks_.backend().size() > 1) membership_.leave(reason);  // a worker alone may go on among others
     if constexpr (queue_traits_of<typename Storage::queue>.works_elsewhere) queue().run_out();
     adopted_.rest();  // nothing is written there any more
   }
