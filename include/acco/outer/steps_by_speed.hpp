@@ -14,7 +14,7 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// All workers come to the next exchange at the same time: a worker of v steps a second makes v T steps, at least one,
-/// where T makes those of M workers M times `nominal` in sum. In arXiv 2401.09135, section 5, the fastest worker makes
+/// where T makes those of M workers M times `nominal` in sum. In arXiv 2401.09135 the fastest worker makes
 /// `nominal`. Pure: seconds are given, on any clock of this worker's.
 class steps_by_speed {
  public:
