@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only Gloo has: contexts made by its user, start-up from the environment and from files.
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -26,6 +27,37 @@ TEST_CASE("from files: three ranks find each other and train; the waiting thread
     CHECK(sum[0] == 6);
     if (thread.rank() == 0)
       CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 1);  // two ranks that spin take four
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("several connections to each rank: one rank's wish counts for all, results have the same bits") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_pool_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+    const int rank = thread.rank();
+    const auto make = [&](char const* run, int connections) {
+      return acco::gloo_backend::from_files({rank, 3}, directory, run,
+                                            {.piece_bytes = 8192, .deadline = 60 * patience(), .connections = connections});
+    };
+    const auto backend = make("several", rank == 1 ? 3 : 0);
+    CHECK(backend.connections_a_rank() == 3);
+    const auto pair = backend.split(rank == 2 ? 1 : 0);
+    CHECK(pair.connections_a_rank() == (rank == 2 ? 1 : 3));
+    std::vector<float> mine(3 * 20000);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = std::sin(static_cast<float>(i + 1) * static_cast<float>(rank + 1));
+    const auto reduced = [&](auto const& world) {
+      acco::host_queue queue;
+      std::vector<float> own(mine.size() / 3), whole(mine.size());
+      world.reduce_scatter(queue, acco::partial<float const>(mine), acco::sharded<float>(own));
+      world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(whole));
+      queue.wait();
+      return whole;
+    };
+    CHECK(reduced(backend) == reduced(thread));
+    CHECK_THROWS_WITH_AS((void)make("many", rank == 2 ? 65 : 1), doctest::Contains("connections is 65 on rank 2"),
+                         acco::usage_error);
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);

@@ -34,11 +34,16 @@ struct letter {
 struct counts {
   std::uint64_t sent = 0, received = 0;
   std::size_t most_to = 0, most_from = 0;  // other ranks with a message under way at one time
+  std::size_t most_operations = 0;         // operations with a message under way at one time
 };
 
 class office {
  public:
-  explicit office(int ranks) : ranks_(ranks), counts_(static_cast<std::size_t>(ranks)), open_(static_cast<std::size_t>(ranks)) {}
+  explicit office(int ranks)
+      : ranks_(ranks),
+        counts_(static_cast<std::size_t>(ranks)),
+        open_(static_cast<std::size_t>(ranks)),
+        operations_(static_cast<std::size_t>(ranks)) {}
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
   void post(std::shared_ptr<letter> const& each) {
@@ -95,6 +100,9 @@ class office {
     if ((peers[other] += more) == 0) peers.erase(other);
     std::size_t& most = each.incoming ? of(mine).most_from : of(mine).most_to;
     most = std::max(most, peers.size());
+    auto& operations = operations_[static_cast<std::size_t>(mine)];
+    if ((operations[each.label.sequence] += more) == 0) operations.erase(each.label.sequence);
+    of(mine).most_operations = std::max(of(mine).most_operations, operations.size());
   }
 
   int ranks_;
@@ -102,6 +110,7 @@ class office {
   std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, std::deque<std::shared_ptr<letter>>> waiting_;
   std::vector<counts> counts_;
   std::vector<std::map<int, int>[2]> open_;
+  std::vector<std::map<std::uint32_t, int>> operations_;
   std::atomic<int> disagreements_ = 0;
 };
 
@@ -132,6 +141,7 @@ class transport {
   transport(office& in, int rank) : office_(in), rank_(rank) {}
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return office_.ranks(); }
+  [[nodiscard]] double round_trip() const noexcept { return 0; }
   [[nodiscard]] request send(int to, acco::message_label label, void const* from, std::size_t bytes) {
     return post({label, rank_, to, const_cast<void*>(from), bytes, false});
   }

@@ -37,12 +37,16 @@ std::string bits_of(std::vector<T> const& from) {
 
 constexpr std::size_t lengths[] = {0, 1, 3, 64, 500, 3001};
 
-/// All that a rank gets, as bytes.
+/// All that a rank gets, as bytes. `beside`: whether each collective may begin while those before it are under way.
 template <class T, class Sum, class Backend>
-std::vector<std::string> results(Backend const& world) {
+std::vector<std::string> results(Backend const& world, bool beside = false) {
   std::vector<std::string> all;
   acco::host_queue queue;
   const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+  const auto next = [&]() -> Backend const& {
+    if (beside) queue.beside();
+    return world;
+  };
   for (const std::size_t slice : lengths) {
     auto mine = brought<T>(world.rank(), slice * ranks);
     std::vector<T> few(slice), sums(slice), whole(slice * ranks), told = mine, gathered(slice * ranks);
@@ -51,15 +55,15 @@ std::vector<std::string> results(Backend const& world) {
     std::vector<Sum> reduced(slice), added(slice, Sum(0.1F));
     std::vector<std::byte> passed(slice * ranks), came(slice * ranks);
     for (std::size_t i = 0; i < passed.size(); ++i) passed[i] = static_cast<std::byte>((i * 7 + rank * 13) & 255U);
-    world.all_reduce(queue, acco::partial<T const>(few), acco::replicated<T>(sums));
+    next().all_reduce(queue, acco::partial<T const>(few), acco::replicated<T>(sums));
     // passed on or not
-    if (slice <= 64) world.all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(whole));
-    world.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(reduced));
-    world.reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(added), acco::accumulate);
-    world.all_gather(queue, acco::sharded<T const>(std::span<T const>(gathered).subspan(slice * rank, slice)),
-                     acco::replicated<T>(gathered));
-    world.all_to_all(queue, std::span<std::byte const>(passed), std::span<std::byte>(came));
-    world.broadcast(queue, acco::replicated<T>(told), world.size() / 2);
+    if (slice <= 64) next().all_reduce(queue, acco::partial<T const>(mine), acco::replicated<T>(whole));
+    next().reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(reduced));
+    next().reduce_scatter(queue, acco::partial<T const>(mine), acco::sharded<Sum>(added), acco::accumulate);
+    next().all_gather(queue, acco::sharded<T const>(std::span<T const>(gathered).subspan(slice * rank, slice)),
+                      acco::replicated<T>(gathered));
+    next().all_to_all(queue, std::span<std::byte const>(passed), std::span<std::byte>(came));
+    next().broadcast(queue, acco::replicated<T>(told), next().size() / 2);
     queue.wait();
     for (auto const& each : {bits_of(sums), bits_of(whole), bits_of(reduced), bits_of(added), bits_of(gathered), bits_of(came),
                              bits_of(told), bits_of(mine)})
@@ -71,18 +75,22 @@ std::vector<std::string> results(Backend const& world) {
 template <class T, class Sum>
 void same_bits(int ranks) {
   CAPTURE(ranks);
-  std::vector<std::vector<std::string>> expected(static_cast<std::size_t>(ranks)), got = expected;
+  std::vector<std::vector<std::string>> expected(static_cast<std::size_t>(ranks)), got = expected, beside = expected;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
     expected[static_cast<std::size_t>(world.rank())] = results<T, Sum>(world);
   });
   letters::run(ranks, 8192, [&](letters::backend const& world, letters::office& mail) {
     got[static_cast<std::size_t>(world.rank())] = results<T, Sum>(world);
+    (void)mail.take_counts(world.rank());
+    beside[static_cast<std::size_t>(world.rank())] = results<T, Sum>(world, true);
+    if (ranks > 1) CHECK(mail.take_counts(world.rank()).most_operations > 1);
     CHECK(mail.disagreements() == 0);
   });
   for (std::size_t rank = 0; rank < expected.size(); ++rank) {
     for (std::size_t k = 0; k < expected[rank].size(); ++k) {
       CAPTURE(k);  // 8 results for every length
       CHECK(expected[rank][k] == got[rank][k]);
+      CHECK(expected[rank][k] == beside[rank][k]);
     }
   }
 }

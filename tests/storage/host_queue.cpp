@@ -107,6 +107,76 @@ TEST_CASE("a pending task is asked again and holds up those behind it") {
   CHECK(seen == std::vector<int>{1, 1, 1, 1, 1, 2});
 }
 
+TEST_CASE("a task beside others begins while they are under way; they end in order, and what is not beside them waits") {
+  for (const bool driven : {false, true}) {
+    CAPTURE(driven);
+    acco::host_queue queue = driven ? acco::host_queue({[](void*) {}, [](void*) {}, nullptr}) : acco::host_queue();
+    std::string seen;  // of whom, and how long it might wait: r(est), g(lance), n(one)
+    bool began[3] = {}, all = false;
+    const auto transfer = [&](int k) {
+      return [&seen, &began, &all, &queue, k] {
+        const auto how = queue.patience();
+        if (!began[k]) seen += std::string(1, static_cast<char>('a' + k)) + "rgn"[static_cast<int>(how)] + ' ';
+        const bool first = !std::exchange(began[k], true);
+        all = began[0] && began[1] && began[2];
+        if (first && how != acco::patience::rest) return acco::progress::begun;
+        if (!all) return acco::progress::pending;  // the first of them would never end alone
+        seen += static_cast<char>('A' + k);
+        return acco::progress::done;
+      };
+    };
+    std::atomic<bool> go = false;
+    queue.enqueue([&go, driven] { return go || driven ? acco::progress::done : acco::progress::pending; });
+    queue.enqueue(transfer(0));
+    queue.beside();
+    queue.enqueue(transfer(1));
+    queue.beside();
+    queue.enqueue(transfer(2));
+    queue.enqueue([&seen] { seen += " then"; });
+    go = true;
+    queue.wait();
+    CHECK(seen == "ag bn cn ABC then");
+  }
+}
+
+TEST_CASE("a task beside others waits for its mark; one that has only begun in part holds up those behind it") {
+  acco::host_queue queue;
+  queue.reserve(8, true);
+  std::atomic<bool> encoded = false;
+  std::string seen;
+  int asked = 0;
+  bool late = false;
+  const auto transfer = [&](char of) {
+    return [&seen, of, begun = false]() mutable {
+      if (std::exchange(begun, true)) return acco::progress::done;
+      seen += of;
+      return acco::progress::begun;
+    };
+  };
+  queue.on(acco::lane::network);
+  queue.enqueue([&, begun = false]() mutable {
+    if (!std::exchange(begun, true)) return acco::progress::begun;
+    encoded = true;
+    return late ? acco::progress::done : acco::progress::pending;  // until the one behind the mark has begun
+  });
+  queue.on(acco::lane::update);
+  queue.enqueue([&encoded] { return encoded ? acco::progress::done : acco::progress::pending; });
+  const auto mark = queue.mark();
+  queue.on(acco::lane::network);
+  queue.after(mark);
+  queue.beside();
+  queue.enqueue([&] {
+    if (asked == 0) CHECK(encoded);
+    late = true;
+    return ++asked < 3 ? acco::progress::advanced : acco::progress::done;
+  });
+  queue.beside();
+  queue.enqueue(transfer('x'));
+  queue.wait();
+  CHECK(asked == 3);
+  CHECK(seen == "x");
+}
+
 TEST_CASE("a driven queue runs inside wait and poll, and asks its driver when it cannot go on") {
   struct world {
     int waits = 0, polls = 0;

@@ -15,6 +15,7 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
+#include "acco/network/gloo_pool.hpp"
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
@@ -40,7 +41,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   }();
   /// Another channel over the same connections: each optimizer takes one. 64 at a time; from the 65th on it waits until
   /// all ranks have come, at most the backend's deadline.
-  [[nodiscard]] gloo_backend duplicate() const { return gloo_backend(another_over(*this)); }
+  [[nodiscard]] gloo_backend duplicate() const { return {another_over(*this), connections_}; }
 
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its
   /// own; errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
@@ -49,9 +50,10 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     try {
       const gloo_start::meeting_in_world<gloo_backend> meeting{*this, mine, deadline};
       auto device = collectives().shared().transport().device();
-      return gloo_backend(gloo_start::meshed(
-                              {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
-                          {.piece_bytes = collectives().chosen_piece_bytes(), .deadline = deadline});
+      return pooled(gloo_start::meshed(
+                        {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
+                    {.piece_bytes = collectives().chosen_piece_bytes(), .deadline = deadline, .connections = connections_},
+                    deadline);
     } catch (std::exception const& e) {
       abort(e.what());
       throw;
@@ -63,13 +65,15 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(
-            chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)),
-            chosen.deadline)) {}
+            chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
+        connections_(chosen.connections) {}
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most
   /// chosen.deadline.
   [[nodiscard]] static gloo_backend from_environment(gloo_options const& chosen = {}) {
-    return gloo_backend(context_from_environment(chosen), chosen);
+    const launch_environment mine = launch_environment::read();
+    rendezvous::tcp_rendezvous meeting(mine, rendezvous::start_of(chosen));
+    return started(mine, chosen, meeting);
   }
   /// The same, for those who want the context only.
   [[nodiscard]] static std::shared_ptr<gloo::Context> context_from_environment(gloo_options const& chosen = {}) {
@@ -85,7 +89,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     rendezvous::tcp_options how = rendezvous::start_of(chosen);
     how.run = run;
     rendezvous::tcp_rendezvous meeting(mine, directory, how);
-    return gloo_backend(connected(mine, chosen, meeting), chosen);
+    return started(mine, chosen, meeting);
   }
 
   /// The same, of those that are left of a world in which this was rank `before`: those that come, in their order
@@ -113,6 +117,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     }
   }
 
+  /// To each other rank.
+  [[nodiscard]] std::size_t connections_a_rank() const noexcept { return collectives().shared().transport().connections_a_rank(); }
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:
@@ -122,7 +128,18 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     context->setTimeout(gloo_start::milliseconds(whole));
     return context;
   }
-  explicit gloo_backend(message_backend other) : message_backend(std::move(other)) {}
+  static gloo_backend started(rank_of mine, gloo_options const& chosen, rendezvous::tcp_rendezvous& meeting) {
+    auto context = connected(mine, chosen, meeting);
+    return pooled(std::move(context), chosen, std::max(meeting.seconds_left(), 1.0));
+  }
+  static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
+    gloo_backend result(std::move(context), chosen);
+    gloo_pool::widen(result, result.collectives().shared().transport(), chosen.connections, deadline);
+    return result;
+  }
+  gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}
+
+  int connections_;  // as chosen
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

@@ -37,6 +37,7 @@ namespace ACCO_SIMD_NAMESPACE {
 struct gloo_options {
   std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 512 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks at start-up
+  int connections = 0;          ///< to each other rank; 0: as the round trip asks, one on a local network
   std::string interface{};      ///< network interface to use, e.g. "eth0", or one of this host's addresses; default:
                                 ///< GLOO_SOCKET_IFNAME, then the one that leads to rank 0
   // What follows is of the start-up: docs/security.md.

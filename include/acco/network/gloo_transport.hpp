@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -30,13 +31,15 @@
 
 #include "acco/error.hpp"
 #include "acco/network/message_transport.hpp"
+#include "acco/network/socket.hpp"
 #include "acco/network/unshared_sockets.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Messages over a connected Gloo context. Gloo writes to sockets without guarding against SIGPIPE, which would end
+/// Messages over connected Gloo contexts of the same ranks: pieces of an array take turns among them, because one TCP
+/// connection does not fill a long link. Gloo writes to sockets without guarding against SIGPIPE, which would end
 /// this process silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from
 /// now on. Gloo allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections
 /// are not kept open by child processes that are forked or started from now on.
@@ -56,7 +59,10 @@ class gloo_transport {
   };
 
   explicit gloo_transport(std::shared_ptr<gloo::Context> context)
-      : context_(std::move(context)), unshared_(sockets_of(*context_)), watchdog_([this] { watch(); }) {
+      : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
+    std::vector<int> const sockets = sockets_of(*contexts_.front());
+    unshared_.emplace_back(sockets);
+    for (const int each : sockets) round_trip_ = std::max(round_trip_, net::round_trip(each));
     struct sigaction now{};
     if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   }
@@ -71,20 +77,29 @@ class gloo_transport {
     watchdog_.join();
   }
 
-  [[nodiscard]] int rank() const noexcept { return context_->rank; }
-  [[nodiscard]] int size() const noexcept { return context_->size; }
-  [[nodiscard]] std::shared_ptr<gloo::transport::Device> device() const { return context_->getDevice(); }
+  /// More connections to the same ranks, as many on every rank. Before any other member is called.
+  void add(std::shared_ptr<gloo::Context> more) {
+    unshared_.emplace_back(sockets_of(*more));
+    contexts_.push_back(std::move(more));
+  }
+
+  [[nodiscard]] int rank() const noexcept { return contexts_.front()->rank; }
+  [[nodiscard]] int size() const noexcept { return contexts_.front()->size; }
+  /// As the kernel saw it at the start.
+  [[nodiscard]] double round_trip() const noexcept { return round_trip_; }
+  [[nodiscard]] std::size_t connections_a_rank() const noexcept { return contexts_.size(); }
+  [[nodiscard]] std::shared_ptr<gloo::transport::Device> device() const { return contexts_.front()->getDevice(); }
 
   [[nodiscard]] request send(int to, message_label label, void const* from, std::size_t bytes) {
     return translated([&] {
-      auto buffer = context_->createUnboundBuffer(const_cast<void*>(from), bytes);
+      auto buffer = of(label).createUnboundBuffer(const_cast<void*>(from), bytes);
       buffer->send(to, slot(label, bytes));
       return request(std::move(buffer), false);
     });
   }
   [[nodiscard]] request receive(int from, message_label label, void* to, std::size_t bytes) {
     return translated([&] {
-      auto buffer = context_->createUnboundBuffer(to, bytes);
+      auto buffer = of(label).createUnboundBuffer(to, bytes);
       buffer->recv(from, slot(label, bytes));
       return request(std::move(buffer), true);
     });
@@ -129,15 +144,18 @@ class gloo_transport {
       left_ = true;
       for (watched_wait* each : waits_) stop_waiting(each->which);
     }
-    try {
-      context_->closeConnections();
-    } catch (std::exception const&) {  // they are closed
+    for (auto const& each : contexts_) {
+      try {
+        each->closeConnections();
+      } catch (std::exception const&) {  // they are closed
+      }
     }
   }
 
  private:
   using clock = std::chrono::steady_clock;
 
+  gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
   /// Gloo tells the address of each connection, and not its socket.
   static std::vector<int> sockets_of(gloo::Context& context) {
     std::set<std::string> addresses;
@@ -213,8 +231,9 @@ class gloo_transport {
     }
   }
 
-  std::shared_ptr<gloo::Context> context_;
-  net::unshared_sockets unshared_;
+  std::vector<std::shared_ptr<gloo::Context>> contexts_;
+  std::list<net::unshared_sockets> unshared_;
+  double round_trip_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<watched_wait*> waits_;  // one a channel at most

@@ -20,6 +20,8 @@ namespace ACCO_SIMD_NAMESPACE {
 /// What `mpi_backend` and `gloo_backend` are made of.
 template <class Transport>
 class message_backend {
+  using operation = typename message_collectives<Transport>::operation;
+
  public:
   static constexpr backend_traits traits{.accumulates = true,
                                          .passes = true,
@@ -36,7 +38,9 @@ class message_backend {
 
   template <class T>
   void all_reduce(host_queue& queue, partial<T const> in, replicated<T> out) const {
-    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->all_reduce(queue, in.local(), out.whole()); });
+    queue.enqueue([of = collectives_.get(), at = operation(), &queue, in, out]() mutable {
+      return of->all_reduce(at, queue, in.local(), out.whole());
+    });
   }
   template <class Gradient, class Sum>
   void reduce_scatter(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
@@ -48,15 +52,18 @@ class message_backend {
   }
   template <class T>
   void all_gather(host_queue& queue, sharded<T const> in, replicated<T> out) const {
-    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->all_gather(queue, in.slice(), out.whole()); });
+    queue.enqueue([of = collectives_.get(), at = operation(), &queue, in, out]() mutable {
+      return of->all_gather(at, queue, in.slice(), out.whole());
+    });
   }
   void all_to_all(host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
-    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->all_to_all(queue, in, out); });
+    queue.enqueue(
+        [of = collectives_.get(), at = operation(), &queue, in, out]() mutable { return of->all_to_all(at, queue, in, out); });
   }
   template <class T>
   void broadcast(host_queue& queue, replicated<T> whole, int root) const {
-    queue.enqueue([of = collectives_.get(), &queue, whole, root] {
-      return of->broadcast(queue, std::as_writable_bytes(whole.whole()), root);
+    queue.enqueue([of = collectives_.get(), at = operation(), &queue, whole, root]() mutable {
+      return of->broadcast(at, queue, std::as_writable_bytes(whole.whole()), root);
     });
   }
 
@@ -96,7 +103,9 @@ class message_backend {
  private:
   template <bool add, class Gradient, class Sum>
   void reduce_scatter_into(host_queue& queue, partial<Gradient const> in, sharded<Sum> out) const {
-    queue.enqueue([of = collectives_.get(), &queue, in, out] { return of->reduce_scatter(queue, in.local(), out.slice(), add); });
+    queue.enqueue([of = collectives_.get(), at = operation(), &queue, in, out]() mutable {
+      return of->reduce_scatter(at, queue, in.local(), out.slice(), add);
+    });
   }
 
   std::shared_ptr<message_collectives<Transport>> collectives_;

@@ -57,13 +57,9 @@ class message_channel {
   /// Bytes that were handed to the transport.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
-  /// The label of the operation that begins now, the same on every rank; the deadline of its waits begins anew.
-  /// `relayed`: a rank that has come may keep others waiting, because it waits itself.
-  [[nodiscard]] message_label next_operation(collective operation, bool relayed = false) noexcept {
-    since_ = 0;
-    called_ = false;
-    relayed_ = relayed;
-    return label_ = {all_->at(channel_).next_sequence++, operation, 0, channel_};
+  /// The label of the operation that begins now, the same on every rank.
+  [[nodiscard]] message_label next_operation(collective operation) noexcept {
+    return {all_->at(channel_).next_sequence++, operation, 0, channel_};
   }
   /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
   void reserve(batch& in, std::size_t messages, std::size_t bytes) const {
@@ -87,17 +83,24 @@ class message_channel {
     }
   }
 
-  /// What to tell the queue.
-  progress answer(bool done) noexcept {
-    const bool moved = std::exchange(moved_, false);
-    return done ? progress::done : moved ? progress::advanced : progress::pending;
-  }
+  /// Whether messages have been completed since this was last asked.
+  [[nodiscard]] bool moved() noexcept { return std::exchange(moved_, false); }
 
-  /// Completes the batch's messages in order: whether none is left. The deadline runs.
-  bool settle(host_queue const& queue, batch& of, collective operation) {
+  /// Completes the messages of the operation's batch in order: whether none is left. Waits as long as it must, or only
+  /// glances at them. The deadline runs, anew for each operation and each message. `relayed`: a rank that has come may
+  /// keep others waiting, because it waits itself.
+  bool settle(host_queue const& queue, batch& of, message_label label, bool relayed, bool glances) {
+    const collective operation = label.operation;
+    if (label.operation != label_.operation || label.sequence != label_.sequence) {
+      label_ = label;
+      relayed_ = relayed;
+      called_ = false;
+      since_ = 0;
+    }
     while (of.settled < of.transfers.size()) {
       transfer const& next = of.transfers[of.settled];
-      const delivery how_far = complete(queue, of, operation, relayed_ ? queue.deadline / 2 : queue.deadline);
+      const delivery how_far =
+          glances ? glance(of) : complete(queue, of, operation, relayed_ ? queue.deadline / 2 : queue.deadline);
       if (how_far == delivery::done) {
         since_ = 0;
         called_ = false;
@@ -196,6 +199,14 @@ class message_channel {
         lowest);
   }
 
+  /// Completes the batch's next message if it has come, or comes at once.
+  delivery glance(batch& of) {
+    transfer& next = of.transfers[of.settled];
+    busy_peer_ = next.peer;
+    if (next.done) return delivery::done;
+    const delivery how_far = transport().complete(next.request, 0.001);
+    return how_far == delivery::expired ? delivery::pending : how_far;
+  }
   /// Completes the batch's next message. A transport that waits does so a slice at a time: some tell nobody that a
   /// message was
   /// on its way when its connection broke (Gloo's sends).
@@ -241,7 +252,7 @@ class message_channel {
   std::shared_ptr<connections<Transport>> all_;
   std::uint32_t channel_;
   std::atomic<std::uint64_t> sent_ = 0;
-  message_label label_{};                  // of the operation under way
+  message_label label_{};                  // of the operation that was last waited for
   std::vector<std::uint32_t> heard_from_;  // by rank: the last operation in which something came, from 1
   bool relayed_ = false, called_ = false;
   bool moved_ = false;  // messages have been completed since the queue was last told

@@ -15,11 +15,14 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "acco/clock.hpp"
 #include "acco/collective/redistribution.hpp"
 #include "acco/function_view.hpp"
 #include "acco/network/message_channel.hpp"
 #include "acco/network/message_steps.hpp"
+#include "acco/network/message_window.hpp"
 #include "acco/storage/elementwise.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -27,16 +30,25 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// One rank's end of a channel of some ranks. Operations are called by tasks of a queue, one operation at a time, in
-/// the same order on every rank. An operation that returns `progress::pending` must be called again with the same
-/// arguments. The first failure is final: it is told to all other ranks, with its cause.
+/// One rank's end of a channel of some ranks. Operations are called by tasks of a queue, which begin them in the same
+/// order on every rank, and which keep how far each is: it must be called again with the same arguments until it is
+/// `progress::done`. One begins beside those that have begun: all share the messages under way. The first failure is
+/// final: it is told to all other ranks, with its cause.
 template <class Transport>
 class message_collectives {
  public:
-  /// A first channel over the connections. Messages are pieces of about `piece_bytes`: while one is summed the next
-  /// ones travel. 0: `usual_piece` divided by the number of other ranks, but not below 32 KiB. More bytes under way
-  /// than that do not make a link faster; where several ranks send to one, its link drops what it cannot hold.
-  /// `deadline`: seconds to wait for the other ranks where they must agree on a channel.
+  /// How far an operation is; of one that has not begun, as it was made.
+  struct operation {
+    message_label label{};
+    std::size_t first = 0;                  // of its stages in the ring of those under way
+    std::size_t started = 0, finished = 0;  // stages of it
+    bool under_way = false, second_half = false;
+    bool tells = true;     // that all of it is under way, once
+    bool relayed = false;  // a rank may keep others waiting because it waits itself
+  };
+
+  /// A first channel over the connections. Messages are pieces (`message_window::piece_bytes`): while one is summed the
+  /// next ones travel. `deadline`: seconds to wait for the other ranks where they must agree on a channel.
   message_collectives(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> const& all,
                       double deadline = 600)
       : message_collectives(piece_bytes, usual_piece, all, deadline, all->open()) {}
@@ -44,11 +56,13 @@ class message_collectives {
   message_collectives(message_collectives const& other, std::uint32_t opened)
       : message_collectives(other.piece_bytes_, other.piece_bytes_, other.channel_.shared(), other.deadline_, opened) {
     chosen_piece_bytes_ = other.chosen_piece_bytes_;
+    window_.as_wide_as(other.window_);
+    make_batches();
   }
   message_collectives(message_collectives const&) = delete;
   message_collectives& operator=(message_collectives const&) = delete;
   ~message_collectives() {
-    if (!under_way_) channel_.close();
+    if (under_way_ == 0) channel_.close();
   }
 
   [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
@@ -57,58 +71,60 @@ class message_collectives {
   [[nodiscard]] double deadline() const noexcept { return deadline_; }
   /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
-  /// Memory for arriving addends, in bytes, and for a sum of them under way; taken by the first operation that sums.
+  /// Memory for arriving addends, in bytes, and for a sum of them under way; taken by the first operation that sums, and
+  /// more where a long link needs it.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes(); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return channel_.sent(); }
 
   /// out = (or +=) this rank's slice of the sum.
   template <class From, class To>
-  progress reduce_scatter(host_queue const& queue, std::span<From const> in, std::span<To> out, bool add) {
-    return reduce(queue, collective::reduce_scatter, in, out.size(), out, add);
+  progress reduce_scatter(operation& of, host_queue const& queue, std::span<From const> in, std::span<To> out, bool add) {
+    return reduce(of, queue, collective::reduce_scatter, in, out.size(), out, add);
   }
   /// out = the sum of all ranks' numbers. For small arrays: every rank gets all of them from every other.
   template <class T>
-  progress all_reduce(host_queue const& queue, std::span<T const> in, std::span<T> out) {
-    const bool few = in.size_bytes() <= most_relayed && in.size_bytes() * ranks() <= arrival_bytes();
-    if (hops_.count() > 1 && few && !in.empty()) return relay(queue, in, out);
-    return reduce(queue, collective::all_reduce, in, 0, out, false);
+  progress all_reduce(operation& of, host_queue const& queue, std::span<T const> in, std::span<T> out) {
+    const bool few = in.size_bytes() <= most_relayed && in.size_bytes() * ranks() <= message_window::least * stage_bytes();
+    if (hops_.count() > 1 && few && !in.empty()) return relay(of, queue, in, out);
+    return reduce(of, queue, collective::all_reduce, in, 0, out, false);
   }
 
   /// Part r of `in` goes to rank r, part r of `out` comes from rank r.
-  progress all_to_all(host_queue const& queue, std::span<std::byte const> in, std::span<std::byte> out) {
+  progress all_to_all(operation& of, host_queue const& queue, std::span<std::byte const> in, std::span<std::byte> out) {
     const std::size_t part = in.size() / ranks();
     return in_pieces(
-        queue, collective::all_to_all, part, piece_bytes_,
+        of, queue, collective::all_to_all, part, piece_bytes_,
         [&](int from, std::size_t offset) { return out.data() + static_cast<std::size_t>(from) * part + offset; },
         [&](int to, std::size_t offset) { return in.data() + static_cast<std::size_t>(to) * part + offset; });
   }
 
   /// Every rank gets all ranks' `own`, in their order.
   template <class T>
-  progress all_gather(host_queue const& queue, std::span<T const> own, std::span<T> whole) {
+  progress all_gather(operation& of, host_queue const& queue, std::span<T const> own, std::span<T> whole) {
     const auto bytes = std::as_bytes(own);
     std::byte* const all = std::as_writable_bytes(whole).data();
     return in_pieces(
-        queue, collective::all_gather, bytes.size(), piece_elements<T>() * sizeof(T),
+        of, queue, collective::all_gather, bytes.size(), piece_elements<T>() * sizeof(T),
         [&](int from, std::size_t offset) { return all + static_cast<std::size_t>(from) * bytes.size() + offset; },
         [&](int, std::size_t offset) { return bytes.data() + offset; });
   }
 
   /// whole = the root's. The root sends each rank one part, and the ranks pass the parts on: no link carries it all N-1
   /// times.
-  progress broadcast(host_queue const& queue, std::span<std::byte> whole, int root) {
+  progress broadcast(operation& of, host_queue const& queue, std::span<std::byte> whole, int root) {
     const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
-    const auto part = [&](int of) {
-      const std::size_t begin = std::min(static_cast<std::size_t>(of) * longest, whole.size());
+    const auto part = [&](int its) {
+      const std::size_t begin = std::min(static_cast<std::size_t>(its) * longest, whole.size());
       return whole.subspan(begin, std::min(longest, whole.size() - begin));
     };
     const auto receive = [&](batch& into, std::uint32_t half, int from, std::span<std::byte> bytes) {
-      channel_.receive(into, label(half), from, bytes.data(), bytes.size());
+      channel_.receive(into, label(of, half), from, bytes.data(), bytes.size());
     };
     const auto send = [&](batch& into, std::uint32_t half, int to, std::span<std::byte> bytes) {
-      channel_.send(into, label(half), to, bytes.data(), bytes.size());
+      channel_.send(into, label(of, half), to, bytes.data(), bytes.size());
     };
-    return operate(queue, collective::broadcast, crowded_, [&] {
+    of.relayed = crowded_;
+    return operate(of, queue, collective::broadcast, [&] {
       const direct_steps steps(rank(), size(), 1);
       const auto nothing = [](batch&, std::size_t) {};
       const auto spread = [&](batch& into, std::size_t step) {
@@ -126,13 +142,14 @@ class message_collectives {
         if (from != root && from != rank()) receive(into, 1, from, part(from));
         if (to != root && to != rank()) send(into, 1, to, part(rank()));
       };
-      if (rank() == root) return in_stages(queue, steps.count(), usual_, spread, nothing);
-      if (half_ == 0) {
-        if (!in_stages(queue, 1, one_by_one, take, nothing)) return false;
-        half_ = 1;
-        started_ = finished_ = 0;
+      if (rank() == root) return in_stages(of, queue, steps.count(), usual_, spread, nothing);
+      if (!of.second_half) {
+        const progress first = in_stages(of, queue, 1, one_by_one, take, nothing);
+        if (first != progress::done) return first;
+        of.second_half = true;
+        of.started = of.finished = 0;
       }
-      return in_stages(queue, steps.count(), usual_, pass_on, nothing);
+      return in_stages(of, queue, steps.count(), usual_, pass_on, nothing);
     });
   }
 
@@ -142,12 +159,11 @@ class message_collectives {
  private:
   using batch = typename message_channel<Transport>::batch;
   struct grouping {
-    std::size_t steps, stages;  // steps of a stage: their messages are completed together; stages under way
+    std::size_t steps;  // of a stage: their messages are completed together
+    bool wide;          // as many stages under way as the window has; else one
   };
   using work_on_step = function_view<void(batch& messages, std::size_t step)>;
-  static constexpr std::size_t batch_count = 4;
-  static constexpr grouping one_by_one{1, 1};
-  static constexpr std::size_t smallest_piece = std::size_t{8} << 10U;
+  static constexpr grouping one_by_one{1, false};
   // above it travels longer than a message takes to begin
   static constexpr std::size_t most_relayed = std::size_t{4} << 10U;
   static constexpr std::size_t widest = sizeof(double) / sizeof(std::uint16_t);  // a sum's bytes for an addend's
@@ -159,18 +175,23 @@ class message_collectives {
         deadline_(deadline),
         hops_(size()),
         crowded_(size() - 1 > most_peers),
-        usual_{crowded_ ? most_peers / batch_count : static_cast<std::size_t>(size()), batch_count} {
-    const std::size_t others = std::max(static_cast<std::size_t>(size()), std::size_t{2}) - 1;
-    const std::size_t chosen =
-        piece_bytes != 0 ? piece_bytes : std::min(usual_piece, std::max(usual_piece / others, std::size_t{32} << 10U));
-    piece_bytes_ = std::max(chosen / smallest_piece, std::size_t{1}) * smallest_piece;
+        usual_{crowded_ ? most_peers / message_window::least : static_cast<std::size_t>(size()), true},
+        piece_bytes_(message_window::piece_bytes(piece_bytes, usual_piece, size())),
+        window_(stage_bytes(), crowded_ ? 0 : shared().transport().round_trip()) {
+    make_batches();
+  }
+  /// As many as the window has stages.
+  void make_batches() {
+    batches_.resize(window_.stages());
     const std::size_t messages = 2 * std::max(usual_.steps, std::size_t{8});
     for (batch& each : batches_) channel_.reserve(each, messages, piece_bytes_);
+    arrivals_.reset();
   }
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   /// A piece from each rank of the stages under way.
-  [[nodiscard]] std::size_t arrival_bytes() const noexcept { return batch_count * stage_pieces() * piece_bytes_; }
+  [[nodiscard]] std::size_t arrival_bytes() const noexcept { return window_.stages() * stage_bytes(); }
+  [[nodiscard]] std::size_t stage_bytes() const noexcept { return stage_pieces() * piece_bytes_; }
   [[nodiscard]] std::size_t stage_pieces() const noexcept { return crowded_ ? usual_.steps : ranks() - 1; }
   /// Of a piece whose addends come one after another.
   [[nodiscard]] std::size_t sum_bytes() const noexcept { return crowded_ ? widest * piece_bytes_ : 0; }
@@ -178,16 +199,16 @@ class message_collectives {
   [[nodiscard]] std::size_t piece_elements() const noexcept {
     return piece_bytes_ / sizeof(T);
   }
-  [[nodiscard]] message_label label(std::size_t piece) const noexcept {
-    message_label result = operation_;
+  [[nodiscard]] static message_label label(operation const& of, std::size_t piece) noexcept {
+    message_label result = of.label;
     result.piece = static_cast<std::uint32_t>(piece);
     return result;
   }
   /// Where a piece of T arrives: the place-th of its stage.
   template <class T>
   [[nodiscard]] T* arrivals(batch const& stage, std::size_t place) const noexcept {
-    const auto of = static_cast<std::size_t>(&stage - batches_);
-    return static_cast<T*>(static_cast<void*>(arrivals_.get() + (of * stage_pieces() + place) * piece_bytes_));
+    const auto index = static_cast<std::size_t>(&stage - batches_.data());
+    return static_cast<T*>(static_cast<void*>(arrivals_.get() + (index * stage_pieces() + place) * piece_bytes_));
   }
   void make_room() {
     if (arrivals_ != nullptr) return;
@@ -197,33 +218,33 @@ class message_collectives {
 
   /// The sum over ranks of what lies at `in`, for rank r at r * stride, into `out`.
   template <class From, class To>
-  progress reduce(host_queue const& queue, collective operation, std::span<From const> in, std::size_t stride, std::span<To> out,
-                  bool add) {
+  progress reduce(operation& of, host_queue const& queue, collective kind, std::span<From const> in, std::size_t stride,
+                  std::span<To> out, bool add) {
     make_room();
-    const auto part = [&](int of, std::size_t offset) { return in.data() + static_cast<std::size_t>(of) * stride + offset; };
+    const auto part = [&](int its, std::size_t offset) { return in.data() + static_cast<std::size_t>(its) * stride + offset; };
     const std::size_t most = piece_elements<From>();
     if (crowded_) {  // pieces so small that the ranks' different beginnings cost little
-      const std::size_t least = std::min(smallest_piece / sizeof(From), most);
-      return reduce_in_order(queue, operation, part, std::clamp((out.size() + 7) / 8, least, most), out, add);
+      const std::size_t least = std::min(message_window::smallest_piece / sizeof(From), most);
+      return reduce_in_order(of, queue, kind, part, std::clamp((out.size() + 7) / 8, least, most), out, add);
     }
     const std::size_t pieces = (out.size() + most - 1) / most;
     const direct_steps steps(rank(), size(), pieces);
     const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
     const auto place = [&](int from) { return static_cast<std::size_t>(from < rank() ? from : from - 1); };
-    return operate(queue, operation, false, [&] {
+    return operate(of, queue, kind, [&] {
       return in_stages(
-          queue, steps.count(), usual_,
+          of, queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (to == rank()) return;
-            channel_.receive(into, label(takes), from, arrivals<From>(into, place(from)), size_of(takes) * sizeof(From));
-            channel_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
+            channel_.receive(into, label(of, takes), from, arrivals<From>(into, place(from)), size_of(takes) * sizeof(From));
+            channel_.send(into, label(of, gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
           },
-          [&](batch& of, std::size_t step) {
+          [&](batch& stage, std::size_t step) {
             const std::size_t piece = steps.at(step).takes;
             if (step != piece * ranks()) return;  // once for all ranks
             const auto source = [&](int from) -> From const* {
-              return from == rank() ? part(from, piece * most) : arrivals<From>(of, place(from));
+              return from == rank() ? part(from, piece * most) : arrivals<From>(stage, place(from));
             };
             elementwise::sum_sources(size(), source, out.data() + piece * most, size_of(piece), add);
           });
@@ -232,28 +253,29 @@ class message_collectives {
 
   /// The same, where addends come in rank order, a few at a time.
   template <class Part, class To>
-  progress reduce_in_order(host_queue const& queue, collective operation, Part const& part, std::size_t most, std::span<To> out,
-                           bool add) {
+  progress reduce_in_order(operation& of, host_queue const& queue, collective kind, Part const& part, std::size_t most,
+                           std::span<To> out, bool add) {
     using From = std::remove_cvref_t<decltype(*part(0, 0))>;
     using total = elementwise::wider<From, To>;
     const ordered_steps steps(rank(), size(), (out.size() + most - 1) / most);
     const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
-    return operate(queue, operation, true, [&] {
+    of.relayed = true;
+    return operate(of, queue, kind, [&] {
       return in_stages(
-          queue, steps.count(), usual_,
+          of, queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (from != rank() && takes != message_step::nothing)
-              channel_.receive(into, label(takes), from, arrivals<From>(into, step % usual_.steps),
+              channel_.receive(into, label(of, takes), from, arrivals<From>(into, step % usual_.steps),
                                size_of(takes) * sizeof(From));
             if (to != rank() && gives != message_step::nothing)
-              channel_.send(into, label(gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
+              channel_.send(into, label(of, gives), to, part(to, gives * most), size_of(gives) * sizeof(From));
           },
-          [&](batch& of, std::size_t step) {
+          [&](batch& stage, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             if (takes == message_step::nothing) return;
             const std::size_t n = size_of(takes);
-            From const* const addend = from == rank() ? part(from, takes * most) : arrivals<From>(of, step % usual_.steps);
+            From const* const addend = from == rank() ? part(from, takes * most) : arrivals<From>(stage, step % usual_.steps);
             auto* const sums = reinterpret_cast<total*>(sums_.get());
             from == 0 ? elementwise::convert(addend, sums, n) : elementwise::add(addend, sums, n);
             if (from + 1 < size()) return;
@@ -265,13 +287,14 @@ class message_collectives {
 
   /// out = the sum of all ranks' numbers, whose addends are passed on.
   template <class T>
-  progress relay(host_queue const& queue, std::span<T const> in, std::span<T> out) {
+  progress relay(operation& of, host_queue const& queue, std::span<T const> in, std::span<T> out) {
     make_room();
     T* const blocks = static_cast<T*>(static_cast<void*>(arrivals_.get()));  // this rank's, the next one's, ...
     const auto block = [&](int distance) { return blocks + static_cast<std::size_t>(distance) * in.size(); };
-    return operate(queue, collective::all_reduce, true, [&] {
+    of.relayed = true;
+    return operate(of, queue, collective::all_reduce, [&] {
       return in_stages(
-          queue, hops_.count(), one_by_one,
+          of, queue, hops_.count(), one_by_one,
           [&](batch& into, std::size_t step) {
             if (step == 0) std::memcpy(block(0), in.data(), in.size_bytes());
             const auto hop = hops_[step];
@@ -279,8 +302,8 @@ class message_collectives {
               const std::size_t bytes = static_cast<std::size_t>(hop.blocks(k, size())) * in.size_bytes();
               const int away = hop.distance(k);
               if (bytes == 0) break;
-              channel_.receive(into, operation_, (rank() + away) % size(), block(away), bytes);
-              channel_.send(into, operation_, (rank() + size() - away) % size(), blocks, bytes);
+              channel_.receive(into, of.label, (rank() + away) % size(), block(away), bytes);
+              channel_.send(into, of.label, (rank() + size() - away) % size(), blocks, bytes);
             }
           },
           [&](batch&, std::size_t step) {
@@ -293,18 +316,19 @@ class message_collectives {
 
   /// An operation in which every rank gives every rank `bytes` bytes, in pieces; its own it copies.
   template <class To, class From>
-  progress in_pieces(host_queue const& queue, collective operation, std::size_t bytes, std::size_t piece, To const& arriving,
-                     From const& leaving) {
+  progress in_pieces(operation& of, host_queue const& queue, collective kind, std::size_t bytes, std::size_t piece,
+                     To const& arriving, From const& leaving) {
     const direct_steps steps(rank(), size(), (bytes + piece - 1) / piece);
-    return operate(queue, operation, crowded_, [&] {
+    of.relayed = crowded_;
+    return operate(of, queue, kind, [&] {
       return in_stages(
-          queue, steps.count(), usual_,
+          of, queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
             auto const [to, from, gives, takes] = steps.at(step);
             const std::size_t offset = gives * piece, count = std::min(piece, bytes - offset);
             if (to != rank()) {
-              channel_.receive(into, label(takes), from, arriving(from, offset), count);
-              channel_.send(into, label(gives), to, leaving(to, offset), count);
+              channel_.receive(into, label(of, takes), from, arriving(from, offset), count);
+              channel_.send(into, label(of, gives), to, leaving(to, offset), count);
             } else if (leaving(to, offset) != arriving(to, offset)) {
               std::memcpy(arriving(to, offset), leaving(to, offset), count);
             }
@@ -313,32 +337,47 @@ class message_collectives {
     });
   }
 
-  /// Begins an operation or goes on with it: advance() tells whether it is done. `relayed`:
-  /// message_channel::next_operation.
-  progress operate(host_queue const& queue, collective operation, bool relayed, function_view<bool()> advance) {
-    bool done = false;
-    channel_.guarded(queue, operation, [&] {
-      if (!std::exchange(under_way_, true)) {
-        operation_ = channel_.next_operation(operation, relayed);
-        started_ = finished_ = half_ = 0;
+  /// Begins an operation or goes on with it: advance() tells how far it is.
+  progress operate(operation& of, host_queue const& queue, collective kind, function_view<progress()> advance) {
+    progress result = progress::pending;
+    channel_.guarded(queue, kind, [&] {
+      if (!std::exchange(of.under_way, true)) {
+        of.label = channel_.next_operation(kind);
+        ++under_way_;
       }
-      done = advance();
-      if (done) under_way_ = false;
+      result = advance();
+      if (result != progress::done) return;
+      --under_way_;
+      if (started_ != finished_) return;
+      if (came_ != 0 && window_.ended(came_ - 1, steady_seconds() - first_came_)) make_batches();
+      came_ = 0;
     });
-    return channel_.answer(done);
+    const bool moved = channel_.moved();
+    return result == progress::pending && moved ? progress::advanced : result;
   }
-  /// Starts steps, a stage of them at a time, as long as not too many stages are under way; finishes them in order.
-  bool in_stages(host_queue const& queue, std::size_t steps, grouping by, work_on_step start, work_on_step finish) {
-    const std::size_t stages = (steps + by.steps - 1) / by.steps;
-    const auto of = [&](std::size_t stage, work_on_step const& work) {
+  /// Starts steps, a stage of them at a time, as long as not too many stages are under way, of all operations. Finishes
+  /// them in order.
+  progress in_stages(operation& of, host_queue const& queue, std::size_t steps, grouping by, work_on_step start,
+                     work_on_step finish) {
+    const std::size_t stages = (steps + by.steps - 1) / by.steps, most = by.wide ? batches_.size() : 1;
+    const patience how = queue.patience();
+    const auto run = [&](std::size_t stage, work_on_step const& work) {
       for (std::size_t step = stage * by.steps; step < std::min((stage + 1) * by.steps, steps); ++step)
-        work(batches_[stage % batch_count], step);
+        work(batches_[(of.first + stage) % batches_.size()], step);
     };
     for (;;) {
-      for (; started_ < stages && started_ < finished_ + by.stages; ++started_) of(started_, start);
-      if (finished_ == stages) return true;
-      if (!channel_.settle(queue, batches_[finished_ % batch_count], operation_.operation)) return false;
-      of(finished_++, finish);
+      if (of.started == 0) of.first = started_;
+      for (; of.started < stages && started_ - finished_ < most; ++of.started, ++started_) run(of.started, start);
+      if (of.finished == stages) return progress::done;
+      const bool all = by.wide && of.started == stages;
+      if (how == patience::none) return all ? progress::begun : progress::pending;
+      if (how == patience::glance && all && std::exchange(of.tells, false)) return progress::begun;
+      batch& next = batches_[(of.first + of.finished) % batches_.size()];
+      if (!channel_.settle(queue, next, of.label, of.relayed, how == patience::glance)) return progress::pending;
+      run(of.finished++, finish);
+      ++finished_;
+      if (++came_ == 1) first_came_ = steady_seconds();
+      if (how == patience::glance && of.finished != stages) return progress::advanced;
     }
   }
 
@@ -349,12 +388,13 @@ class message_collectives {
   bool crowded_;  // more ranks than are talked to at a time
   grouping usual_;
   std::size_t piece_bytes_;
+  message_window window_;
   std::unique_ptr<std::byte[]> arrivals_, sums_;
-  batch batches_[batch_count];
-  message_label operation_{};               // under way
-  std::size_t started_ = 0, finished_ = 0;  // stages of it
-  std::size_t half_ = 0;                    // of a broadcast
-  bool under_way_ = false;
+  std::vector<batch> batches_;
+  std::size_t under_way_ = 0;               // operations
+  std::size_t started_ = 0, finished_ = 0;  // stages, of all of them
+  std::size_t came_ = 0;                    // stages since one was under way
+  double first_came_ = 0;                   // the first of them: when, in steady_seconds
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

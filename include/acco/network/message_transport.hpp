@@ -37,17 +37,18 @@ struct delivery_failure : std::exception {
   bool other_message;  ///< the peer lives, and sent what does not belong here: the ranks make different calls
 };
 
-/// The concept of a transport: `rank()`, `size()`, a movable `request`, `send` and `receive` that start a message of up
-/// to `largest_message` bytes, `complete(request, seconds)` that tells or waits how far it is, `arrived(request)` after
-/// which nothing else need work any more, and `leave(label, from, bytes)` that sends a last message to all, ends the
-/// connections and wakes whoever waits in `complete`. `send`, `receive`, `complete` throw `delivery_failure`. One
-/// thread a channel, and several channels at once, call all but `leave`. A request that is destroyed forgets its
-/// message.
+/// The concept of a transport: `rank()`, `size()`, `round_trip()` to the farthest rank in seconds (0: not known), a
+/// movable `request`, `send` and `receive` that start a message of up to `largest_message` bytes, `complete(request,
+/// seconds)` that tells or waits how far it is, `arrived(request)` after which nothing else need work any more, and
+/// `leave(label, from, bytes)` that sends a last message to all, ends the connections and wakes whoever waits in
+/// `complete`. `send`, `receive`, `complete` throw `delivery_failure`. One thread a channel, and several channels at
+/// once, call all but `leave`. A request that is destroyed forgets its message.
 template <class Transport>
 concept message_transport =
     requires(Transport& t, typename Transport::request& r, void const* from, void* to, std::size_t bytes, message_label label) {
       { t.rank() } -> std::convertible_to<int>;
       { t.size() } -> std::convertible_to<int>;
+      { t.round_trip() } -> std::convertible_to<double>;
       { t.send(0, label, from, bytes) } -> std::same_as<typename Transport::request>;
       { t.receive(0, label, to, bytes) } -> std::same_as<typename Transport::request>;
       { t.complete(r, 1.0) } -> std::same_as<delivery>;

@@ -104,6 +104,8 @@ class mpi_transport {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
+  /// MPI tells none.
+  [[nodiscard]] double round_trip() const noexcept { return 0; }
   [[nodiscard]] mpi_options const& options() const noexcept { return options_; }
 
   /// The ranks of one color, until the object ends.

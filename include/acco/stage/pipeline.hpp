@@ -32,13 +32,17 @@ class pipeline {
     work();
     std::fill(behind_.begin(), behind_.end(), queue_.mark());
   }
-  /// work(k) for each bucket k, behind bucket k of the stage before.
+  /// work(k) for each bucket k, behind bucket k of the stage before. Buckets do not wait for each other: their first
+  /// task begins while the bucket's before is under way, where the queue can.
   template <class Work>
   void each(lane where, Work&& work) {
     queue_.on(where);
     for (std::size_t k = 0; k < behind_.size(); ++k) {
       queue_.after(behind_[k]);
+      constexpr bool can = requires { queue_.beside(true); };
+      if constexpr (can) queue_.beside(k != 0 && where == lane::network);
       work(k);
+      if constexpr (can) queue_.beside(false);  // where there was no task
       behind_[k] = queue_.mark();
     }
   }

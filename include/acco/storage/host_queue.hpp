@@ -22,18 +22,11 @@
 #include "acco/error.hpp"
 #include "acco/storage/host_clock.hpp"
 #include "acco/storage/lane.hpp"
+#include "acco/storage/progress.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
-
-/// A task's answer.
-enum class progress {
-  done,
-  pending,   ///< transfers are under way: ask again later
-  advanced,  ///< transfers are under way, and some have ended since the last question: ask again sooner
-  ended,     ///< done, and no task, in either lane, is to run before the next `wait` has returned
-};
 
 /// How a backend that makes progress in the caller's thread is waited for: `wait` is called whenever the queue cannot
 /// go on by itself; `poll` whenever the trainer passes by. Both may throw.
@@ -72,6 +65,12 @@ class host_queue {
     if (mark.where != current_) of(current_).needs = std::max(of(current_).needs, mark.tasks);
   }
 
+  /// The next task needs none of those in front of it in its lane that have begun. It may begin beside them; they end in
+  /// order.
+  void beside(bool next = true) noexcept { of(current_).beside = next; }
+  /// Of a task of the network lane that is being asked.
+  [[nodiscard]] acco::patience patience() const noexcept { return of(lane::network).patience; }
+
   /// Appends a task to the current lane: a function object returning void or `progress`.
   template <class Task>
   void enqueue(Task task) {
@@ -84,6 +83,8 @@ class host_queue {
     slot& next = mine.ring[mine.submitted % mine.ring.size()];
     ::new (static_cast<void*>(next.storage)) Task(task);
     next.needs = mine.needs;
+    next.beside = std::exchange(mine.beside, false);
+    next.state = asked::never;
     next.run = [](void* storage, bool drop) {
       Task& stored = *std::launder(static_cast<Task*>(storage));
       if (drop) {
@@ -149,24 +150,31 @@ class host_queue {
 
  private:
   static constexpr std::size_t usual_capacity = 64;
+  enum class asked { never, once, begun, over };
   struct slot {
     static constexpr std::size_t bytes = 192;
     alignas(std::max_align_t) std::byte storage[bytes];
     progress (*run)(void*, bool drop);
     std::uint64_t needs;  // tasks of the other lane that must have ended
+    bool beside;
+    asked state;
   };
   struct lane_state {
     std::vector<slot> ring;
     std::uint64_t submitted = 0;  // the owner's count
     std::uint64_t needs = 0;      // of the task that is enqueued next
     std::uint64_t available = 0;  // `submitted`, as the thread sees it
-    std::uint64_t awaited = 0;    // how many finished tasks the owner waits for
+    std::uint64_t called = 0;     // tasks that have been asked
+    bool beside = false;          // of the task that is enqueued next
+    acco::patience patience = acco::patience::rest;
+    std::uint64_t awaited = 0;  // how many finished tasks the owner waits for
     std::atomic<std::uint64_t> finished = 0;
     bool asleep = false;
     std::condition_variable more;
     std::thread thread;
     [[nodiscard]] std::uint64_t done() const noexcept { return finished.load(std::memory_order_acquire); }
-    [[nodiscard]] slot& next() noexcept { return ring[finished.load(std::memory_order_relaxed) % ring.size()]; }
+    [[nodiscard]] slot& at(std::uint64_t task) noexcept { return ring[task % ring.size()]; }
+    [[nodiscard]] slot& next() noexcept { return at(finished.load(std::memory_order_relaxed)); }
   };
 
   [[nodiscard]] lane_state& of(lane which) noexcept { return lanes_[static_cast<std::size_t>(which)]; }
@@ -181,7 +189,9 @@ class host_queue {
   [[nodiscard]] bool ready(lane_state& mine) noexcept {
     return mine.available != mine.finished.load(std::memory_order_relaxed) && mine.next().needs <= other_than(mine).done();
   }
-  progress run_next(lane_state& mine) noexcept;
+  /// Runs the lane's next task, and begins those that may begin beside it; `available`: as many tasks are there.
+  progress run_next(lane_state& mine, std::uint64_t available) noexcept;
+  progress ask(lane_state& mine, std::uint64_t task, acco::patience how) noexcept;
 
   void work(lane_state& mine) noexcept;
 
@@ -216,7 +226,7 @@ ACCO_ONCE void host_queue::reserve(std::size_t tasks, bool lanes_overlap) {
     const std::lock_guard lock(mutex_);
     std::vector<slot> larger(std::max(tasks, each.ring.size()));
     each.ring.swap(larger);
-    each.submitted = each.available = each.needs = 0;
+    each.submitted = each.available = each.needs = each.called = 0;
     each.finished.store(0, std::memory_order_release);
     each.awaited = 0;
   }
@@ -274,19 +284,48 @@ ACCO_ONCE void host_queue::submit(lane_state& mine) {
   }
   if (asleep) mine.more.notify_one();
 }
-ACCO_ONCE progress host_queue::run_next(lane_state& mine) noexcept {
-  slot& next = mine.next();
+ACCO_ONCE progress host_queue::run_next(lane_state& mine, std::uint64_t available) noexcept {
+  const std::uint64_t first = mine.finished.load(std::memory_order_relaxed);
+  for (;;) {
+    // the last one that was asked, where some of it is still to begin; else the one behind it
+    const auto candidate = [&] {
+      return mine.called > first + 1 && mine.at(mine.called - 1).state == asked::once ? mine.called - 1
+                                                                                      : std::max(mine.called, first + 1);
+    };
+    const bool others = candidate() < available && mine.at(candidate()).beside;
+    const progress result = ask(mine, first, others ? acco::patience::glance : acco::patience::rest);
+    if (result == progress::done) return result;
+    for (std::uint64_t k = candidate(); mine.at(k - 1).state >= asked::begun && k < available; k = candidate()) {
+      slot& each = mine.at(k);
+      if (!each.beside || each.needs > other_than(mine).done()) break;
+      (void)ask(mine, k, acco::patience::none);
+      if (each.state == asked::once) break;
+    }
+    if (result == progress::pending || !others) return result;
+  }
+}
+ACCO_ONCE progress host_queue::ask(lane_state& mine, std::uint64_t task, acco::patience how) noexcept {
+  slot& next = mine.at(task);
+  if (next.state == asked::over) return progress::done;
+  mine.patience = how;
+  mine.called = std::max(mine.called, task + 1);
+  if (next.state == asked::never) next.state = asked::once;
+  const auto keep = [&](progress answer) {
+    if (answer == progress::begun) next.state = asked::begun;
+    if (answer == progress::done) next.state = asked::over;
+    return answer;
+  };
   const bool drop = failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire);
   try {
     const progress result = next.run(next.storage, drop);
-    if (result != progress::ended) return result;
+    if (result != progress::ended) return keep(result);
     ended_.store(true, std::memory_order_release);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!failed_.load(std::memory_order_relaxed)) error_ = std::current_exception();
     failed_.store(true, std::memory_order_release);
   }
-  return progress::done;
+  return keep(progress::done);
 }
 ACCO_ONCE void host_queue::work(lane_state& mine) noexcept {
   lane_state& other = other_than(mine);
@@ -300,8 +339,9 @@ ACCO_ONCE void host_queue::work(lane_state& mine) noexcept {
     }
     mine.asleep = false;
     if (stopping_) return;
+    const std::uint64_t available = mine.available;
     lock.unlock();
-    const progress result = run_next(mine);
+    const progress result = run_next(mine, available);
     if (result != progress::done) {  // look again: a few times for each transfer, so that looking costs little
       std::this_thread::sleep_for(nap);
       nap = result == progress::advanced ? std::max(nap / 2, shortest) : std::min(nap * 2 + shortest, longest);
@@ -319,7 +359,7 @@ ACCO_ONCE void host_queue::advance() {
     moved = false;
     for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
       lane_state& each = lanes_[update_first_ ? 1 - k : k];
-      while (ready(each) && run_next(each) == progress::done) {
+      while (ready(each) && run_next(each, each.available) == progress::done) {
         each.finished.fetch_add(1, std::memory_order_release);
         moved = true;
       }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several connections to each rank over a long link: one TCP connection has as much under way as its buffers hold.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gloo/context.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+
+#include "acco/collective/backend.hpp"
+#include "acco/error.hpp"
+#include "acco/network/gloo_start.hpp"
+#include "acco/network/gloo_transport.hpp"
+#include "acco/storage/host_queue.hpp"
+
+#include "acco/hide_macros.hpp"
+
+namespace ACCO_SIMD_NAMESPACE::gloo_pool {
+
+/// Connections to each other rank over a round trip of so many seconds: one for each 10 ms, because Linux gives one
+/// about 3 MiB of buffers, so some 2.4 Gbit/s at 10 ms; one below 5 ms; 256 to all of them together.
+[[nodiscard]] inline int connections_for(double round_trip, int ranks) noexcept {
+  if (round_trip < 0.005) return 1;
+  const int most = std::clamp(256 / std::max(ranks - 1, 1), 1, 32);
+  return std::min(1 + static_cast<int>(std::min(round_trip / 0.01, 31.0)), most);
+}
+
+inline constexpr int most_connections = 64;
+
+/// A context whose addresses travel with those of others, and which can connect beside them.
+class further_context : public gloo::Context {
+ public:
+  further_context(int rank, int size, std::shared_ptr<gloo::transport::Device> device, double deadline)
+      : gloo::Context(rank, size) {
+    device_ = std::move(device);
+    transportContext_ = device_->createContext(rank, size);
+    transportContext_->setTimeout(gloo_start::milliseconds(deadline / 5));  // as in gloo_start::meshed
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != rank) (void)transportContext_->createPair(peer);
+    }
+  }
+  /// at(peer): where its address is.
+  template <class At>
+  void write_addresses(At&& at) {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      auto const bytes = getPair(peer)->address().bytes();
+      std::memcpy(at(peer), bytes.data(), std::min(bytes.size(), gloo_start::address_size()));
+    }
+  }
+  /// Blocks.
+  template <class At>
+  void connect(At&& at, double deadline) {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      std::byte const* const from = at(peer);
+      auto const* const first = reinterpret_cast<char const*>(from);
+      getPair(peer)->connect(std::vector<char>(first, first + gloo_start::address_size()));
+    }
+    setTimeout(gloo_start::milliseconds(deadline));
+    transportContext_->setTimeout(gloo_start::milliseconds(deadline));
+  }
+};
+
+/// How many connections all ranks want: as many as the longest round trip asks for, or the most that a rank has chosen.
+template <class Backend>
+[[nodiscard]] int agreed_connections(Backend const& world, host_queue& queue, double round_trip, int chosen) {
+  const double mine[] = {round_trip, static_cast<double>(chosen)};
+  std::vector<double> all(2 * static_cast<std::size_t>(world.size()));
+  world.all_gather(queue, sharded(std::span<double const>(mine)), replicated(std::span(all)));
+  queue.wait();
+  double longest = 0;
+  int most = 0;
+  for (std::size_t k = 0; k < all.size(); k += 2) {
+    const int wanted = static_cast<int>(all[k + 1]);
+    if (wanted < 0 || wanted > most_connections) {
+      throw usage_error({world.rank(), -1, "start-up"},
+                        text("gloo_options::connections is ", wanted, " on rank ", static_cast<int>(k / 2)),
+                        text("Give 1 to ", most_connections, ", or 0: as the round trip asks"), static_cast<int>(k / 2));
+    }
+    longest = std::max(longest, all[k]);
+    most = std::max(most, wanted);
+  }
+  return most > 0 ? most : connections_for(longest, world.size());
+}
+
+/// Opens as many connections. Collective over `world`, before anything else travels over it; blocks at most `deadline`
+/// seconds for any rank. Throws `peer_error`, or on every rank `usage_error`.
+template <class Backend>
+void widen(Backend const& world, gloo_transport& transport, int chosen, double deadline) {
+  auto queue = make_queue<host_queue>(world);
+  queue.place = {world.rank(), -1, "start-up"};
+  queue.deadline = deadline;
+  const int connections = agreed_connections(world, queue, transport.round_trip(), chosen);
+  if (connections <= 1 || world.size() == 1) return;
+  const auto ranks = static_cast<std::size_t>(world.size());
+
+  const std::size_t one = gloo_start::address_size(), more = static_cast<std::size_t>(connections) - 1;
+  std::vector<std::byte> out(one * more * ranks), in(out.size());
+  const auto at = [&](std::vector<std::byte>& of, int peer, std::size_t k) {
+    return of.data() + (static_cast<std::size_t>(peer) * more + k) * one;
+  };
+  std::vector<std::shared_ptr<further_context>> made;
+  std::vector<std::exception_ptr> failed(more);
+  try {
+    for (std::size_t k = 0; k < more; ++k) {
+      made.push_back(std::make_shared<further_context>(world.rank(), world.size(), transport.device(), deadline));
+      made.back()->write_addresses([&](int peer) { return at(out, peer, k); });
+    }
+    world.all_to_all(queue, out, in);
+    queue.wait();
+    std::vector<std::jthread> connecting;  // at once: each takes round trips
+    for (std::size_t k = 0; k < more; ++k) {
+      connecting.emplace_back([&, k] {
+        try {
+          made[k]->connect([&](int peer) { return at(in, peer, k); }, deadline);
+        } catch (...) {
+          failed[k] = std::current_exception();
+        }
+      });
+    }
+    connecting.clear();
+    for (auto const& each : failed)
+      if (each) std::rethrow_exception(each);
+  } catch (error const&) {
+    throw;
+  } catch (std::exception const& e) {  // several types of Gloo's
+    throw peer_error({world.rank(), -1, "start-up"},
+                     text("the ranks cannot be connected: ", connections, " times each: ", std::string_view(e.what())),
+                     text("Check that every rank is alive, and how many files a process may open (ulimit -n); or choose fewer "
+                          "(gloo_options::connections)"));
+  }
+  for (auto& each : made) transport.add(std::move(each));
+}
+
+}  // namespace ACCO_SIMD_NAMESPACE::gloo_pool
+
+#include "acco/restore_macros.hpp"
