@@ -118,7 +118,9 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   }
 
   /// To each other rank.
-  [[nodiscard]] std::size_t connections_a_rank() const noexcept { return collectives().shared().transport().connections_a_rank(); }
+  [[nodiscard]] std::size_t connections_a_rank() const noexcept {
+    return collectives().shared().transport().connections_a_rank();
+  }
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:

@@ -23,6 +23,7 @@
 #include "acco/error.hpp"
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
+#include "acco/network/launch_environment.hpp"
 #include "acco/storage/host_queue.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -42,8 +43,8 @@ inline constexpr int most_connections = 64;
 /// A context whose addresses travel with those of others, and which can connect beside them.
 class further_context : public gloo::Context {
  public:
-  further_context(int rank, int size, std::shared_ptr<gloo::transport::Device> device, double deadline)
-      : gloo::Context(rank, size) {
+  further_context(rank_of mine, std::shared_ptr<gloo::transport::Device> device, double deadline)
+      : gloo::Context(mine.rank, mine.size) {
     device_ = std::move(device);
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(gloo_start::milliseconds(deadline / 5));  // as in gloo_start::meshed
@@ -116,7 +117,7 @@ void widen(Backend const& world, gloo_transport& transport, int chosen, double d
   std::vector<std::exception_ptr> failed(more);
   try {
     for (std::size_t k = 0; k < more; ++k) {
-      made.push_back(std::make_shared<further_context>(world.rank(), world.size(), transport.device(), deadline));
+      made.push_back(std::make_shared<further_context>(rank_of{world.rank(), world.size()}, transport.device(), deadline));
       made.back()->write_addresses([&](int peer) { return at(out, peer, k); });
     }
     world.all_to_all(queue, out, in);

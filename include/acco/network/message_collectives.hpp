@@ -71,8 +71,7 @@ class message_collectives {
   [[nodiscard]] double deadline() const noexcept { return deadline_; }
   /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
-  /// Memory for arriving addends, in bytes, and for a sum of them under way; taken by the first operation that sums, and
-  /// more where a long link needs it.
+  /// Bytes for arriving addends and for a sum of them under way; the first operation that sums takes them.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes(); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return channel_.sent(); }
 
@@ -109,8 +108,7 @@ class message_collectives {
         [&](int, std::size_t offset) { return bytes.data() + offset; });
   }
 
-  /// whole = the root's. The root sends each rank one part, and the ranks pass the parts on: no link carries it all N-1
-  /// times.
+  /// whole = the root's, which sends each rank one part; the ranks pass them on: no link carries it all N-1 times.
   progress broadcast(operation& of, host_queue const& queue, std::span<std::byte> whole, int root) {
     const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
     const auto part = [&](int its) {
