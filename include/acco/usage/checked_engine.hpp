@@ -278,8 +278,8 @@ class checked_engine final : public Engine {
     std::fprintf(
         stderr,
         "acco: rank %d: gradients() look as if they were cleared, or written over, between micro-batches that are to be "
-        "added up: of what one micro-batch adds little is left behind the next one. Remove zero_grad from between them and "
-        "add with +=: acco clears the gradients itself.\n",
+        "added up: of what one micro-batch adds the next one leaves little (or cancels it). Remove zero_grad from between "
+        "them and add with +=: acco clears the gradients itself.\n",
         Engine::place().rank);
   }
   /// The report has the same numbers on every rank, so every rank that trains throws at the same one; the others hear
