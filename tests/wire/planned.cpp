@@ -284,15 +284,36 @@ TEST_CASE("of one code, or where no plan is made, a training is that of the firs
   CHECK_FALSE((planned.shown == without.shown));
 }
 
+namespace {
+auto make(auto const& world, codes const& of, std::size_t bucket_elements = bucket_size) {
+  return acco::optimizer{acco::synchronous{.commit = wire{of, {}}},
+                         acco::sgd{},
+                         storage{},
+                         world,
+                         parameters,
+                         acco::options{.check_habits = acco::habit_checks::off, .bucket_elements = bucket_elements}};
+}
+}  // namespace
+
+TEST_CASE("where no codes keep the budget each bucket loses the least, however far the budget is") {
+  for (const double unreachable : {0.0, 1e-9, 1e-6, 1e-5}) {
+    for (const std::size_t elements : {std::size_t{0}, 2 * bucket_size}) {  // one bucket, four
+      auto alone = make(acco::solo_backend{}, {.budget = unreachable, .every = 1}, elements);
+      alone.initialize(std::vector<float>(parameters, 0.0F));
+      for (std::size_t r = 0; r < 3; ++r) {
+        for (std::size_t i = 0; i < parameters; ++i) alone.gradients()[i] += gradient(0, r, i);
+        auto const report = alone.accumulated(1);
+        REQUIRE(report);
+        CHECK(report->codes.size() == (elements == 0 ? 1 : 4));
+        CAPTURE(unreachable);
+        for (acco::planned_bucket const& of : report->codes) CHECK(std::string(of.code) == names[r == 0 ? 0 : 1]);
+      }
+      alone.finish();
+    }
+  }
+}
+
 TEST_CASE("a round in which a plan is made allocates nothing; what makes no sense is refused; ranks are told of others") {
-  const auto make = [](auto const& world, codes const& of) {
-    return acco::optimizer{acco::synchronous{.commit = wire{of, {}}},
-                           acco::sgd{},
-                           storage{},
-                           world,
-                           parameters,
-                           acco::options{.check_habits = acco::habit_checks::off, .bucket_elements = bucket_size}};
-  };
   auto alone = make(acco::solo_backend{}, {.budget = budget, .every = 1});
   alone.initialize(std::vector<float>(parameters, 0.0F));
   std::size_t before = 0;

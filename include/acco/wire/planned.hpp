@@ -211,6 +211,16 @@ class reducer<Wire, Storage> final : public reducer_in_use<Storage> {
       has_plan_ = has_plan_ || row[1 + most] > 0;
     }
   }
+  /// Of the errors themselves: those far above the budget are equally many parts of it.
+  void choose_least(round_arrays const& a) {
+    for (std::size_t k = 0; k < next_.size(); ++k) {
+      const auto cost = [&](std::size_t choice) { return std::pair(a.all[k * columns + choice], sizes_[k * choices + choice]); };
+      std::size_t least = 0;
+      for (std::size_t choice = 1; choice < choices; ++choice)
+        if (cost(choice) < cost(least)) least = choice;
+      next_[k] = static_cast<std::uint8_t>(least);
+    }
+  }
   /// Behind the decision: from what all ranks would have lost.
   void renew(round_arrays const& a, bool wanted) {
     const std::size_t buckets = plan_.size();
@@ -226,6 +236,7 @@ class reducer<Wire, Storage> final : public reducer_in_use<Storage> {
         parts_[k * choices + choice] = budget_parts::of(a.all[k * columns + choice], budget);
     }
     const bool fits = planner_.plan({buckets, choices, parts_, sizes_}, budget_parts::all, next_);
+    if (!fits) choose_least(a);
     std::uint64_t planned = 0, of_first = 0;
     for (std::size_t k = 0; k < buckets; ++k) {
       planned += sizes_[k * choices + next_[k]];
