@@ -259,6 +259,22 @@ TEST_CASE("workers come to finish at different times: those that have take part,
     });
   }
 }
+TEST_CASE("workers that have come to finish take the means, and do not count in them") {
+  by_hand right(1);
+  acco::threads_backend::run(3, [&](acco::threads_backend const& world) {
+    acco::optimizer training{acco::local_updates{.method = acco::local_sgd, .steps = 4, .slots_every = {1, 2}}, adam(), storage{},
+                             world, count};
+    training.initialize(std::vector<double>(count, 1));
+    double most = 0;
+    for (std::size_t t = 0; t < 16 && world.rank() == 0; ++t) {
+      right.step(t + 1);
+      take_step(training, 0, t);
+      most = std::max(most, furthest(training.parameters(), right.x[0]));
+    }
+    training.finish();
+    CHECK(most < 1e-12);
+  });
+}
 TEST_CASE("slots are exchanged where workers wait") {
   acco::threads_backend::run(1, [](acco::threads_backend const& world) {
     CHECK_THROWS_WITH_AS(

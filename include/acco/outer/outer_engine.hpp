@@ -314,8 +314,9 @@ class outer_engine : public training_engine<typename Storage::parameter_type, ty
     if (changed) in_->names.of_worker([&] { inner_.loop().masters_changed(); });
   }
   [[nodiscard]] auto behind() noexcept {  // an exchange
-    return [this](std::uint64_t exchanges) {
-      bytes_before_ += average_slots(*in_, inner_, 1, [&](std::size_t k) { return settings_.slots_every.due(k, exchanges); });
+    return [this](std::uint64_t exchanges, bool brought) {
+      bytes_before_ +=
+          average_slots(*in_, inner_, brought ? 1 : 0, [&](std::size_t k) { return settings_.slots_every.due(k, exchanges); });
       if (!settings_.by_speed) return;
       in_->names.of_worker([&] { exchanges_.own().agree([&](std::span<char> decided) { inner_.broadcast(decided, 0); }); });
       at_.by_worker.go_on({inner_.samples(), inner_.steps()}, settings_.steps, exchanges_.own().steps());

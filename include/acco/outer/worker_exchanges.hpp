@@ -123,7 +123,8 @@ class worker_exchanges {
   }
 
   /// The worker has made a step, and comes to so many samples. Whether `w` has changed. Here and in `finish`,
-  /// landed(exchanges) follows each exchange of the last fragment that lands at once, on all its ranks.
+  /// landed(exchanges, brought) follows each exchange of the last fragment that lands at once, on all its ranks: whether
+  /// this worker has brought something to it.
   template <class Landed>
   bool step(std::span<Master> w, double samples, bool& exchanged, Landed&& landed) {
     bool changed = false;
@@ -255,9 +256,9 @@ class worker_exchanges {
   void following(fragment& each, Landed& landed, Action&& action) {
     const std::uint64_t before = each.exchange->exchanges();
     action();
-    each.brings = false;
+    const bool brought = std::exchange(each.brings, false);
     if (settings_.by_speed && each.exchange->exchanges() != before) own_.decide(each.exchange->speed_of_all(), settings_.workers);
-    if (&each == &fragments_.back() && each.exchange->exchanges() != before) landed(each.exchange->exchanges());
+    if (&each == &fragments_.back() && each.exchange->exchanges() != before) landed(each.exchange->exchanges(), brought);
   }
   /// The samples that a fragment's exchange brings.
   [[nodiscard]] double taken(fragment& each, double samples) noexcept {
