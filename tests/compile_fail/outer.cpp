@@ -54,6 +54,12 @@ void train(acco::threads_backend world, whole_world whole) {
                              std::size_t{1}};
   }
 #endif
+#if defined(AVERAGE_OF_A_WORKER)  // expect: acco: the anchor of local updates is not what gpa averages
+  {
+    acco::optimizer training{acco::local_updates{.method = acco::diloco}, acco::gpa{acco::sgd{}}, acco::host_storage<float>{},
+                             world, std::size_t{1}};
+  }
+#endif
 #if defined(GROUPS_OF_WORKERS)  // expect: acco: workers are the groups of local updates
   {
     acco::optimizer training{acco::local_updates{.method = acco::diloco, .exchange = acco::between_groups<acco::block_int8<>>{}},

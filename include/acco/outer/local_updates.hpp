@@ -208,6 +208,9 @@ struct level_around<local_updates<Method, Inner, Exchange>> {
   template <class Rule, class Storage, class Backend>
   static auto* make(bool checked, local_updates<Method, Inner, Exchange> const& level, Rule rule, Storage storage,
                     Backend backend, parameter_layout layout, options chosen) {
+    static_assert(!keeps_average<Rule>,
+                  "acco: the anchor of local updates is not what gpa averages: set options::average_decay for an average of "
+                  "anchors, or take gpa under another schedule");
     using exchange_wires = decltype(exchange_wire(level.exchange));
     static_assert(outer_rule::slot_count == 0 ||
                       !(loose<typename exchange_wires::gradient_encoding> || loose<typename exchange_wires::parameter_encoding>),

@@ -40,9 +40,9 @@ struct primal_averaging {
 ///   acco::optimizer training{acco::two_phase{}, acco::gpa{acco::adamw{.learning_rate = 2e-3}}, storage, world, layout};
 ///
 /// y are the parameters that the ranks see, predict and commit; x, which evaluates best, is `gather_average`. Costs one
-/// slot behind the rule's: by how much x lies ahead of y. So whatever replaces parameters (`set_parameters`, an
-/// exchange of local updates) moves x and z along. Decoupled weight decay is that of z. Around `rules{...}` all of them
-/// are averaged; as one of several, x of its group is not told.
+/// slot behind the rule's: by how much x lies ahead of y. So whatever replaces parameters (`set_parameters`) moves x and z
+/// along. Decoupled weight decay is that of z. Around `rules{...}` all of them are averaged; as one of several, x of its
+/// group is not told. Not within local updates, whose anchor has no such average.
 template <update_rule Rule>
 struct gpa : Rule {
   static_assert(!std::is_final_v<Rule>, "acco: gpa becomes part of the rule, by inheritance: the rule must not be final");
