@@ -13,6 +13,9 @@ TEST_CASE("a message says where, what and what to do; what is not known is left 
   CHECK(full.peer() == 5);
   CHECK(std::string(acco::error({}, acco::text("it broke"), acco::text("Mend it.")).what()) == "acco: it broke. Mend it.");
   CHECK(std::string(acco::error({.rank = 0}, acco::text("x"), acco::text("y")).what()) == "acco: rank 0: x. y.");
+  CHECK(std::string(acco::error({.phase = "begin"}, acco::text("x"), acco::text("y")).what()) == "acco: begin: x. y.");
+  CHECK(std::string(acco::error({.round = 2, .phase = "begin"}, acco::text("x"), acco::text("y")).what()) ==
+        "acco: round 2, begin: x. y.");
   CHECK(std::string(acco::error({}, acco::text("rank 1 failed: acco: it broke. Mend it."), acco::text("Look there")).what()) ==
         "acco: rank 1 failed: acco: it broke. Mend it. Look there.");
 }

@@ -94,10 +94,11 @@ class ACCO_VISIBLE error : public std::exception {
   static constexpr std::string_view family = "acco: ";
   void begin() noexcept {
     message_.append(family);
+    const auto next = [&] { return std::string_view(message_.view().size() == family.size() ? "" : ", "); };
     if (where_.rank >= 0) message_.append("rank ").append(where_.rank);
-    if (where_.round >= 0) message_.append(where_.rank >= 0 ? ", round " : "round ").append(where_.round);
-    if (where_.phase != nullptr && *where_.phase != '\0') message_.append(", ").append(std::string_view(where_.phase));
-    if (where_.rank >= 0 || where_.round >= 0) message_.append(": ");
+    if (where_.round >= 0) message_.append(next()).append("round ").append(where_.round);
+    if (where_.phase != nullptr && *where_.phase != '\0') message_.append(next()).append(std::string_view(where_.phase));
+    if (!next().empty()) message_.append(": ");
   }
 
   error_place where_;
