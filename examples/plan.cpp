@@ -78,7 +78,7 @@ void read(flags& f, std::string const& flag, std::string const& value) {
   } else if (flag == "--latency") {
     in.joined_by.latency = number(flag, value, true) / 1000;
   } else if (flag == "--ranks") {
-    in.ranks = count(flag, value, 2, 1000000);
+    in.ranks = count(flag, value, 1, 1000000);
   } else if (flag == "--micro-batches") {
     in.micro_batches = count(flag, value, 1, 1000000);
   } else if (flag == "--slots") {
@@ -147,7 +147,7 @@ flags parse(int arguments, char** words) {
   needed("--parameters", f.in.training.parameters > 0);
   if (f.measures) return f;
   needed("--ranks, or --measure,", f.in.ranks > 0);
-  needed("--rate, or --measure,", f.in.joined_by.bytes_per_second > 0);
+  needed("--rate, or --measure,", f.in.ranks == 1 || f.in.joined_by.bytes_per_second > 0);
   return f;
 }
 
@@ -212,10 +212,14 @@ void print(flags const& f) {
   const std::vector<acco::way> ways = ways_of(f);
   const std::vector<acco::proposal> all = acco::advise(in, ways, f.loss, f.memory);
   acco::proposal const& best = all.front();
-  std::printf("%u ranks, %.4g M parameters, a step of %u micro-batches computes for %.4g s\n", in.ranks,
-              in.training.parameters / 1e6, in.micro_batches, in.computing.step_seconds);
-  std::printf("%.4g Mbit/s%s: an exchange of all gradients and parameters takes %.4g s\n\n",
-              in.joined_by.bytes_per_second / 125000, f.measures ? " measured" : "", acco::seconds_of(in, {}, {}));
+  std::printf("%u rank%s, %.4g M parameters, a step of %u micro-batches computes for %.4g s\n", in.ranks,
+              in.ranks == 1 ? "" : "s", in.training.parameters / 1e6, in.micro_batches, in.computing.step_seconds);
+  if (in.ranks == 1) {
+    std::printf("one rank exchanges nothing\n\n");
+  } else {
+    std::printf("%.4g Mbit/s%s: an exchange of all gradients and parameters takes %.4g s\n\n",
+                in.joined_by.bytes_per_second / 125000, f.measures ? " measured" : "", acco::seconds_of(in, {}, {}));
+  }
   std::printf("  %-36s %6s %10s %8s %10s %8s %8s\n", "schedule", "split", "step, s", "speed", "computing", "loss", "memory");
   for (acco::proposal const& p : all) {
     double computing = p.utilisation;
@@ -241,8 +245,8 @@ void print(flags const& f) {
 
 template <class World>
 void measure_and_print(World const& world, flags f) {
-  f.in.joined_by = measured(world);
   f.in.ranks = static_cast<unsigned>(world.size());
+  if (f.in.ranks > 1) f.in.joined_by = measured(world);
   if (world.rank() == 0) print(f);
 }
 

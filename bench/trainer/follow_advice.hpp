@@ -48,7 +48,7 @@ inline settings follow_advice(settings s, runner& ranks, corpus const& text, std
   const acco::situation in{.ranks = count,
                            .computing = {.step_seconds = compute},
                            .micro_batches = s.first,
-                           .joined_by = acco::link_of(std::max(communicate, 1e-9), 2 * bytes * size, std::max(2U, count)),
+                           .joined_by = acco::link_of(std::max(communicate, 1e-9), 2 * bytes * size, count),
                            .training = {.parameters = size, .parameter_bytes = bytes, .gradient_bytes = bytes}};
   const acco::proposal best = acco::advise(in, ways_of(s)).front();
   s.choose(best.of.name);

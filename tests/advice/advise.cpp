@@ -45,10 +45,6 @@ TEST_CASE("a step takes what the closed forms say, where ranks are alike") {
   CHECK(step(rarely, joined(64)) == doctest::Approx(8));  // a fragment of 8 s behind each second step of 8
   CHECK(step(rarely, joined(128)) == doctest::Approx((16 + 8) / 2.0));
   CHECK(step(waits, joined(16, 0, 5)) == doctest::Approx(8 + 16));
-  CHECK(acco::expect(
-            waits,
-            {.ranks = 1, .computing = {.step_seconds = 8}, .joined_by = {.bytes_per_second = 1}, .training = {.parameters = 1}})
-            .step_seconds == doctest::Approx(8));  // who is alone sends nothing
 
   // the commit takes 4 s, the estimate 2, a micro-batch 1: of 7 + 1, 6 + 2 the shorter one
   const acco::proposal split = acco::expect(in_parts, joined(16));
@@ -138,6 +134,11 @@ TEST_CASE("the fastest that may be paid for comes first; of nearly equal ones th
   // so it is with memory: late keeps one array more
   CHECK(std::string_view(acco::advise(joined(8), two, 10, 17).front().of.name) == "waits");
 
+  for (const double exchange : {0.0, 16.0}) {  // who is alone sends nothing, whatever was measured
+    acco::situation const alone = joined(exchange, 0, 1);
+    CHECK(std::string_view(acco::advise(alone).front().of.name) == "synchronous");
+    CHECK(acco::advise(alone).front().step_seconds == doctest::Approx(8));
+  }
   acco::situation whole = joined(8);
   whole.micro_batches = 1;  // is not split
   CHECK(acco::advise(whole, ways, 1).size() == 3);

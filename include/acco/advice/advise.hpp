@@ -29,7 +29,7 @@ struct situation {
   unsigned ranks = 2;
   compute_times computing = {};  ///< `step_seconds`: of all micro-batches of a step, without communication
   unsigned micro_batches = 8;    ///< of a step
-  network_link joined_by = {};   ///< what joins the ranks
+  network_link joined_by = {};   ///< what joins the ranks; of one rank nothing is asked
   training_size training = {};   ///< what each rank trains
 
   void check() const {
@@ -39,7 +39,7 @@ struct situation {
     require_positive("training_size::parameter_bytes", training.parameter_bytes);
     require_positive("training_size::gradient_bytes", training.gradient_bytes);
     require_positive("training_size::master_bytes", training.master_bytes);
-    joined_by.check();
+    if (ranks > 1) joined_by.check();
   }
 };
 

@@ -62,11 +62,12 @@ struct network_link {
 };
 
 /// The link on which an exchange of `bytes` has taken `seconds`, of which fewer bytes do not shorten `fixed_seconds`:
-/// `communication_seconds` of a step of `synchronous` (docs/links.md).
+/// `communication_seconds` of a step of `synchronous` (docs/links.md). Of one rank, which sends nothing, none.
 [[nodiscard]] inline network_link link_of(double seconds, double bytes, unsigned ranks, double fixed_seconds = 0) {
+  require_positive("link_of's ranks", ranks);
+  if (ranks == 1) return {};
   require_positive("link_of's seconds", seconds);
   require_positive("link_of's bytes", bytes);
-  require_positive("link_of's ranks", ranks);
   require_not_negative("link_of's fixed_seconds", fixed_seconds);
   if (fixed_seconds >= seconds)
     throw usage_error({}, text("link_of's fixed_seconds is ", fixed_seconds, ", and seconds, of which it is a part, ", seconds),
