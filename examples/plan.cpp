@@ -47,7 +47,8 @@ constexpr char usage[] =
     "  --jitter SHARE         standard deviation of a step's seconds, in units of their mean (0)\n"
     "  --seconds SECONDS      of every exchange, whatever it carries (0.019, see acco::network_link)\n"
     "  --table                what to take by the ratio of exchange and computation, in Markdown; no other flag counts\n"
-    "  --local-steps H        of local updates, between two exchanges (8; losses are known of 8 only)\n"
+    "  --local-steps H        of local updates, between two exchanges (8; losses are known of 8 only: others are never\n"
+    "                         the line to take)\n"
     "  --run STEPS:SKIPPED    computing share as a run of so few steps shows it, the first SKIPPED not counted\n";
 
 [[noreturn]] void refuse(std::string const& flag, std::string const& value, char const* wanted) {
@@ -136,6 +137,9 @@ flags parse(int arguments, char** words) {
     if (flag == "--measure") {
       f.measures = true;
     } else {
+      if (const std::size_t at = flag.find('='); at != std::string::npos)
+        throw std::invalid_argument("give '" + flag + "' as " + std::string(flag).replace(at, 1, " ") +
+                                    ". acco_plan --help lists all flags");
       if (k + 1 == arguments) throw std::invalid_argument(flag + " needs a value. acco_plan --help lists all flags");
       read(f, flag, words[++k]);
     }
@@ -186,13 +190,16 @@ acco::network_link measured(World const& world) {
   }
 }
 
-/// Ways with the number of steps between exchanges that was asked for.
+/// Losses of local updates were measured with this number of steps between exchanges.
+bool has_known_loss(acco::way const& of) { return !of.is_local() || of.every == 8; }
+/// Ways with the number of steps between exchanges that was asked for. A loss that is not known is above any limit.
 std::vector<acco::way> ways_of(flags const& f) {
   std::vector<acco::way> ways(std::begin(acco::measured_ways), std::end(acco::measured_ways));
   for (acco::way& each : ways) {
     if (!each.is_local()) continue;
     each.every = f.local_steps;
     if (each.every % each.fragments != 0) each.fragments = 1;
+    if (!has_known_loss(each)) each.loss_percent = std::numeric_limits<double>::max();
   }
   return ways;
 }
@@ -211,7 +218,8 @@ void print(flags const& f) {
   acco::situation const& in = f.in;
   const std::vector<acco::way> ways = ways_of(f);
   const std::vector<acco::proposal> all = acco::advise(in, ways, f.loss, f.memory);
-  acco::proposal const& best = all.front();
+  acco::proposal const& best =
+      *std::find_if(all.begin(), all.end(), [](acco::proposal const& p) { return has_known_loss(p.of); });
   std::printf("%u rank%s, %.4g M parameters, a step of %u micro-batches computes for %.4g s\n", in.ranks,
               in.ranks == 1 ? "" : "s", in.training.parameters / 1e6, in.micro_batches, in.computing.step_seconds);
   if (in.ranks == 1) {
@@ -230,7 +238,7 @@ void print(flags const& f) {
     }
     const std::string split = p.second == 0 ? "" : std::to_string(p.first) + "+" + std::to_string(p.second);
     char loss[16] = "?";
-    if (!p.of.is_local() || p.of.every == 8) std::snprintf(loss, sizeof loss, "%+.2f %%", p.of.loss_percent);
+    if (has_known_loss(p.of)) std::snprintf(loss, sizeof loss, "%+.2f %%", p.of.loss_percent);
     std::printf("%c %-36s %6s %10.4g %6.2f x %8.2f %% %8s %6.1f B\n", &p == &best ? '>' : ' ', p.of.name, split.c_str(),
                 p.step_seconds, p.speed, 100 * computing, loss, p.memory);
   }
