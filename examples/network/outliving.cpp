@@ -2,14 +2,18 @@
 // Local updates that outlive their workers: where a process is killed, or hangs, the others go on without it.
 //
 //   outliving RANK RANKS DIRECTORY [STEP]   with STEP: this process kills itself in that step
+//
+// DIRECTORY is a new one for each job: where workers were lost, files of those that were left stay behind.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <acco/acco.hpp>
@@ -78,12 +82,22 @@ void train(acco::gloo_backend world, std::string const& directory, int killed_in
   if (std::abs(training.parameters()[count - 1] - 3) > 0.15F) throw std::runtime_error("the parabola was not found");
 }
 
+/// Files of this job's losses are not there before all of its processes have begun.
+void check_that_it_is_new(std::string const& directory) {
+  std::error_code none;  // is no directory yet
+  for (auto const& each : std::filesystem::directory_iterator(directory, none)) {
+    if (each.path().filename().string().starts_with("loss "))
+      throw std::runtime_error(directory + " is of a job that has lost a worker. Give each job a new directory");
+  }
+}
+
 }  // namespace
 
 int main(int words, char** word) {
   if (words < 4) return std::fputs("outliving RANK RANKS DIRECTORY [STEP]\n", stderr), 2;
   try {
     const std::string directory = word[3];
+    check_that_it_is_new(directory);
     train(acco::gloo_backend::from_files({std::atoi(word[1]), std::atoi(word[2])}, directory, "begin", {.deadline = 60}),
           directory, words > 4 ? std::atoi(word[4]) : 0);
     return 0;

@@ -235,6 +235,9 @@ TEST_CASE("gloo: local updates outlive workers that are killed, one after the ot
       CHECK(found == (last.empty() ? found : last));  // samples, and parameters
       last = found;
     }
+    const ended again = process({OUTLIVING, "0", "4", directory.string()}, {}).wait(in(60 * patience()));
+    CHECK(again.exit == 1);
+    CHECK(contains(again.output, "Give each job a new directory"));
     fs::remove_all(directory);
   }
 }
