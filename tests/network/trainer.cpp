@@ -137,8 +137,10 @@ int main(int count, char** words) {
   (void)words;
   try {
     auto context = acco::gloo_backend::context_from_environment({.deadline = 60 * patience()});
-    choose(acco::message_backend<mortal>(std::make_shared<acco::message_collectives<mortal>>(
-        piece, piece, std::make_shared<acco::connections<mortal>>(std::move(context)))));
+    const auto all = std::make_shared<acco::connections<mortal>>(std::move(context));
+    const acco::message_backend<mortal> world(std::make_shared<acco::message_collectives<mortal>>(piece, piece, all));
+    acco::gloo_pool::widen(world, all->transport(), static_cast<int>(number("ACCO_TEST_CONNECTIONS", 1)), 60 * patience());
+    choose(world);
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
