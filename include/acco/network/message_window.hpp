@@ -13,11 +13,11 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Stages of messages under way at a time, of one rank: 4; on a link whose round trip takes a millisecond or more, twice
-/// what was seen to come in a round trip. So it doubles from operation to operation, as long as more comes. It never
-/// shrinks. One thread at a time; `stages` any.
+/// what 1 Gbit/s brings in a round trip, and twice what was seen to come in one: it doubles from stage to stage of a
+/// round, as long as more comes. It never shrinks. One thread at a time; `stages` any.
 class message_window {
  public:
-  static constexpr std::size_t least = 4, most = 128;                // labels tell 256 messages apart: docs/extending.md
+  static constexpr std::size_t least = 4, most = 128;                // two ranks' together: of 256, as labels tell apart
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;  // 1 Gbit/s for half a second
   static constexpr double shortest = 1e-3;                           // seconds; below it 4 fill any link
 
@@ -32,22 +32,29 @@ class message_window {
   }
 
   /// `stage_bytes`: what arrives in a stage. `round_trip`: seconds; 0: unknown.
-  message_window(std::size_t stage_bytes, double round_trip) noexcept : stage_bytes_(stage_bytes), round_trip_(round_trip) {}
+  message_window(std::size_t stage_bytes, double round_trip) noexcept
+      : stage_bytes_(std::max(stage_bytes, std::size_t{1})), round_trip_(round_trip) {
+    if (round_trip_ >= shortest) (void)widen(usual_rate * round_trip_ / static_cast<double>(stage_bytes_));
+  }
 
   [[nodiscard]] std::size_t stages() const noexcept { return stages_.load(std::memory_order_relaxed); }
   void as_wide_as(message_window const& other) noexcept { stages_.store(other.stages(), std::memory_order_relaxed); }
   /// An operation has ended; `seconds` after its first stage `more` other ones had come. Whether the window has grown.
   bool ended(std::size_t more, double seconds) noexcept {
     if (round_trip_ < shortest || more < 3 || !(seconds > 0)) return false;
-    const double in_a_round_trip = static_cast<double>(more - 1) / seconds * round_trip_;  // the last one may be short
-    const auto bound = std::clamp(most_bytes / std::max(stage_bytes_, std::size_t{1}), least, most);
+    return widen(static_cast<double>(more - 1) / seconds * round_trip_);  // the last one may be short
+  }
+
+ private:
+  static constexpr double usual_rate = 125e6;  // bytes a second
+  bool widen(double in_a_round_trip) noexcept {
+    const auto bound = std::clamp(most_bytes / stage_bytes_, least, most);
     const auto wanted = static_cast<std::size_t>(std::min(2 * in_a_round_trip + 1, static_cast<double>(bound)));
     if (wanted <= stages()) return false;
     stages_.store(wanted, std::memory_order_relaxed);
     return true;
   }
 
- private:
   std::size_t stage_bytes_;
   double round_trip_;
   std::atomic<std::size_t> stages_ = least;
