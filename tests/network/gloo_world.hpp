@@ -25,9 +25,6 @@ struct gloo {
   static inline int connections =
       std::getenv("ACCO_TEST_CONNECTIONS") != nullptr ? std::atoi(std::getenv("ACCO_TEST_CONNECTIONS")) : 0;
 
-  /// A channel's mailboxes in a world of three.
-  static std::size_t mail_of_3() { return connections < 2 ? 0 : 2 * acco::gloo_mailbox::memory(std::size_t{32} << 10U); }
-
   using backend = acco::gloo_backend;
   template <class Function>
   static void run(int ranks, Function&& function) {

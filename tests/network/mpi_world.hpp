@@ -18,7 +18,6 @@ struct mpi {
   static constexpr char const* name = "mpi";
   static constexpr int most_ranks = 4;
   static inline std::size_t piece_bytes = 8192;  // so small that rounds have several
-  static std::size_t mail_of_3() { return 0; }
   static inline acco::mpi_progress progress = acco::mpi_progress::helper_thread;
 
   using backend = acco::mpi_backend;

@@ -2,11 +2,13 @@
 // A wait for ranks of which one has ended, over a transport that waits as long as it is told to, and says nothing of
 // messages that were on their way (as Gloo does of sends). Rank 0 of three; the transport counts the seconds.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include <doctest/doctest.h>
 
@@ -60,7 +62,7 @@ class patient {
 static_assert(acco::message_transport<patient>);
 
 /// Waits for a message from rank 2, then for one that goes to rank 1. How often it looked.
-int wait_for_both(world& in, bool glances = false) {
+int wait_for_both(world& in, int glances = 0) {
   const acco::collective operation = acco::collective::all_reduce;
   acco::message_channel<patient> group(std::make_shared<acco::connections<patient>>(in), 0);
   acco::message_channel<patient>::batch messages;
@@ -73,15 +75,17 @@ int wait_for_both(world& in, bool glances = false) {
   group.guarded(queue, operation, [&] {
     group.receive(messages, label, 2, &number, sizeof number);
     group.send(messages, label, 1, &number, sizeof number);
-    while (!group.settle(queue, messages, label, false, glances)) ++looks;
+    for (; !group.settle(queue, messages, label, false, looks <= glances); ++looks) {
+      if (looks <= glances && glances < 10) std::this_thread::sleep_for(std::chrono::milliseconds(99));
+    }
   });
   return looks;
 }
 /// The rank that is blamed.
 template <class Error>
-int blamed(world& in) {
+int blamed(world& in, int glances = 0) {
   try {
-    wait_for_both(in);
+    (void)wait_for_both(in, glances);
   } catch (Error const& e) {
     CAPTURE(e.what());
     return e.peer();
@@ -122,10 +126,17 @@ TEST_CASE("a rank has ended in peace, its messages have come: another one is sti
 TEST_CASE("a glance waits for a millisecond at most, and comes back") {
   world in;
   in.comes = [](int, double waited) { return waited > 0.02; };
-  const int looks = wait_for_both(in, true);
+  const int looks = wait_for_both(in, 1000);
   CHECK(looks >= 20);
   CHECK(in.longest <= 0.001);
   CHECK(in.waited <= 0.022);
+}
+
+TEST_CASE("a wait that begins with glances: the deadline is that of both") {
+  world in;
+  CHECK(blamed<acco::deadline_error>(in, 5) == 2);
+  CHECK(in.waited < 60 - 0.3);
+  CHECK(in.waited > 60 - 5);
 }
 
 TEST_CASE("a wait in slices: the deadline is that of the whole") {

@@ -139,6 +139,41 @@ TEST_CASE("a task beside others begins while they are under way; they end in ord
   }
 }
 
+TEST_CASE("tasks that have begun beside each other end before a failure is told; those that have not are dropped") {
+  acco::host_queue queue;
+  queue.reserve(8, true);
+  std::atomic<int> begun = 0, ended = 0, dropped = 0;
+  struct transfer {
+    std::atomic<int>*begun, *ended, *dropped_;
+    int asked = 0;
+    acco::progress operator()() {
+      if (++asked == 1) {
+        ++*begun;
+        return acco::progress::begun;
+      }
+      if (*begun < 2 || asked < 20) return acco::progress::pending;  // long behind the failure
+      ++*ended;
+      return acco::progress::done;
+    }
+    void dropped() noexcept { ++*dropped_; }
+  };
+  queue.enqueue(transfer{&begun, &ended, &dropped});
+  queue.beside();
+  queue.enqueue(transfer{&begun, &ended, &dropped});
+  queue.on(acco::lane::update);
+  queue.enqueue([&begun] { return begun == 2 ? acco::progress::done : acco::progress::pending; });
+  queue.enqueue([]() -> void { throw std::runtime_error("it cannot be decoded"); });
+  const auto mark = queue.mark();
+  queue.on(acco::lane::network);
+  queue.after(mark);
+  queue.beside();
+  queue.enqueue(transfer{&begun, &ended, &dropped});
+  CHECK_THROWS_WITH(queue.wait(), "it cannot be decoded");
+  CHECK(begun == 2);
+  CHECK(ended == 2);
+  CHECK(dropped == 1);
+}
+
 TEST_CASE("a task beside others waits for its mark; one that has only begun in part holds up those behind it") {
   acco::host_queue queue;
   queue.reserve(8, true);

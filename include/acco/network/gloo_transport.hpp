@@ -30,7 +30,6 @@
 #include <sys/socket.h>
 
 #include "acco/error.hpp"
-#include "acco/network/gloo_mail.hpp"
 #include "acco/network/message_transport.hpp"
 #include "acco/network/socket.hpp"
 #include "acco/network/unshared_sockets.hpp"
@@ -39,9 +38,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an array
-/// take turns among them, because one TCP connection does not fill it, and short messages leave at once (gloo_mail.hpp),
-/// each in a copy. Gloo writes to sockets without guarding against SIGPIPE, which would end
+/// Messages over connected Gloo contexts of the same ranks: pieces of an array take turns among them, because one TCP
+/// connection does not fill a long link. Gloo writes to sockets without guarding against SIGPIPE, which would end
 /// this process silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from
 /// now on. Gloo allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections
 /// are not kept open by child processes that are forked or started from now on.
@@ -53,19 +51,11 @@ class gloo_transport {
    public:
     request(std::unique_ptr<gloo::transport::UnboundBuffer> buffer, bool incoming) noexcept
         : buffer_(std::move(buffer)), incoming_(incoming) {}
-    request(gloo_mailbox& from, std::uint64_t slot, void* to, std::size_t bytes) noexcept
-        : incoming_(true), mail_(&from), message_(from.ask()), slot_(slot), to_(to), bytes_(bytes) {}
 
    private:
     friend gloo_transport;
-    [[nodiscard]] gloo::transport::UnboundBuffer& buffer() const { return mail_ != nullptr ? mail_->buffer(message_) : *buffer_; }
-    std::unique_ptr<std::byte[]> copy_;  // of a short message that leaves; behind the buffer in time
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
     bool incoming_;
-    gloo_mailbox* mail_ = nullptr;  // of a short message that arrives: where, as what
-    std::uint64_t message_ = 0, slot_ = 0;
-    void* to_ = nullptr;
-    std::size_t bytes_ = 0;
   };
 
   explicit gloo_transport(std::shared_ptr<gloo::Context> context)
@@ -98,27 +88,17 @@ class gloo_transport {
   /// As the kernel saw it at the start.
   [[nodiscard]] double round_trip() const noexcept { return round_trip_; }
   [[nodiscard]] std::size_t connections_a_rank() const noexcept { return contexts_.size(); }
-  /// Of a channel's mailboxes.
-  [[nodiscard]] std::size_t mail_bytes() const noexcept {
-    return longest_mail() == 0 ? 0 : static_cast<std::size_t>(size() - 1) * gloo_mailbox::memory(longest_mail());
-  }
   [[nodiscard]] std::shared_ptr<gloo::transport::Device> device() const { return contexts_.front()->getDevice(); }
 
   [[nodiscard]] request send(int to, message_label label, void const* from, std::size_t bytes) {
     return translated([&] {
-      const bool at_once = is_short(label, bytes);
-      auto copy = at_once ? gloo_mailbox::written(slot(label, bytes), from, bytes) : nullptr;
-      auto buffer = at_once ? contexts_.front()->createUnboundBuffer(copy.get(), gloo_mailbox::room(bytes))
-                            : of(label).createUnboundBuffer(const_cast<void*>(from), bytes);
-      buffer->send(to, at_once ? mail_slot(label) : slot(label, bytes));
-      request result(std::move(buffer), false);
-      result.copy_ = std::move(copy);
-      return result;
+      auto buffer = of(label).createUnboundBuffer(const_cast<void*>(from), bytes);
+      buffer->send(to, slot(label, bytes));
+      return request(std::move(buffer), false);
     });
   }
   [[nodiscard]] request receive(int from, message_label label, void* to, std::size_t bytes) {
     return translated([&] {
-      if (is_short(label, bytes)) return request(mail(from, label), slot(label, bytes), to, bytes);
       auto buffer = of(label).createUnboundBuffer(to, bytes);
       buffer->recv(from, slot(label, bytes));
       return request(std::move(buffer), true);
@@ -134,10 +114,7 @@ class gloo_transport {
         const watched_wait watched(*this, which, seconds);
         arrived = wait(which, std::chrono::hours(24 * 365));
       }
-      if (arrived) {
-        if (which.mail_ != nullptr) which.mail_->take(which.message_, which.slot_, which.to_, which.bytes_);
-        return delivery::done;
-      }
+      if (arrived) return delivery::done;
       const std::lock_guard lock(mutex_);
       if (left_) throw delivery_failure{text("this rank leaves")};
       return delivery::expired;
@@ -179,22 +156,6 @@ class gloo_transport {
   using clock = std::chrono::steady_clock;
 
   gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
-  /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.
-  [[nodiscard]] std::size_t longest_mail() const noexcept {
-    if (contexts_.size() == 1) return 0;
-    return std::clamp((std::size_t{512} << 10U) / static_cast<std::size_t>(size() - 1), std::size_t{1} << 10U,
-                      std::size_t{32} << 10U);
-  }
-  [[nodiscard]] bool is_short(message_label label, std::size_t bytes) const noexcept {
-    return label.operation != collective::none && bytes <= longest_mail();
-  }
-  gloo_mailbox& mail(int from, message_label label) {
-    auto& all = mail_[label.channel];
-    all.resize(static_cast<std::size_t>(size()));
-    auto& its = all[static_cast<std::size_t>(from)];
-    if (its == nullptr) its = std::make_unique<gloo_mailbox>(*contexts_.front(), from, mail_slot(label), longest_mail());
-    return *its;
-  }
   /// Gloo tells the address of each connection, and not its socket.
   static std::vector<int> sockets_of(gloo::Context& context) {
     std::set<std::string> addresses;
@@ -220,11 +181,10 @@ class gloo_transport {
            std::uint64_t{label.piece & 0xffU} << 34U | std::uint64_t{static_cast<std::uint32_t>(label.operation)} << 31U |
            (bytes & 0x7fffffffU);
   }
-  static std::uint64_t mail_slot(message_label label) noexcept { return slot({0xfffd, collective::none, 0, label.channel}, 0); }
   static bool wait(request& which, std::chrono::milliseconds longest) {
-    return which.incoming_ ? which.buffer().waitRecv(nullptr, longest) : which.buffer().waitSend(nullptr, longest);
+    return which.incoming_ ? which.buffer_->waitRecv(nullptr, longest) : which.buffer_->waitSend(nullptr, longest);
   }
-  static void stop_waiting(request& which) { which.incoming_ ? which.buffer().abortWaitRecv() : which.buffer().abortWaitSend(); }
+  static void stop_waiting(request& which) { which.incoming_ ? which.buffer_->abortWaitRecv() : which.buffer_->abortWaitSend(); }
   template <class Work>
   static std::invoke_result_t<Work&> translated(Work&& work) {
     try {
@@ -273,7 +233,6 @@ class gloo_transport {
 
   std::vector<std::shared_ptr<gloo::Context>> contexts_;
   std::list<net::unshared_sockets> unshared_;
-  std::vector<std::unique_ptr<gloo_mailbox>> mail_[message_channels];  // by channel, whose thread opens them, and rank
   double round_trip_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

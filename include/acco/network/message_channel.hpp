@@ -99,8 +99,7 @@ class message_channel {
     }
     while (of.settled < of.transfers.size()) {
       transfer const& next = of.transfers[of.settled];
-      const delivery how_far =
-          glances ? glance(of) : complete(queue, of, operation, relayed_ ? queue.deadline / 2 : queue.deadline);
+      const delivery how_far = glances ? glance(of) : complete(queue, of, operation, left(queue));
       if (how_far == delivery::done) {
         since_ = 0;
         called_ = false;
@@ -199,6 +198,12 @@ class message_channel {
         lowest);
   }
 
+  /// Seconds until the deadline, or its half, of a wait that may have begun with glances.
+  [[nodiscard]] double left(host_queue const& queue) const noexcept {
+    const double first = relayed_ ? queue.deadline / 2 : queue.deadline;
+    if (since_ == 0) return first;
+    return std::max((called_ ? queue.deadline : first) - (steady_seconds() - since_), 0.001);
+  }
   /// Completes the batch's next message if it has come, or comes at once.
   delivery glance(batch& of) {
     transfer& next = of.transfers[of.settled];

@@ -40,8 +40,7 @@ class message_collectives {
   /// How far an operation is; of one that has not begun, as it was made.
   struct operation {
     message_label label{};
-    std::size_t first = 0;                  // of its stages in the ring of those under way
-    std::size_t started = 0, finished = 0;  // stages of it
+    std::size_t first = 0, started = 0, finished = 0;  // its stages: where in the ring of those under way, how many
     bool under_way = false, second_half = false;
     bool tells = true;     // that all of it is under way, once
     bool relayed = false;  // a rank may keep others waiting because it waits itself
@@ -340,6 +339,9 @@ class message_collectives {
     progress result = progress::pending;
     channel_.guarded(queue, kind, [&] {
       if (!std::exchange(of.under_way, true)) {
+        if (queue.patience() != patience::none && started_ != finished_)  // behind all others none is under way
+          throw usage_error(queue.place, text(name_of(kind), " is impossible: messages of tasks that were dropped are under way"),
+                            text("Make a new backend: a queue that ended in the middle of its tasks takes it along"));
         of.label = channel_.next_operation(kind);
         ++under_way_;
       }
@@ -350,11 +352,9 @@ class message_collectives {
       if (came_ != 0 && window_.ended(came_ - 1, steady_seconds() - first_came_)) make_batches();
       came_ = 0;
     });
-    const bool moved = channel_.moved();
-    return result == progress::pending && moved ? progress::advanced : result;
+    return channel_.moved() && result == progress::pending ? progress::advanced : result;
   }
-  /// Starts steps, a stage of them at a time, as long as not too many stages are under way, of all operations. Finishes
-  /// them in order.
+  /// Starts stages of steps, as long as not too many are under way, of all operations. Finishes them in order.
   progress in_stages(operation& of, host_queue const& queue, std::size_t steps, grouping by, work_on_step start,
                      work_on_step finish) {
     const std::size_t stages = (steps + by.steps - 1) / by.steps, most = by.wide ? batches_.size() : 1;

@@ -39,8 +39,9 @@ struct queue_driver {
 /// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does
 /// not order them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and
 /// `rethrow` throw what it threw. All members but those of tasks belong to the one thread that owns the queue (the
-/// trainer's). A task is a trivially copyable function object of at most 192 bytes; `reserve` makes room, after which
-/// nothing is allocated. One that has a member `dropped() noexcept` is told when it will not run.
+/// trainer's); one that has begun beside others is still asked until it ends. A task is a trivially copyable function object of
+/// at most 192 bytes; `reserve` makes room, after which nothing is allocated. One that has a member `dropped() noexcept` is told
+/// when it will not run.
 class host_queue {
  public:
   /// Tasks run on threads of the queue's own; at first on one.
@@ -84,6 +85,7 @@ class host_queue {
     ::new (static_cast<void*>(next.storage)) Task(task);
     next.needs = mine.needs;
     next.beside = std::exchange(mine.beside, false);
+    next.holds = false;
     next.state = asked::never;
     next.run = [](void* storage, bool drop) {
       Task& stored = *std::launder(static_cast<Task*>(storage));
@@ -156,7 +158,7 @@ class host_queue {
     alignas(std::max_align_t) std::byte storage[bytes];
     progress (*run)(void*, bool drop);
     std::uint64_t needs;  // tasks of the other lane that must have ended
-    bool beside;
+    bool beside, holds;   // holds: it may have transfers under way that it did not wait for, so it is never dropped
     asked state;
   };
   struct lane_state {
@@ -315,7 +317,8 @@ ACCO_ONCE progress host_queue::ask(lane_state& mine, std::uint64_t task, acco::p
     if (answer == progress::done) next.state = asked::over;
     return answer;
   };
-  const bool drop = failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire);
+  const bool drop = !next.holds && (failed_.load(std::memory_order_acquire) || ended_.load(std::memory_order_acquire));
+  next.holds = next.holds || (!drop && how != acco::patience::rest);
   try {
     const progress result = next.run(next.storage, drop);
     if (result != progress::ended) return keep(result);
