@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "network/gloo_world.hpp"
@@ -30,6 +33,34 @@ TEST_CASE("from files: three ranks find each other and train; the waiting thread
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("connections by the round trip: one on a short link, one for each 10 ms on a long one, few where ranks are many") {
+  using acco::gloo_pool::connections_for;
+  CHECK(connections_for(0.0049, 2) == 1);
+  CHECK(connections_for(0.03, 2) == 4);
+  CHECK(connections_for(0.1, 2) == 11);
+  CHECK(connections_for(10, 2) == 32);
+  CHECK(connections_for(10, 65) == 4);
+  CHECK(connections_for(10, 1000) == 1);
+}
+
+TEST_CASE("the round trip of a connection is what the kernel has seen; of no connection there is none") {
+  const int listening = socket(AF_INET, SOCK_STREAM, 0), dialled = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof at;
+  auto* const address = reinterpret_cast<sockaddr*>(&at);
+  REQUIRE(bind(listening, address, sizeof at) == 0);
+  REQUIRE(listen(listening, 1) == 0);
+  REQUIRE(getsockname(listening, address, &length) == 0);
+  REQUIRE(connect(dialled, address, sizeof at) == 0);
+  CHECK(acco::net::round_trip(dialled) > 0);
+  CHECK(acco::net::round_trip(dialled) < 10);  // what stands elsewhere in the kernel's answer is not in this range
+  CHECK(acco::net::round_trip(-1) == 0);
+  close(dialled);
+  close(listening);
 }
 
 TEST_CASE("several connections to each rank: one rank's wish counts for all, results have the same bits") {

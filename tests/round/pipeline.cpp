@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <acco/stage/pipeline.hpp>
+#include <acco/storage/host_queue.hpp>
 #include <acco/storage/lane.hpp>
 
 namespace {
@@ -24,6 +25,9 @@ struct recorder {
   bool is_beside = false;
   std::string seen;
 };
+
+// else `pipeline` would not ask it
+static_assert(requires(acco::host_queue& queue) { queue.beside(true); });
 
 }  // namespace
 

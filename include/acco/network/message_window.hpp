@@ -39,7 +39,8 @@ class message_window {
 
   [[nodiscard]] std::size_t stages() const noexcept { return stages_.load(std::memory_order_relaxed); }
   void as_wide_as(message_window const& other) noexcept { stages_.store(other.stages(), std::memory_order_relaxed); }
-  /// An operation has ended; `seconds` after its first stage `more` other ones had come. Whether the window has grown.
+  /// Nothing is under way any more; `seconds` after the first stage `more` other ones had come. Whether the window has
+  /// grown.
   bool ended(std::size_t more, double seconds) noexcept {
     if (round_trip_ < shortest || more < 3 || !(seconds > 0)) return false;
     return widen(static_cast<double>(more - 1) / seconds * round_trip_);  // the last one may be short
