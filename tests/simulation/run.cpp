@@ -147,8 +147,12 @@ class participant {
       again = e.what();
     }
     if (failed_ && again != what_) complain("the next call threw '" + again + "' behind '" + what_ + "'");
-    if (setting_.kind == disaster::raised && is_struck_ && failed_ && found_together_)
+    if (setting_.kind != disaster::raised || !is_struck_ || !failed_ || !found_together_) return;
+    try {
       ask(question::gather_committed, 0, false, true);
+    } catch (std::exception const& e) {
+      complain(std::string("ranks that found an error together cannot gather behind it: ") + e.what());
+    }
   }
   [[nodiscard]] bool failed() const { return failed_; }
 
