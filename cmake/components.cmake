@@ -4,9 +4,9 @@
 # what checkpoint needs, acco finds then, too, in its own directory, unless the project has the targets already.
 include(cmake/dependencies.cmake)
 set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch checkpoint)
-set(acco_mpi_headers mpi.hpp network/mpi.hpp network/mpi_options.hpp network/mpi_transport.hpp)
+file(GLOB acco_mpi_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/mpi.hpp include/acco/network/mpi*.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
-set(acco_gloo_headers gloo.hpp network/gloo.hpp network/gloo_start.hpp network/gloo_transport.hpp)
+file(GLOB acco_gloo_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/gloo.hpp include/acco/network/gloo*.hpp)
 set(acco_gloo_needs gloo)
 file(GLOB acco_cuda_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/cuda.hpp include/acco/cuda/*.hpp)
 list(FILTER acco_cuda_headers EXCLUDE REGEX "/nccl")

@@ -251,6 +251,24 @@ TEST_CASE("gloo: a rank that is far too slow") {
   check_survivor(1, results[1]);
 }
 
+TEST_CASE(
+    "gloo: a rank that is stopped: below the deadline nothing is lost; beyond it nobody waits, and it learns so when it wakes") {
+  std::string last;
+  for (ended const& each : over_gloo({{"STOPPED", "3"}, {"DEADLINE", std::to_string(30 * patience())}})) {
+    CAPTURE(each.output);
+    CHECK(each.exit == 0);
+    const std::string found = each.output.substr(each.output.find("finished with"));
+    CHECK(found == (last.empty() ? found : last));
+    last = found;
+  }
+  for (const double deadlines : {1.5, 3.0}) {
+    CAPTURE(deadlines);
+    const auto results = over_gloo({{"STOPPED", std::to_string(deadlines * deadline)}});
+    for (int rank = 0; rank < ranks; ++rank) check_survivor(rank, results[static_cast<std::size_t>(rank)]);
+    CHECK(contains(results[0].output, "rank 1 did not come to"));
+  }
+}
+
 TEST_CASE("gloo: an exception in one rank's code") {
   const auto results = over_gloo({{"THROW", "1"}});
   check_survivor(0, results[0]);

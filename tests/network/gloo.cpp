@@ -94,6 +94,56 @@ TEST_CASE("several connections to each rank: one rank's wish counts for all, res
   std::filesystem::remove_all(directory);
 }
 
+TEST_CASE("several connections to each rank: what a rank has sent before it ended in peace arrives, and more does not") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_peace_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+    const auto backend =
+        acco::gloo_backend::from_files({thread.rank(), 2}, directory, "peace", {.deadline = 60 * patience(), .connections = 2});
+    acco::host_queue queue;
+    queue.deadline = 60 * patience();
+    const int mails = static_cast<int>(acco::gloo_mailbox::open);  // as many as leave at once; two a broadcast
+    for (int k = 0; k <= mails / 2; ++k) {
+      if (k == 1 && thread.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      double number[2] = {thread.rank() + k + 1.0, 7};
+      backend.broadcast(queue, acco::replicated<double>(number), 1);
+      queue.wait();
+      CHECK(number[0] == k + 2);
+    }
+    if (thread.rank() == 1) return;
+    double number[2] = {};
+    backend.broadcast(queue, acco::replicated<double>(number), 1);
+    CHECK_THROWS_AS(queue.wait(), acco::peer_error);
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("several connections to each rank: who makes another call is named at once") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_calls_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+    const auto backend =
+        acco::gloo_backend::from_files({thread.rank(), 2}, directory, "calls", {.deadline = 60 * patience(), .connections = 2});
+    acco::host_queue queue;
+    queue.deadline = 60 * patience();
+    double mine[2] = {1, 2}, sum[2] = {};
+    const std::size_t count = thread.rank() == 0 ? 1 : 2;
+    backend.all_reduce(queue, acco::partial<double const>(std::span<double const>(mine, count)),
+                       acco::replicated<double>(std::span<double>(sum, count)));
+    try {
+      queue.wait();
+      FAIL_CHECK("two lengths made a sum");
+    } catch (acco::error const& e) {  // who looked first has told the other one
+      CAPTURE(e.what());
+      CHECK(std::string(e.what()).find("calls something else") != std::string::npos);
+      CHECK(e.peer() >= 0);
+    }
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
 TEST_CASE("a rank outside of the group, an interface that does not exist") {
   CHECK_THROWS_AS((void)acco::gloo_backend::from_files({3, 3}, "/tmp", "x", {.deadline = 1}), acco::usage_error);
   CHECK_THROWS_WITH_AS(

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <acco/collective/threads.hpp>
@@ -46,8 +47,18 @@ class office {
         operations_(static_cast<std::size_t>(ranks)) {}
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
+  /// From now on what one rank sends to another is lost.
+  void lose(int from, int to) {
+    const std::lock_guard lock(mutex_);
+    lost_.insert({from, to});
+  }
+
   void post(std::shared_ptr<letter> const& each) {
     const std::lock_guard lock(mutex_);
+    if (!each->incoming && lost_.contains({each->from, each->to})) {
+      each->done = true;
+      return;
+    }
     const auto key = key_of(*each);
     auto& waiting = waiting_[key];
     const bool counts = each->label.operation != acco::collective::none;
@@ -111,6 +122,7 @@ class office {
   std::vector<counts> counts_;
   std::vector<std::map<int, int>[2]> open_;
   std::vector<std::map<std::uint32_t, int>> operations_;
+  std::set<std::pair<int, int>> lost_;
   std::atomic<int> disagreements_ = 0;
 };
 

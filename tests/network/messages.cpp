@@ -207,6 +207,43 @@ TEST_CASE("a rank that does not come is the one that is named, also by those who
   }
 }
 
+TEST_CASE("a rank that comes no more is named, also by who waits for somebody that still waits for it, an operation earlier") {
+  for (const bool passed_on : {true, false}) {
+    CAPTURE(passed_on);
+    letters::run(3, 8192, [&](letters::backend const& world, letters::office& mail) {
+      acco::host_queue queue;
+      queue.deadline = 2;
+      std::vector<double> own(3), all(9);
+      const auto gather = [&] {
+        world.all_gather(queue, acco::sharded<double const>(own), acco::replicated<double>(all));
+        queue.wait();
+      };
+      gather();
+      gather();
+      if (world.rank() == 1) {  // rank 2 gets its share of the next one, rank 0 does not
+        mail.lose(1, 0);
+        gather();
+        std::this_thread::sleep_for(std::chrono::seconds(4));
+        return world.abort("it woke up");
+      }
+      try {
+        gather();
+        CHECK(world.rank() == 2);
+        if (passed_on) {
+          world.all_reduce(queue, acco::partial<double const>(own), acco::replicated<double>(own));
+          queue.wait();
+        }
+        gather();
+        FAIL_CHECK("nobody was missing");
+      } catch (acco::error const& e) {
+        CAPTURE(e.what());
+        CHECK(e.peer() == 1);
+      }
+      queue.stop();
+    });
+  }
+}
+
 TEST_CASE("thousands of channels one after another, closed in another order on every rank: they come back, and nothing grows") {
   letters::run(3, 8192, [&](letters::backend const& world, letters::office& mail) {
     acco::host_queue queue;

@@ -18,6 +18,7 @@ struct mpi {
   static constexpr char const* name = "mpi";
   static constexpr int most_ranks = 4;
   static inline std::size_t piece_bytes = 8192;  // so small that rounds have several
+  static bool messages_of_3(std::size_t bytes) { return bytes == 4 * 2 * piece_bytes; }
   static inline acco::mpi_progress progress = acco::mpi_progress::helper_thread;
 
   using backend = acco::mpi_backend;

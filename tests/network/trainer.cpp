@@ -51,6 +51,19 @@ void start_child(std::string const& how) {
   for (;;) pause();
 }
 
+/// Stops all of this process, for so long.
+void stop(double seconds) {
+  const pid_t self = getpid();
+  if (fork() == 0) {
+    const auto whole = static_cast<unsigned>(seconds);
+    sleep(whole);
+    usleep(static_cast<useconds_t>(1e6 * (seconds - whole)));
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  std::raise(SIGSTOP);
+}
+
 /// Kills its process when the named operation of the named round sends a message.
 class mortal : public network {
  public:
@@ -98,6 +111,7 @@ void train(Backend world, Storage storage) {
       double seconds = number("COMPUTE", 0.002);
       if (culprit && m == 10) seconds *= number("SLOWER", 1);
       std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+      if (culprit && m == 10 && number("STOPPED", 0) > 0) stop(number("STOPPED", 0));
       if (culprit && m == 10 && !word("THROW").empty()) throw std::runtime_error("the data loader broke");
       if (training.accumulated(1)) shown.assign(training.parameters().begin(), training.parameters().end());
     }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include <gloo/transport/pair.h>
 
 #include "acco/collective/backend.hpp"
+#include "acco/collective/joining_thread.hpp"
 #include "acco/error.hpp"
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
@@ -122,7 +122,7 @@ void widen(Backend const& world, gloo_transport& transport, int chosen, double d
     }
     world.all_to_all(queue, out, in);
     queue.wait();
-    std::vector<std::jthread> connecting;  // at once: each takes round trips
+    std::vector<joining_thread> connecting;  // at once: each takes round trips
     for (std::size_t k = 0; k < more; ++k) {
       connecting.emplace_back([&, k] {
         try {

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gloo/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
@@ -30,6 +31,7 @@
 #include <sys/socket.h>
 
 #include "acco/error.hpp"
+#include "acco/network/gloo_mail.hpp"
 #include "acco/network/message_transport.hpp"
 #include "acco/network/socket.hpp"
 #include "acco/network/unshared_sockets.hpp"
@@ -38,8 +40,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Messages over connected Gloo contexts of the same ranks: pieces of an array take turns among them, because one TCP
-/// connection does not fill a long link. Gloo writes to sockets without guarding against SIGPIPE, which would end
+/// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an array
+/// take turns among them, because one TCP connection does not fill it, and short messages leave at once (gloo_mail.hpp),
+/// each in a copy. Gloo writes to sockets without guarding against SIGPIPE, which would end
 /// this process silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from
 /// now on. Gloo allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections
 /// are not kept open by child processes that are forked or started from now on.
@@ -51,16 +54,24 @@ class gloo_transport {
    public:
     request(std::unique_ptr<gloo::transport::UnboundBuffer> buffer, bool incoming) noexcept
         : buffer_(std::move(buffer)), incoming_(incoming) {}
+    request(gloo_mailbox& from, std::uint64_t slot, void* to, std::size_t bytes) noexcept
+        : incoming_(true), mail_(&from), message_(from.ask()), slot_(slot), to_(to), bytes_(bytes) {}
 
    private:
     friend gloo_transport;
+    [[nodiscard]] gloo::transport::UnboundBuffer& buffer() const { return mail_ != nullptr ? mail_->buffer(message_) : *buffer_; }
+    std::unique_ptr<std::byte[]> copy_;  // of a short message that leaves; behind the buffer in time
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
     bool incoming_;
+    gloo_mailbox* mail_ = nullptr;  // of a short message that arrives: where, as what
+    std::uint64_t message_ = 0, slot_ = 0;
+    void* to_ = nullptr;
+    std::size_t bytes_ = 0;
   };
 
   explicit gloo_transport(std::shared_ptr<gloo::Context> context)
       : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
-    std::vector<int> const sockets = sockets_of(*contexts_.front());
+    std::vector<int> const sockets = sockets_of(own_addresses(*contexts_.front()));
     unshared_.emplace_back(sockets);
     for (const int each : sockets) round_trip_ = std::max(round_trip_, net::round_trip(each));
     struct sigaction now{};
@@ -69,6 +80,7 @@ class gloo_transport {
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
+    if (!left_) hang_up();
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -79,7 +91,7 @@ class gloo_transport {
 
   /// More connections to the same ranks, as many on every rank. Before any other member is called.
   void add(std::shared_ptr<gloo::Context> more) {
-    unshared_.emplace_back(sockets_of(*more));
+    unshared_.emplace_back(sockets_of(own_addresses(*more)));
     contexts_.push_back(std::move(more));
   }
 
@@ -88,17 +100,27 @@ class gloo_transport {
   /// As the kernel saw it at the start.
   [[nodiscard]] double round_trip() const noexcept { return round_trip_; }
   [[nodiscard]] std::size_t connections_a_rank() const noexcept { return contexts_.size(); }
+  /// Of a channel's mailboxes.
+  [[nodiscard]] std::size_t mail_bytes() const noexcept {
+    return longest_mail() == 0 ? 0 : static_cast<std::size_t>(size() - 1) * gloo_mailbox::memory(longest_mail());
+  }
   [[nodiscard]] std::shared_ptr<gloo::transport::Device> device() const { return contexts_.front()->getDevice(); }
 
   [[nodiscard]] request send(int to, message_label label, void const* from, std::size_t bytes) {
     return translated([&] {
-      auto buffer = of(label).createUnboundBuffer(const_cast<void*>(from), bytes);
-      buffer->send(to, slot(label, bytes));
-      return request(std::move(buffer), false);
+      const bool at_once = is_short(label, bytes);
+      auto copy = at_once ? gloo_mailbox::written(slot(label, bytes), from, bytes) : nullptr;
+      auto buffer = at_once ? contexts_.front()->createUnboundBuffer(copy.get(), gloo_mailbox::room(bytes))
+                            : of(label).createUnboundBuffer(const_cast<void*>(from), bytes);
+      buffer->send(to, at_once ? mail_slot(label) : slot(label, bytes));
+      request result(std::move(buffer), false);
+      result.copy_ = std::move(copy);
+      return result;
     });
   }
   [[nodiscard]] request receive(int from, message_label label, void* to, std::size_t bytes) {
     return translated([&] {
+      if (is_short(label, bytes)) return request(mail(from, label), slot(label, bytes), to, bytes);
       auto buffer = of(label).createUnboundBuffer(to, bytes);
       buffer->recv(from, slot(label, bytes));
       return request(std::move(buffer), true);
@@ -114,7 +136,10 @@ class gloo_transport {
         const watched_wait watched(*this, which, seconds);
         arrived = wait(which, std::chrono::hours(24 * 365));
       }
-      if (arrived) return delivery::done;
+      if (arrived) {
+        if (which.mail_ != nullptr) which.mail_->take(which.message_, which.slot_, which.to_, which.bytes_);
+        return delivery::done;
+      }
       const std::lock_guard lock(mutex_);
       if (left_) throw delivery_failure{text("this rank leaves")};
       return delivery::expired;
@@ -156,23 +181,61 @@ class gloo_transport {
   using clock = std::chrono::steady_clock;
 
   gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
+  /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.
+  [[nodiscard]] std::size_t longest_mail() const noexcept {
+    if (contexts_.size() == 1) return 0;
+    return std::clamp((std::size_t{512} << 10U) / static_cast<std::size_t>(size() - 1), std::size_t{1} << 10U,
+                      std::size_t{32} << 10U);
+  }
+  [[nodiscard]] bool is_short(message_label label, std::size_t bytes) const noexcept {
+    return label.operation != collective::none && bytes <= longest_mail();
+  }
+  gloo_mailbox& mail(int from, message_label label) {
+    auto& all = mail_[label.channel];
+    all.resize(static_cast<std::size_t>(size()));
+    auto& its = all[static_cast<std::size_t>(from)];
+    if (its == nullptr) its = std::make_unique<gloo_mailbox>(*contexts_.front(), from, mail_slot(label), longest_mail());
+    return *its;
+  }
   /// Gloo tells the address of each connection, and not its socket.
-  static std::vector<int> sockets_of(gloo::Context& context) {
-    std::set<std::string> addresses;
+  static std::set<std::string> own_addresses(gloo::Context& context) {
+    std::set<std::string> result;
     for (int peer = 0; peer < context.size; ++peer) {
-      if (peer != context.rank) addresses.insert(context.getPair(peer)->address().str());
+      if (peer != context.rank) result.insert(context.getPair(peer)->address().str());
     }
+    return result;
+  }
+  static std::vector<int> sockets_of(std::set<std::string> const& addresses) {
     std::vector<int> result;
     std::error_code no_proc;
     for (auto const& each : std::filesystem::directory_iterator("/proc/self/fd", no_proc)) {
       const int descriptor = std::atoi(each.path().filename().c_str());
-      sockaddr_storage own{};
-      socklen_t length = sizeof own;
-      if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
-      const bool internet = own.ss_family == AF_INET || own.ss_family == AF_INET6;
-      if (internet && addresses.contains(gloo::transport::tcp::Address(own).str())) result.push_back(descriptor);
+      if (is_one_of(addresses, descriptor)) result.push_back(descriptor);
     }
     return result;
+  }
+  static bool is_one_of(std::set<std::string> const& addresses, int descriptor) {
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) != 0) return false;
+    const bool internet = own.ss_family == AF_INET || own.ss_family == AF_INET6;
+    return internet && addresses.contains(gloo::transport::tcp::Address(own).str());
+  }
+  /// Short messages of the last operation may be on their way: Gloo alone would close what has not been read.
+  void hang_up() noexcept {
+    if (contexts_.size() == 1) return;
+    try {
+      std::vector<net::socket_handle> all;
+      for (auto const& each : contexts_) {
+        auto const addresses = own_addresses(*each);
+        for (const int descriptor : sockets_of(addresses)) {
+          net::socket_handle copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+          if (is_one_of(addresses, copy.get())) all.push_back(std::move(copy));  // Gloo may have closed it just now
+        }
+      }
+      net::hang_up(all, net::after(std::max(1.0, 8 * round_trip_)));
+    } catch (std::exception const&) {  // they end as Gloo ends them
+    }
   }
   /// Every message has a slot of its own; the length is part of it, because Gloo ends the process where lengths differ.
   static std::uint64_t slot(message_label label, std::size_t bytes) noexcept {
@@ -181,10 +244,11 @@ class gloo_transport {
            std::uint64_t{label.piece & 0xffU} << 34U | std::uint64_t{static_cast<std::uint32_t>(label.operation)} << 31U |
            (bytes & 0x7fffffffU);
   }
+  static std::uint64_t mail_slot(message_label label) noexcept { return slot({0xfffd, collective::none, 0, label.channel}, 0); }
   static bool wait(request& which, std::chrono::milliseconds longest) {
-    return which.incoming_ ? which.buffer_->waitRecv(nullptr, longest) : which.buffer_->waitSend(nullptr, longest);
+    return which.incoming_ ? which.buffer().waitRecv(nullptr, longest) : which.buffer().waitSend(nullptr, longest);
   }
-  static void stop_waiting(request& which) { which.incoming_ ? which.buffer_->abortWaitRecv() : which.buffer_->abortWaitSend(); }
+  static void stop_waiting(request& which) { which.incoming_ ? which.buffer().abortWaitRecv() : which.buffer().abortWaitSend(); }
   template <class Work>
   static std::invoke_result_t<Work&> translated(Work&& work) {
     try {
@@ -233,6 +297,7 @@ class gloo_transport {
 
   std::vector<std::shared_ptr<gloo::Context>> contexts_;
   std::list<net::unshared_sockets> unshared_;
+  std::vector<std::unique_ptr<gloo_mailbox>> mail_[message_channels];  // by channel, whose thread opens them, and rank
   double round_trip_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -87,13 +87,11 @@ class message_channel {
   [[nodiscard]] bool moved() noexcept { return std::exchange(moved_, false); }
 
   /// Completes the messages of the operation's batch in order: whether none is left. Waits as long as it must, or only
-  /// glances at them. The deadline runs, anew for each operation and each message. `relayed`: a rank that has come may
-  /// keep others waiting, because it waits itself.
-  bool settle(host_queue const& queue, batch& of, message_label label, bool relayed, bool glances) {
+  /// glances at them. The deadline runs, anew for each operation and each message.
+  bool settle(host_queue const& queue, batch& of, message_label label, bool glances) {
     const collective operation = label.operation;
     if (label.operation != label_.operation || label.sequence != label_.sequence) {
       label_ = label;
-      relayed_ = relayed;
       called_ = false;
       since_ = 0;
     }
@@ -108,13 +106,13 @@ class message_channel {
         ++of.settled;
         continue;
       }
-      bool half = relayed_ && !called_ && how_far == delivery::expired;
+      bool half = may_call() && how_far == delivery::expired;
       if (how_far == delivery::pending) {
         const double at = steady_seconds();
         // time in which nobody asked does not count
         since_ = since_ == 0 ? at : since_ + std::max(0.0, at - asked_ - 0.1);
         asked_ = at;
-        half = relayed_ && !called_ && at - since_ >= queue.deadline / 2;
+        half = may_call() && at - since_ >= queue.deadline / 2;
         if (!half && at - since_ < queue.deadline) {
           if (at - heard_ >= 0.0005 * size()) {  // every few milliseconds
             heard_ = at;
@@ -125,7 +123,9 @@ class message_channel {
       }
       if (!half) throw_expired(queue, of, operation);
       called_ = true;
-      all_->at(channel_).calls.answer(transport(), label_);
+      since_ = steady_seconds() - queue.deadline / 2;
+      auto& mine = all_->at(channel_);
+      mine.calls.answer(transport(), channel_, mine.next_sequence);
     }
     of.transfers.clear();
     of.settled = 0;
@@ -170,7 +170,8 @@ class message_channel {
 
   [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
-    std::vector<bool> absent = called_ ? all_->at(channel_).calls.absent(transport(), label_) : std::vector<bool>();
+    std::vector<bool> absent =
+        called_ ? all_->at(channel_).calls.absent(transport(), channel_, heard_from_) : std::vector<bool>();
     // `first` has come, and waits itself
     const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];
     if (others) {
@@ -198,11 +199,12 @@ class message_channel {
         lowest);
   }
 
+  /// A rank that has come may keep this one waiting, because it waits itself: all tell so at half of the deadline.
+  [[nodiscard]] bool may_call() const noexcept { return size() > 2 && !called_; }
   /// Seconds until the deadline, or its half, of a wait that may have begun with glances.
   [[nodiscard]] double left(host_queue const& queue) const noexcept {
-    const double first = relayed_ ? queue.deadline / 2 : queue.deadline;
-    if (since_ == 0) return first;
-    return std::max((called_ ? queue.deadline : first) - (steady_seconds() - since_), 0.001);
+    const double whole = may_call() ? queue.deadline / 2 : queue.deadline;
+    return since_ == 0 ? whole : std::max(whole - (steady_seconds() - since_), 0.001);
   }
   /// Completes the batch's next message if it has come, or comes at once.
   delivery glance(batch& of) {
@@ -259,7 +261,7 @@ class message_channel {
   std::atomic<std::uint64_t> sent_ = 0;
   message_label label_{};                  // of the operation that was last waited for
   std::vector<std::uint32_t> heard_from_;  // by rank: the last operation in which something came, from 1
-  bool relayed_ = false, called_ = false;
+  bool called_ = false;
   bool moved_ = false;  // messages have been completed since the queue was last told
   double since_ = 0;    // when the wait for another rank began; 0: no wait
   double asked_ = 0;    // when the transport was last asked

@@ -42,8 +42,7 @@ class message_collectives {
     message_label label{};
     std::size_t first = 0, started = 0, finished = 0;  // its stages: where in the ring of those under way, how many
     bool under_way = false, second_half = false;
-    bool tells = true;     // that all of it is under way, once
-    bool relayed = false;  // a rank may keep others waiting because it waits itself
+    bool tells = true;  // that all of it is under way, once
   };
 
   /// A first channel over the connections. Messages are pieces (`message_window::piece_bytes`): while one is summed the
@@ -110,41 +109,44 @@ class message_collectives {
   /// whole = the root's, which sends each rank one part; the ranks pass them on: no link carries it all N-1 times.
   progress broadcast(operation& of, host_queue const& queue, std::span<std::byte> whole, int root) {
     const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
-    const auto part = [&](int its) {
-      const std::size_t begin = std::min(static_cast<std::size_t>(its) * longest, whole.size());
-      return whole.subspan(begin, std::min(longest, whole.size() - begin));
+    const auto piece = [&](int its, std::size_t number) {
+      const std::size_t end = std::min((static_cast<std::size_t>(its) + 1) * longest, whole.size());
+      const std::size_t begin = std::min(static_cast<std::size_t>(its) * longest + number * piece_bytes_, end);
+      return whole.subspan(begin, std::min(piece_bytes_, end - begin));
     };
-    const auto receive = [&](batch& into, std::uint32_t half, int from, std::span<std::byte> bytes) {
-      channel_.receive(into, label(of, half), from, bytes.data(), bytes.size());
+    const auto receive = [&](batch& into, std::size_t number, int from, int its) {
+      channel_.receive(into, label(of, number), from, piece(its, number).data(), piece(its, number).size());
     };
-    const auto send = [&](batch& into, std::uint32_t half, int to, std::span<std::byte> bytes) {
-      channel_.send(into, label(of, half), to, bytes.data(), bytes.size());
+    const auto send = [&](batch& into, std::size_t number, int to, int its) {
+      channel_.send(into, label(of, number), to, piece(its, number).data(), piece(its, number).size());
     };
-    of.relayed = crowded_;
     return operate(of, queue, collective::broadcast, [&] {
-      const direct_steps steps(rank(), size(), 1);
+      const std::size_t pieces = (longest + piece_bytes_ - 1) / piece_bytes_;
+      const direct_steps steps(rank(), size(), pieces);
       const auto nothing = [](batch&, std::size_t) {};
       const auto spread = [&](batch& into, std::size_t step) {
-        const int to = steps.at(step).to;
+        auto const [to, from, gives, takes] = steps.at(step);
         if (to == root) return;
-        send(into, 0, to, part(to));
-        send(into, 0, to, part(root));
+        send(into, gives, to, to);
+        send(into, gives, to, root);
       };
-      const auto take = [&](batch& into, std::size_t) {
-        receive(into, 0, root, part(rank()));
-        receive(into, 0, root, part(root));
+      const auto take = [&](batch& into, std::size_t number) {
+        receive(into, number, root, rank());
+        receive(into, number, root, root);
       };
       const auto pass_on = [&](batch& into, std::size_t step) {
         auto const [to, from, gives, takes] = steps.at(step);
-        if (from != root && from != rank()) receive(into, 1, from, part(from));
-        if (to != root && to != rank()) send(into, 1, to, part(rank()));
+        if (from != root && from != rank()) receive(into, takes, from, from);
+        if (to != root && to != rank()) send(into, gives, to, rank());
       };
       if (rank() == root) return in_stages(of, queue, steps.count(), usual_, spread, nothing);
       if (!of.second_half) {
-        const progress first = in_stages(of, queue, 1, one_by_one, take, nothing);
+        const progress first = in_stages(of, queue, pieces, {1, true}, take, nothing);
+        if (first == progress::begun) return progress::pending;  // half of it
         if (first != progress::done) return first;
         of.second_half = true;
         of.started = of.finished = 0;
+        of.tells = true;
       }
       return in_stages(of, queue, steps.count(), usual_, pass_on, nothing);
     });
@@ -256,7 +258,6 @@ class message_collectives {
     using total = elementwise::wider<From, To>;
     const ordered_steps steps(rank(), size(), (out.size() + most - 1) / most);
     const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
-    of.relayed = true;
     return operate(of, queue, kind, [&] {
       return in_stages(
           of, queue, steps.count(), usual_,
@@ -288,7 +289,6 @@ class message_collectives {
     make_room();
     T* const blocks = static_cast<T*>(static_cast<void*>(arrivals_.get()));  // this rank's, the next one's, ...
     const auto block = [&](int distance) { return blocks + static_cast<std::size_t>(distance) * in.size(); };
-    of.relayed = true;
     return operate(of, queue, collective::all_reduce, [&] {
       return in_stages(
           of, queue, hops_.count(), one_by_one,
@@ -316,7 +316,6 @@ class message_collectives {
   progress in_pieces(operation& of, host_queue const& queue, collective kind, std::size_t bytes, std::size_t piece,
                      To const& arriving, From const& leaving) {
     const direct_steps steps(rank(), size(), (bytes + piece - 1) / piece);
-    of.relayed = crowded_;
     return operate(of, queue, kind, [&] {
       return in_stages(
           of, queue, steps.count(), usual_,
@@ -371,7 +370,7 @@ class message_collectives {
       if (how == patience::none) return all ? progress::begun : progress::pending;
       if (how == patience::glance && all && std::exchange(of.tells, false)) return progress::begun;
       batch& next = batches_[(of.first + of.finished) % batches_.size()];
-      if (!channel_.settle(queue, next, of.label, of.relayed, how == patience::glance)) return progress::pending;
+      if (!channel_.settle(queue, next, of.label, how == patience::glance)) return progress::pending;
       run(of.finished++, finish);
       ++finished_;
       if (++came_ == 1) first_came_ = steady_seconds();

@@ -80,6 +80,15 @@ class socket_handle {
  private:
   int descriptor_;
 };
+/// Ends connections in peace: says that nothing more comes, and waits until the others, which have then read it all, say
+/// so, too, or are gone. Where one is closed before, with something unread, what is on its way from it is lost.
+inline void hang_up(std::span<socket_handle const> all, clock::time_point until) {
+  std::vector<pollfd> open;
+  for (socket_handle const& each : all) {
+    if (shutdown(each.get(), SHUT_WR) == 0) open.push_back({each.get(), 0, 0});
+  }
+  while (!open.empty() && wait_for(open, until)) std::erase_if(open, [](pollfd const& one) { return one.revents != 0; });
+}
 inline void set(int socket, int level, int option, int value) noexcept {
   setsockopt(socket, level, option, &value, sizeof value);
 }

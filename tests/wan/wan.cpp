@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks over a long link: the last words of one that ends in peace, links that swallow what they should carry.
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <acco/acco.hpp>
+#include <acco/gloo.hpp>
+
+#include "support/patience.hpp"
+#include "wan/network.hpp"
+
+namespace {
+
+void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+/// Whether links can be made here; says why not, once.
+bool skips() {
+  static const std::string why = wan::network::missing();
+  if (!why.empty()) std::printf("skipped: %s\n", why.c_str());
+  return !why.empty();
+}
+
+/// The ranks' world over the link; function(backend).
+template <class Function>
+void over(wan::network const& link, int ranks, acco::gloo_options chosen, Function&& function) {
+  static std::atomic<int> count = 0;
+  const std::string run = "run " + std::to_string(++count);
+  auto const directory = std::filesystem::temp_directory_path() / ("acco_wan_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", wan::network::card, 1);
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
+    link.enter(thread.rank());
+    function(acco::gloo_backend::from_files({thread.rank(), ranks}, directory, run, chosen));
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+constexpr double way = 0.05;  // seconds
+
+/// What a rank's `rounds` end with: the rank that is named, or -1 without an error.
+struct ending {
+  int named = -1;
+  std::string what{};
+};
+ending rounds(acco::gloo_backend const& world, double deadline, int count, std::atomic<int>& done) {
+  try {
+    acco::optimizer training{acco::two_phase{},
+                             acco::sgd{.learning_rate = 0.1},
+                             acco::host_storage<float>{},
+                             world,
+                             1000,
+                             acco::options{.deadline = deadline}};
+    training.initialize(std::vector<float>(1000, 0.0F));
+    for (int k = 0; k < count; ++k) {
+      training.step([](auto, auto gradients) {
+        gradients[0] += 1;
+        return 1;
+      });
+      if (world.rank() == 0) ++done;
+    }
+    training.finish();
+    return {};
+  } catch (acco::error const& e) {
+    return {e.peer(), e.what()};
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what a rank sent before it ended in peace arrives, though the link lost it at first and others have spoken since") {
+  if (skips()) return;
+  wan::network link(2, {.delay = way});
+  std::jthread opens;
+  over(link, 2, {.deadline = 60 * patience(), .connections = 2}, [&](acco::gloo_backend const& world) {
+    acco::host_queue queue;
+    queue.deadline = 60 * patience();
+    const auto tell = [&](int k) {
+      double number[2] = {world.rank() == 1 ? k : -1.0, 7};
+      world.broadcast(queue, acco::replicated<double>(number), 1);
+      queue.wait();
+      return number[0];
+    };
+    (void)tell(0);
+    if (world.rank() == 1) {
+      (void)tell(1);
+      link.set(1, 0, {.delay = way, .swallowed = true});
+      (void)tell(2);
+      (void)tell(3);
+      opens = std::jthread([&] {
+        pause(0.3);
+        link.set(1, 0, {.delay = way});
+      });
+      return;  // and ends
+    }
+    pause(0.05);
+    CHECK(tell(1) == 1);  // and so speaks to who has ended
+    CHECK(tell(2) == 2);
+    CHECK(tell(3) == 3);
+    CHECK_THROWS_AS((void)tell(4), acco::peer_error);
+  });
+}
+
+TEST_CASE("a link that swallows everything, or one way's: no rank hangs, and each names a rank at its end") {
+  if (skips()) return;
+  for (const bool both : {true, false}) {
+    CAPTURE(both);
+    wan::network link(3, {.delay = way});
+    const double deadline = 4 * patience();
+    std::atomic<int> done = 0;
+    std::vector<ending> ends(3);
+    std::jthread breaks([&] {
+      while (done < 3) pause(0.01);
+      link.set(0, 1, {.swallowed = true});
+      if (both) link.set(1, 0, {.swallowed = true});
+    });
+    over(link, 3, {.deadline = 60 * patience()}, [&](acco::gloo_backend const& world) {
+      ends[static_cast<std::size_t>(world.rank())] = rounds(world, deadline, 1000, done);
+    });
+    done = 3;  // whatever came
+    breaks.join();
+    for (int rank = 0; rank < 3; ++rank) {
+      ending const& mine = ends[static_cast<std::size_t>(rank)];
+      CAPTURE(rank);
+      CAPTURE(mine.what);
+      CHECK((mine.named == 0 || mine.named == 1));
+    }
+    CHECK(ends[1].named == 0);  // it hears nothing of rank 0
+  }
+}
+
+TEST_CASE("a link that swallows everything for less than the deadline: training goes on, and ends as on any other") {
+  if (skips()) return;
+  wan::network link(2, {.delay = way});
+  std::atomic<int> done = 0;
+  std::vector<ending> ends(2);
+  std::jthread breaks([&] {
+    for (int k = 0; k < 3; ++k) {
+      while (done < 2 * k + 2) pause(0.01);
+      link.set(0, 1, {.swallowed = true});
+      if (k != 1) link.set(1, 0, {.swallowed = true});
+      pause(0.5);
+      link.set(0, 1, {.delay = way});
+      link.set(1, 0, {.delay = way});
+    }
+  });
+  over(link, 2, {.deadline = 60 * patience()}, [&](acco::gloo_backend const& world) {
+    ends[static_cast<std::size_t>(world.rank())] = rounds(world, 60 * patience(), 8, done);
+  });
+  done = 1000;
+  breaks.join();
+  for (ending const& each : ends) {
+    CAPTURE(each.what);
+    CHECK(each.named == -1);
+    CHECK(each.what.empty());
+  }
+}
