@@ -77,7 +77,7 @@ struct gloo {
         std::exit(0);
       }
       return wan::network(
-          most_ranks,
+          most_hosts,
           {.delay = delay * 1e-3, .jitter = jitter * 1e-3, .loss = loss / 100, .twice = loss / 100, .overtake = true});
     }();
     return &link;

@@ -62,7 +62,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
 
   static constexpr std::size_t usual_piece = std::size_t{512} << 10U;  // docs/performance.md
 
-  /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives.
+  /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives. Its
+  /// connections stay open behind it: end them when every rank has what it waits for.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
@@ -136,7 +137,9 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   }
   static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
     gloo_backend result(std::move(context), chosen);
-    gloo_pool::widen(result, result.collectives().shared().transport(), chosen.connections, deadline);
+    gloo_transport& transport = result.collectives().shared().transport();
+    transport.hang_up_at_end();
+    gloo_pool::widen(result, transport, chosen.connections, deadline);
     return result;
   }
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}

@@ -80,7 +80,7 @@ class gloo_transport {
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
-    if (!left_) hang_up();
+    if (hangs_up_ && !left_) hang_up();
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -89,6 +89,8 @@ class gloo_transport {
     watchdog_.join();
   }
 
+  /// Its end is that of the connections; else they are left as they are.
+  void hang_up_at_end() noexcept { hangs_up_ = true; }
   /// More connections to the same ranks, as many on every rank. Before any other member is called.
   void add(std::shared_ptr<gloo::Context> more) {
     unshared_.emplace_back(sockets_of(own_addresses(*more)));
@@ -221,9 +223,8 @@ class gloo_transport {
     const bool internet = own.ss_family == AF_INET || own.ss_family == AF_INET6;
     return internet && addresses.contains(gloo::transport::tcp::Address(own).str());
   }
-  /// Short messages of the last operation may be on their way: Gloo alone would close what has not been read.
+  /// What was sent last may be on its way: Gloo would only close the connections.
   void hang_up() noexcept {
-    if (contexts_.size() == 1) return;
     try {
       std::vector<net::socket_handle> all;
       for (auto const& each : contexts_) {
@@ -233,7 +234,7 @@ class gloo_transport {
           if (is_one_of(addresses, copy.get())) all.push_back(std::move(copy));  // Gloo may have closed it just now
         }
       }
-      net::hang_up(all, net::after(std::max(1.0, 8 * round_trip_)));
+      net::hang_up(all, 10);
     } catch (std::exception const&) {  // they end as Gloo ends them
     }
   }
@@ -303,7 +304,7 @@ class gloo_transport {
   std::condition_variable changed_;
   std::vector<watched_wait*> waits_;  // one a channel at most
   clock::time_point alarm_ = clock::time_point::max();
-  bool left_ = false, ending_ = false;
+  bool left_ = false, ending_ = false, hangs_up_ = false;
   std::thread watchdog_;  // last: it uses everything above
 };
 static_assert(message_transport<gloo_transport>);

@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,13 +82,23 @@ class socket_handle {
   int descriptor_;
 };
 /// Ends connections in peace: says that nothing more comes, and waits until the others, which have then read it all, say
-/// so, too, or are gone. Where one is closed before, with something unread, what is on its way from it is lost.
-inline void hang_up(std::span<socket_handle const> all, clock::time_point until) {
+/// so, too, or are gone; or until nothing has become of it for so many seconds. Where one is closed before, with something
+/// unread, what is on its way from it is lost.
+inline void hang_up(std::span<socket_handle const> all, double seconds) {
   std::vector<pollfd> open;
   for (socket_handle const& each : all) {
     if (shutdown(each.get(), SHUT_WR) == 0) open.push_back({each.get(), 0, 0});
   }
-  while (!open.empty() && wait_for(open, until)) std::erase_if(open, [](pollfd const& one) { return one.revents != 0; });
+  std::uint64_t last = 0;
+  for (auto until = after(seconds); !open.empty() && clock::now() < until;) {
+    if (wait_for(open, std::min(until, after(0.1)))) std::erase_if(open, [](pollfd const& one) { return one.revents != 0; });
+    std::uint64_t now = open.size() << 48U;  // connections, and bytes that have not arrived
+    for (pollfd const& each : open) {
+      int bytes = 0;
+      if (ioctl(each.fd, TIOCOUTQ, &bytes) == 0) now += static_cast<std::uint64_t>(bytes);
+    }
+    if (std::exchange(last, now) != now) until = after(seconds);
+  }
 }
 inline void set(int socket, int level, int option, int value) noexcept {
   setsockopt(socket, level, option, &value, sizeof value);
