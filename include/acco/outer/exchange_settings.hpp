@@ -86,6 +86,7 @@ struct exchange_settings {
   bool encoded = false;   ///< changes or the anchor do not travel in full
   double rate = 1;        ///< the rule's `learning_rate`, if it has one
   slot_periods slots_every{};
+  bool lands_at_boundary = false;                 ///< an exchange starts `delay` steps before one without delay would
   bool by_speed = false;                          ///< a worker's own steps are by its speed (steps_by_speed.hpp)
   double (*seconds)() noexcept = steady_seconds;  ///< on any clock of this worker's, by which its speed is measured
 
@@ -93,6 +94,8 @@ struct exchange_settings {
   [[nodiscard]] constexpr bool takes_whole_round() const noexcept { return delay == steps; }
   /// Steps from one fragment's exchange to the next one's.
   [[nodiscard]] constexpr unsigned stretch() const noexcept { return steps / fragments; }
+  /// Steps of a round that count as made when it begins.
+  [[nodiscard]] constexpr unsigned first_phase() const noexcept { return lands_at_boundary ? delay : 0; }
   /// Whether workers send parameters; otherwise their change against the anchor that they hold, as they always do where
   /// anything is encoded: the smaller a number, the less its code loses, and the mean of what began at an encoded
   /// anchor would end, in the owner's, what the code has lost of it.
@@ -117,6 +120,10 @@ struct exchange_settings {
     if (delay > steps) {
       fail_use(text("the delay of local updates is ", delay, ", more than the ", steps, " steps from one exchange to the next"),
                "One exchange is under way at a time: whole_round is the most");
+    }
+    if (lands_at_boundary && delay >= stretch()) {
+      fail_use(text("lands_at_boundary starts an exchange ", delay, " steps early, and the first one comes after ", stretch()),
+               "Give a delay below steps / fragments, or let exchanges start where others land");
     }
     if (!(keep_local >= 0 && keep_local <= 1))
       fail_use(text("keep_local of local updates is ", keep_local), "It is a share: 0 for the anchor, 1 for the worker's own");
@@ -151,6 +158,7 @@ struct exchange_settings {
       if (slots_every.any()) visit("slots_every", period);
     }
     if (by_speed) visit("steps_by_speed", by_speed);
+    if (lands_at_boundary) visit("lands_at_boundary", lands_at_boundary);
   }
 };
 

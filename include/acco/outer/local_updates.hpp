@@ -47,9 +47,10 @@ struct keeping {
   Rule rule = {};
   unsigned delay = whole_round;  ///< steps during which an exchange is under way: at most `steps`; 0: the worker waits
   worker_weights weights = worker_weights::equal;
+  bool lands_at_boundary = false;  ///< an exchange starts `delay` steps early, and ends where one without a delay would
 
   [[nodiscard]] constexpr exchange_settings settings() const {
-    return {.delay = delay, .work = work_meanwhile::keep, .weights = weights};
+    return {.delay = delay, .work = work_meanwhile::keep, .weights = weights, .lands_at_boundary = lands_at_boundary};
   }
 };
 
@@ -62,11 +63,17 @@ struct restarting {
   unsigned delay = whole_round;  ///< as `keeping::delay`
   double keep_local = 0;
   worker_weights weights = worker_weights::equal;
-  bool by_gap = false;  ///< D counts by 1 / (1 + |x - x of its start| / |D|): the staleness gap, as
-                        ///< docs/local_updates.md says; of a whole round, with one rank a worker
+  bool by_gap = false;             ///< D counts by 1 / (1 + |x - x of its start| / |D|): the staleness gap, as
+                                   ///< docs/local_updates.md says; of a whole round, with one rank a worker
+  bool lands_at_boundary = false;  ///< as `keeping::lands_at_boundary`
 
   [[nodiscard]] constexpr exchange_settings settings() const {
-    return {.delay = delay, .work = work_meanwhile::restart, .keep_local = keep_local, .weights = weights, .by_gap = by_gap};
+    return {.delay = delay,
+            .work = work_meanwhile::restart,
+            .keep_local = keep_local,
+            .weights = weights,
+            .by_gap = by_gap,
+            .lands_at_boundary = lands_at_boundary};
   }
 };
 

@@ -164,11 +164,11 @@ class worker_exchanges {
       if (ended) break;
     }
     for (fragment& each : fragments_) each.exchange->end_finish(each.of(w));
-    phase_ = 0;
+    phase_ = settings_.first_phase();
   }
   /// At rest: a round begins here.
   void begin_round() noexcept {
-    phase_ = 0;
+    phase_ = settings_.first_phase();
     own_.begin(now());
     for (fragment& each : fragments_) each.exchanges_before = each.exchange->exchanges();
   }
@@ -192,7 +192,7 @@ class worker_exchanges {
     std::uint64_t least = ~std::uint64_t{0};
     for (std::size_t p = 0; p < fragments_.size(); ++p) {
       const std::uint64_t landed = fragments_[p].exchange->exchanges() - fragments_[p].exchanges_before;
-      least = std::min(least, landed == 0 ? 0 : due(p) + settings_.steps * (landed - 1));
+      least = std::min(least, landed == 0 ? 0 : due(p) - settings_.first_phase() + settings_.steps * (landed - 1));
     }
     return least;
   }
@@ -272,7 +272,7 @@ class worker_exchanges {
   [[nodiscard]] double now() const noexcept { return settings_.by_speed ? settings_.seconds() : 0; }
 
   exchange_settings settings_;
-  unsigned phase_ = 0;
+  unsigned phase_ = settings_.first_phase();
   steps_by_speed own_;
   std::vector<fragment> fragments_;  // in the order of their exchanges
 };
