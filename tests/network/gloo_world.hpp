@@ -28,8 +28,8 @@ struct gloo {
   /// To each rank; 0: one, of a context made here; or, over a long link, as many as its round trip asks for.
   static inline int connections =
       std::getenv("ACCO_TEST_CONNECTIONS") != nullptr ? std::atoi(std::getenv("ACCO_TEST_CONNECTIONS")) : 0;
-  /// "50 20 1": ranks are on hosts of their own, 50 to 70 ms from each other; a hundredth of the packets is lost, another
-  /// one comes twice, and they overtake each other.
+  /// "50 20 1": ranks are on hosts of their own, 50 to 70 ms from each other; a hundredth of the packets is lost,
+  /// another one comes twice, and they overtake each other.
   static inline char const* const far = std::getenv("ACCO_TEST_LINK");
 
   /// Bytes of arriving pieces and mailboxes in a world of three; over a long link more, by its round trip.

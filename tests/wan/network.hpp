@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long links between ranks that are threads of this process: each lives in a network namespace of its own, whose only
-// card is a TUN device, and threads here carry the packets: late, twice, in another order, or not at all. Needs root and
-// /dev/net/tun.
+// card is a TUN device, and threads here carry the packets: late, twice, in another order, or not at all. Needs root
+// and /dev/net/tun.
 #pragma once
 
 #include <algorithm>

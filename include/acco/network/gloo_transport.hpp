@@ -40,12 +40,12 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an array
-/// take turns among them, because one TCP connection does not fill it, and short messages leave at once (gloo_mail.hpp),
-/// each in a copy. Gloo writes to sockets without guarding against SIGPIPE, which would end
-/// this process silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from
-/// now on. Gloo allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections
-/// are not kept open by child processes that are forked or started from now on.
+/// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an
+/// array take turns among them, because one TCP connection does not fill it, and short messages leave at once
+/// (gloo_mail.hpp), each in a copy. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
+/// silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now on. Gloo
+/// allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections are not kept
+/// open by child processes that are forked or started from now on.
 class gloo_transport {
  public:
   static constexpr std::size_t largest_message = std::size_t{1} << 30U;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is here: whoever waits for a rank that itself waits for another one, in this operation or in the one before, cannot
-// tell from its own messages which of them did not come.
+// Who is here: whoever waits for a rank that itself waits for another one, in this operation or in the one before,
+// cannot tell from its own messages which of them did not come.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Of one channel; its thread makes all calls. A rank that has waited for half of the deadline tells all others how many
-/// operations it has begun; at the end of the deadline those that have said nothing since they were last heard of are the
-/// ones that did not come. (So is, by mistake, a rank that came in the second half.) Without a call nothing is sent,
-/// received or allocated.
+/// Of one channel; its thread makes all calls. A rank that has waited for half of the deadline tells all others how
+/// many operations it has begun; at the end of the deadline those that have said nothing since they were last heard of
+/// are the ones that did not come. (So is, by mistake, a rank that came in the second half.) Without a call nothing is
+/// sent, received or allocated.
 template <class Transport>
 class roll_call {
  public:

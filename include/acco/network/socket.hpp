@@ -81,9 +81,9 @@ class socket_handle {
  private:
   int descriptor_;
 };
-/// Ends connections in peace: says that nothing more comes, and waits until the others, which have then read it all, say
-/// so, too, or are gone; or until nothing has become of it for so many seconds. Where one is closed before, with something
-/// unread, what is on its way from it is lost.
+/// Ends connections in peace: says that nothing more comes, and waits until the others, which have then read it all,
+/// say so, too, or are gone; or until nothing has become of it for so many seconds. Where one is closed before, with
+/// something unread, what is on its way from it is lost.
 inline void hang_up(std::span<socket_handle const> all, double seconds) {
   std::vector<pollfd> open;
   for (socket_handle const& each : all) {
