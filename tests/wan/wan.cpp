@@ -107,6 +107,32 @@ TEST_CASE("what a rank sent before it ended in peace arrives, though the link lo
   });
 }
 
+TEST_CASE("why a rank goes is heard, though the link loses it at first") {
+  if (skips()) return;
+  wan::network link(2, {.delay = way});
+  std::jthread opens;
+  over(link, 2, {.deadline = 60 * patience(), .connections = 2}, [&](acco::gloo_backend const& world) {
+    acco::host_queue queue;
+    queue.deadline = 60 * patience();
+    double number[2] = {};
+    const auto take_part = [&] {
+      world.broadcast(queue, acco::replicated<double>(number), 1);
+      queue.wait();
+    };
+    take_part();
+    if (world.rank() == 1) {
+      pause(3 * way);
+      link.set(1, 0, {.delay = way, .swallowed = true});
+      opens = std::jthread([&] {
+        pause(0.3);
+        link.set(1, 0, {.delay = way});
+      });
+      return world.abort("its disk is full");
+    }
+    CHECK_THROWS_WITH_AS(take_part(), doctest::Contains("rank 1 failed: its disk is full"), acco::peer_error);
+  });
+}
+
 TEST_CASE("a link that swallows everything, or one way's: no rank hangs, and each names a rank at its end") {
   if (skips()) return;
   for (const bool both : {true, false}) {

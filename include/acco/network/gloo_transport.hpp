@@ -80,7 +80,7 @@ class gloo_transport {
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
-    if (hangs_up_ && !left_) hang_up();
+    if (hangs_up_ && !left_) hang_up(10);
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -171,6 +171,7 @@ class gloo_transport {
       left_ = true;
       for (watched_wait* each : waits_) stop_waiting(each->which);
     }
+    if (hangs_up_ && round_trip_ > 0.005) hang_up(std::max(1.0, 8 * round_trip_));  // and to arrive at others
     for (auto const& each : contexts_) {
       try {
         each->closeConnections();
@@ -223,8 +224,8 @@ class gloo_transport {
     const bool internet = own.ss_family == AF_INET || own.ss_family == AF_INET6;
     return internet && addresses.contains(gloo::transport::tcp::Address(own).str());
   }
-  /// What was sent last may be on its way: Gloo would only close the connections.
-  void hang_up() noexcept {
+  /// What was sent last may be on its way: Gloo would only close the connections. Waits for so long without progress.
+  void hang_up(double seconds) noexcept {
     try {
       std::vector<net::socket_handle> all;
       for (auto const& each : contexts_) {
@@ -234,7 +235,7 @@ class gloo_transport {
           if (is_one_of(addresses, copy.get())) all.push_back(std::move(copy));  // Gloo may have closed it just now
         }
       }
-      net::hang_up(all, 10);
+      net::hang_up(all, seconds);
     } catch (std::exception const&) {  // they end as Gloo ends them
     }
   }
