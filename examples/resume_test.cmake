@@ -4,9 +4,16 @@ cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 execute_process(COMMAND ${PROGRAM} ${WORK}/whole OUTPUT_VARIABLE whole COMMAND_ERROR_IS_FATAL ANY)
+# It stands still while its output is looked at: on a busy machine it would end meanwhile.
+file(WRITE ${WORK}/kill.sh "\"$1\" \"$2/run\" > \"$2/out\" &
+until ! kill -STOP $! || { grep -q \"step *$3 \" \"$2/out\" && ls \"$2/run\" | grep -q step-; }\ndo kill -CONT $!\nsleep 0.01\ndone 2> /dev/null
+kill -9 $!
+wait $!
+echo $?
+cat \"$2/out\"
+")
 foreach(steps IN ITEMS 200 500)
-  execute_process(COMMAND sh -c "\"$0\" \"$1/run\" > \"$1/out\" & until grep -q 'step *${steps} ' \"$1/out\" || ! kill -0 $!; do sleep 0.01; done; kill -9 $!; wait $!; echo $?; cat \"$1/out\"" ${PROGRAM} ${WORK}
-                  OUTPUT_VARIABLE killed ERROR_QUIET)
+  execute_process(COMMAND sh ${WORK}/kill.sh ${PROGRAM} ${WORK} ${steps} OUTPUT_VARIABLE killed ERROR_QUIET)
   if(NOT killed MATCHES "^137\n.*step +${steps}  loss")
     message(FATAL_ERROR "it was not killed:\n${killed}")
   endif()

@@ -23,11 +23,13 @@ macro(read_log log)
 endmacro()
 
 # ${end} SIGNAL ROUNDS LOG PROGRAM...: starts a program, and sends it the signal when its log has so many rounds and, for KILL, there is a checkpoint.
+# It stands still while that is looked at: on a busy machine it would end meanwhile.
 file(WRITE ${WORK}/end.sh "signal=$1 rounds=$2 log=$3
 shift 3
 \"$@\" &
-until [ $(wc -l < $log) -ge $rounds ] && { [ $signal != KILL ] || ls ${WORK}/run | grep -q step-; } || ! kill -0 $!\ndo sleep 0.02\ndone 2> /dev/null
+until ! kill -STOP $! || { [ $(wc -l < $log) -ge $rounds ] && { [ $signal != KILL ] || ls ${WORK}/run | grep -q step-; }; }\ndo kill -CONT $!\nsleep 0.02\ndone 2> /dev/null
 kill -$signal $!
+kill -CONT $!
 wait $!
 ")
 set(end sh ${WORK}/end.sh)
