@@ -236,12 +236,40 @@ TEST_CASE("a rank that comes no more is named, also by who waits for somebody th
         gather();
         FAIL_CHECK("nobody was missing");
       } catch (acco::error const& e) {
-        CAPTURE(e.what());
+        CAPTURE(std::string(e.what()));
         CHECK(e.peer() == 1);
       }
       queue.stop();
     });
   }
+}
+
+TEST_CASE("a rank that waited for long and went on, and then comes no more: its word from before does not count") {
+  const int ranks = 8, late = 3, missing = 5;
+  letters::run(ranks, 8192, [&](letters::backend const& world, letters::office&) {
+    acco::host_queue queue;
+    queue.deadline = 2;
+    std::vector<float> few(10, 1.0F);
+    const auto sum = [&] {
+      world.all_reduce(queue, acco::partial<float const>(few), acco::replicated<float>(few));
+      queue.wait();
+    };
+    sum();
+    std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == late ? 1300 : 0));  // the others tell that they wait
+    sum();
+    // Those who wait for the missing rank itself come last: the others' deadlines pass first.
+    const int after = (world.rank() - missing + ranks) % ranks * 300 / ranks;
+    std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == missing ? 4000 : after));
+    if (world.rank() == missing) return world.abort("it woke up");
+    try {
+      sum();
+      FAIL_CHECK("nobody was missing");
+    } catch (acco::error const& e) {
+      CAPTURE(std::string(e.what()));
+      CHECK(e.peer() == missing);
+    }
+    queue.stop();
+  });
 }
 
 TEST_CASE("thousands of channels one after another, closed in another order on every rank: they come back, and nothing grows") {

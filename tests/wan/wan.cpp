@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks over a long link: the last words of one that ends in peace, links that swallow what they should carry.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -105,6 +109,23 @@ TEST_CASE("what a rank sent before it ended in peace arrives, though the link lo
     CHECK(tell(3) == 3);
     CHECK_THROWS_AS((void)tell(4), acco::peer_error);
   });
+}
+
+TEST_CASE("megabytes that a rank sent before it ended in peace arrive over all connections, however many packets are lost") {
+  if (skips()) return;
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    CAPTURE(seed);
+    wan::network link(2, {.delay = way}, seed);
+    link.set(1, 0, {.delay = way, .loss = 0.1});
+    over(link, 2, {.piece_bytes = 65536, .deadline = 60 * patience(), .connections = 4}, [&](acco::gloo_backend const& world) {
+      acco::host_queue queue;
+      queue.deadline = 60 * patience();
+      std::vector<float> all(1U << 18U, static_cast<float>(world.rank()));
+      world.broadcast(queue, acco::replicated<float>(all), 1);
+      queue.wait();
+      CHECK(std::count(all.begin(), all.end(), 1.0F) == static_cast<std::ptrdiff_t>(all.size()));
+    });
+  }
 }
 
 TEST_CASE("why a rank goes is heard, though the link loses it at first") {

@@ -102,6 +102,10 @@ class connections {
     return mine;
   }
   [[nodiscard]] channel& at(std::uint32_t number) noexcept { return channels_[number]; }
+  /// Some channel ends with messages under way.
+  void give_up() noexcept {
+    if constexpr (requires { transport_.give_up(); }) transport_.give_up();
+  }
   /// It has no message under way.
   void close(std::uint32_t number) {
     const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -49,6 +50,7 @@ namespace ACCO_SIMD_NAMESPACE {
 class gloo_transport {
  public:
   static constexpr std::size_t largest_message = std::size_t{1} << 30U;
+  static constexpr std::uint32_t channels_with_mail = 8;
 
   class request {
    public:
@@ -80,7 +82,7 @@ class gloo_transport {
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
-    if (hangs_up_ && !left_) hang_up(10);
+    if (hangs_up_ && !left_) hang_up(last::front, 10);
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -91,6 +93,8 @@ class gloo_transport {
 
   /// Its end is that of the connections; else they are left as they are.
   void hang_up_at_end() noexcept { hangs_up_ = true; }
+  /// Messages are under way that nobody waits for any more: it ends at once.
+  void give_up() noexcept { hangs_up_ = false; }
   /// More connections to the same ranks, as many on every rank. Before any other member is called.
   void add(std::shared_ptr<gloo::Context> more) {
     unshared_.emplace_back(sockets_of(own_addresses(*more)));
@@ -103,8 +107,9 @@ class gloo_transport {
   [[nodiscard]] double round_trip() const noexcept { return round_trip_; }
   [[nodiscard]] std::size_t connections_a_rank() const noexcept { return contexts_.size(); }
   /// Of a channel's mailboxes.
-  [[nodiscard]] std::size_t mail_bytes() const noexcept {
-    return longest_mail() == 0 ? 0 : static_cast<std::size_t>(size() - 1) * gloo_mailbox::memory(longest_mail());
+  [[nodiscard]] std::size_t mail_bytes(std::uint32_t channel) const noexcept {
+    if (longest_mail() == 0 || channel >= channels_with_mail) return 0;
+    return static_cast<std::size_t>(size() - 1) * gloo_mailbox::memory(longest_mail());
   }
   [[nodiscard]] std::shared_ptr<gloo::transport::Device> device() const { return contexts_.front()->getDevice(); }
 
@@ -171,7 +176,7 @@ class gloo_transport {
       left_ = true;
       for (watched_wait* each : waits_) stop_waiting(each->which);
     }
-    if (hangs_up_ && round_trip_ > 0.005) hang_up(std::max(1.0, 8 * round_trip_));  // and to arrive at others
+    if (hangs_up_ && round_trip_ > 0.005) hang_up(last::others, std::max(1.0, 8 * round_trip_));  // and arrive
     for (auto const& each : contexts_) {
       try {
         each->closeConnections();
@@ -190,8 +195,11 @@ class gloo_transport {
     return std::clamp((std::size_t{512} << 10U) / static_cast<std::size_t>(size() - 1), std::size_t{1} << 10U,
                       std::size_t{32} << 10U);
   }
+  /// Not the pieces of a long array, of which more are to be under way than a mailbox has rooms. A mailbox lasts as long
+  /// as the connections, so only the first channels have some.
   [[nodiscard]] bool is_short(message_label label, std::size_t bytes) const noexcept {
-    return label.operation != collective::none && bytes <= longest_mail();
+    return label.operation != collective::none && label.piece == 0 && label.channel < channels_with_mail &&
+           bytes <= longest_mail();
   }
   gloo_mailbox& mail(int from, message_label label) {
     auto& all = mail_[label.channel];
@@ -225,17 +233,21 @@ class gloo_transport {
     return internet && addresses.contains(gloo::transport::tcp::Address(own).str());
   }
   /// What was sent last may be on its way: Gloo would only close the connections. Waits for so long without progress.
-  void hang_up(double seconds) noexcept {
+  /// `front` carries what tells others that this rank is gone.
+  enum class last { front, others };
+  void hang_up(last which, double seconds) noexcept {
     try {
-      std::vector<net::socket_handle> all;
+      std::vector<net::socket_handle> front, others;
       for (auto const& each : contexts_) {
         auto const addresses = own_addresses(*each);
         for (const int descriptor : sockets_of(addresses)) {
           net::socket_handle copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-          if (is_one_of(addresses, copy.get())) all.push_back(std::move(copy));  // Gloo may have closed it just now
+          if (!is_one_of(addresses, copy.get())) continue;  // Gloo has closed it just now
+          (each == contexts_.front() ? front : others).push_back(std::move(copy));
         }
       }
-      net::hang_up(all, seconds);
+      net::hang_up(which == last::front ? others : front, seconds);
+      net::hang_up(which == last::front ? front : others, seconds);
     } catch (std::exception const&) {  // they end as Gloo ends them
     }
   }
@@ -299,13 +311,14 @@ class gloo_transport {
 
   std::vector<std::shared_ptr<gloo::Context>> contexts_;
   std::list<net::unshared_sockets> unshared_;
-  std::vector<std::unique_ptr<gloo_mailbox>> mail_[message_channels];  // by channel, whose thread opens them, and rank
+  std::vector<std::unique_ptr<gloo_mailbox>> mail_[channels_with_mail];  // by channel, whose thread opens them, and rank
   double round_trip_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<watched_wait*> waits_;  // one a channel at most
   clock::time_point alarm_ = clock::time_point::max();
-  bool left_ = false, ending_ = false, hangs_up_ = false;
+  bool left_ = false, ending_ = false;
+  std::atomic<bool> hangs_up_ = false;
   std::thread watchdog_;  // last: it uses everything above
 };
 static_assert(message_transport<gloo_transport>);

@@ -79,12 +79,7 @@ class message_backend {
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return collectives_->bytes_sent(); }
 
   /// What the backend itself allocated for messages.
-  [[nodiscard]] std::size_t buffer_bytes() const noexcept {
-    if constexpr (requires(Transport const& over) { over.mail_bytes(); })
-      return collectives_->buffer_bytes() + collectives_->shared().transport().mail_bytes();
-    else
-      return collectives_->buffer_bytes();
-  }
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return collectives_->buffer_bytes(); }
 
  protected:
   [[nodiscard]] message_collectives<Transport>& collectives() const noexcept { return *collectives_; }

@@ -54,6 +54,13 @@ class message_channel {
   [[nodiscard]] std::shared_ptr<connections<Transport>> const& shared() const noexcept { return all_; }
   /// No message is under way, and none will be: another may use the channel.
   void close() noexcept { all_->close(channel_); }
+  /// Messages are under way: no other will use it.
+  void give_up() noexcept { all_->give_up(); }
+  /// What the transport keeps open for its messages.
+  [[nodiscard]] std::size_t mail_bytes() const noexcept {
+    if constexpr (requires { all_->transport().mail_bytes(channel_); }) return all_->transport().mail_bytes(channel_);
+    return 0;
+  }
   /// Bytes that were handed to the transport.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
@@ -100,7 +107,7 @@ class message_channel {
       const delivery how_far = glances ? glance(of) : complete(queue, of, operation, left(queue));
       if (how_far == delivery::done) {
         since_ = 0;
-        called_ = false;
+        if (std::exchange(called_, false)) all_->at(channel_).calls.say(transport(), channel_, false);
         moved_ = true;
         if (next.incoming) heard_from_[static_cast<std::size_t>(next.peer)] = label_.sequence + 1;
         ++of.settled;
@@ -124,8 +131,7 @@ class message_channel {
       if (!half) throw_expired(queue, of, operation);
       called_ = true;
       since_ = steady_seconds() - queue.deadline / 2;
-      auto& mine = all_->at(channel_);
-      mine.calls.answer(transport(), channel_, mine.next_sequence);
+      all_->at(channel_).calls.say(transport(), channel_, true);
     }
     of.transfers.clear();
     of.settled = 0;
@@ -170,8 +176,7 @@ class message_channel {
 
   [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
-    std::vector<bool> absent =
-        called_ ? all_->at(channel_).calls.absent(transport(), channel_, heard_from_) : std::vector<bool>();
+    std::vector<bool> absent = called_ ? all_->at(channel_).calls.absent(transport(), channel_) : std::vector<bool>();
     // `first` has come, and waits itself
     const bool others = !absent.empty() && !absent[static_cast<std::size_t>(first)];
     if (others) {

@@ -59,9 +59,7 @@ class message_collectives {
   }
   message_collectives(message_collectives const&) = delete;
   message_collectives& operator=(message_collectives const&) = delete;
-  ~message_collectives() {
-    if (under_way_ == 0) channel_.close();
-  }
+  ~message_collectives() { under_way_ == 0 ? channel_.close() : channel_.give_up(); }
 
   [[nodiscard]] int rank() const noexcept { return channel_.rank(); }
   [[nodiscard]] int size() const noexcept { return channel_.size(); }
@@ -69,8 +67,8 @@ class message_collectives {
   [[nodiscard]] double deadline() const noexcept { return deadline_; }
   /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
-  /// Bytes for arriving addends and for a sum of them under way; the first operation that sums takes them.
-  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes(); }
+  /// Bytes for arriving addends and a sum of them under way, which the first operation that sums takes; and mailboxes.
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes() + channel_.mail_bytes(); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return channel_.sent(); }
 
   /// out = (or +=) this rank's slice of the sum.
