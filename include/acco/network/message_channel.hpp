@@ -236,6 +236,7 @@ class message_channel {
   /// peace was not.
   void look_for_ends(host_queue const& queue, batch& of, collective operation) {
     if (const auto word = all_->hear()) throw_farewell(queue, operation, *word);
+    if (called_) all_->at(channel_).calls.listen(transport(), channel_);
     for (std::size_t k = of.settled; k < of.transfers.size(); ++k) {
       transfer& each = of.transfers[k];
       if (each.done || !all_->lost(each.peer)) continue;

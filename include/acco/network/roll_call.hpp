@@ -40,21 +40,31 @@ class roll_call {
     }
   }
 
-  /// By rank: who has not said at last that it waits. Waits a tenth of a second for words that are on their way, and a
-  /// long link's round trip, and where the transport waits, a millisecond more for each rank.
+  /// Reads what others have said. Who has called does so again and again: a word travels when the one before is read.
+  /// Where the transport waits, a millisecond for each rank.
+  void listen(Transport& over, std::uint32_t channel) {
+    for (int peer = 0; peer < static_cast<int>(others_.size()); ++peer) {
+      other& its = others_[static_cast<std::size_t>(peer)];
+      try {
+        while (!its.message.empty() && over.complete(its.message.front(), 0.001) == delivery::done) {
+          its.waits = its.arriving;
+          its.message.clear();
+          hear(over, label(channel), peer);
+        }
+      } catch (delivery_failure const&) {  // it is gone
+      }
+    }
+  }
+  /// By rank: who has not said at last that it waits. Listens for a tenth of a second more, and a round trip.
   [[nodiscard]] std::vector<bool> absent(Transport& over, std::uint32_t channel) {
-    std::vector<bool> result(others_.size(), true);
-    bool some = false;
     const double until = steady_seconds() + 0.1 + over.round_trip();
     do {
-      some = false;
-      for (int peer = 0; peer < static_cast<int>(others_.size()); ++peer) {
-        const bool lacking = result[static_cast<std::size_t>(peer)] && lacks(over, channel, peer);
-        result[static_cast<std::size_t>(peer)] = lacking;
-        some = some || lacking;
-      }
-      if (some) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    } while (some && steady_seconds() < until);
+      listen(over, channel);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (steady_seconds() < until);
+    std::vector<bool> result;
+    for (other const& each : others_) result.push_back(each.waits == 0);
+    if (!result.empty()) result[static_cast<std::size_t>(over.rank())] = false;
     return result;
   }
 
@@ -67,19 +77,6 @@ class roll_call {
     std::uint32_t arriving = 0, waits = 0;
     std::vector<typename Transport::request> message;
   };
-  bool lacks(Transport& over, std::uint32_t channel, int peer) {
-    if (peer == over.rank()) return false;
-    other& its = others_[static_cast<std::size_t>(peer)];
-    try {
-      while (!its.message.empty() && over.complete(its.message.front(), 0.001) == delivery::done) {
-        its.waits = its.arriving;
-        its.message.clear();
-        hear(over, label(channel), peer);
-      }
-    } catch (delivery_failure const&) {  // it is gone
-    }
-    return its.waits == 0;
-  }
   static message_label label(std::uint32_t channel) noexcept { return {0xfffffffe, collective::none, 0, channel}; }
   void hear(Transport& over, message_label here, int peer) {
     other& its = others_[static_cast<std::size_t>(peer)];
