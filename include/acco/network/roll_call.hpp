@@ -15,9 +15,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Of one channel; its thread makes all calls. A rank that has waited for half of the deadline tells all others, and tells
-/// them again when it goes on; at the end of the deadline those that do not wait are the ones that did not come. (So is,
-/// by mistake, a rank that came in the second half.) Without a call nothing is sent, received or allocated.
+/// Of one channel; its thread makes all calls. A rank that has waited for half of the deadline tells all others, and
+/// again when it goes on; at the end of the deadline those that do not wait are the ones that did not come. (So is, by
+/// mistake, a rank that came in the second half.) Without a call nothing is sent, received or allocated.
 template <class Transport>
 class roll_call {
  public:

@@ -92,7 +92,7 @@ inline void hang_up(std::span<socket_handle const> all, double seconds) {
   std::uint64_t last = 0;
   for (auto until = after(seconds); !open.empty() && clock::now() < until;) {
     if (wait_for(open, std::min(until, after(0.1)))) std::erase_if(open, [](pollfd const& one) { return one.revents != 0; });
-    std::uint64_t now = open.size() << 48U;  // connections, and bytes that have not arrived
+    std::uint64_t now = std::uint64_t{open.size()} << 48U;  // connections, and bytes that have not arrived
     for (pollfd const& each : open) {
       int bytes = 0;
       if (ioctl(each.fd, TIOCOUTQ, &bytes) == 0) now += static_cast<std::uint64_t>(bytes);
