@@ -5,6 +5,7 @@ computing thread a rank, runs every schedule, and prints step times beside their
 
   bench/network/run.py overlap [--hosts 2|4] [--backends gloo,mpi] [--loads synthetic,toy_gpt] [--schedules ...] [--ratios 0.25,0.5,1,2] [--plot overlap.svg]
   bench/network/run.py pieces                     the size of pieces, on a fast link and a slow one
+  bench/network/run.py checksums [--repeat 5]     what the checksums of messages cost, on links of 10 and 1 Gbit/s
   bench/network/run.py coarse [--ratios 0.5,1,1.5] [--loads synthetic] [--plot coarse.svg]     encoded rounds beside full ones, 8 micro-batches a step
   bench/network/run.py layouts [--layers 96]      one nameless tensor beside the tensors of a deep GPT with and without decay, traced or not
   bench/network/run.py splits                     auto_pace beside every fixed split, on loads whose best split is 4 + 4, 6 + 2 and 7 + 1
@@ -430,6 +431,23 @@ def pieces(a, programs):
                     print(f"| {backend} | {'unlimited' if rate is None else f'{rate / 1e6:.0f}'} ({goodput * 8e-6:.0f}) | {kib} | {1e3 * r['step']:.1f} | {r['over']:.3f} |", flush=True)
 
 
+def checksums(a, programs):
+    a.parameters = 8_000_000
+    print(f"{a.parameters / 1e6:g} M parameters, 2 hosts, runs with checksums and without in turn, {a.repeat} of each; computation: as long as communication")
+    print("| backend | link, Mbit/s | schedule | step without, ms | with / without, median | lowest | highest |\n|---|---|---|---|---|---|---|")
+    for rate in (10e9, 1e9):
+        with Hosts(2, rate, burst=max(128_000, int(rate / 8 * 0.0005))) as hosts:
+            a.milliseconds, a.steps = 1e3 * a.parameters * 4 * 8 / rate / a.synthetic_micro, 24 if rate > 5e9 else 6
+            for backend in a.backends.split(","):
+                for schedule in ("synchronous", "two_phase"):
+                    runs = {sums: [] for sums in ("none", "usual")}
+                    for _ in range(a.repeat):
+                        for sums, steps in runs.items():
+                            steps.append(programs.load("synthetic", backend, schedule, a, hosts, ("--checksums", sums))["step_seconds"])
+                    ratios = sorted(with_them / without for without, with_them in zip(runs["none"], runs["usual"]))
+                    print(f"| {backend} | {rate / 1e6:.0f} | `{schedule}` | {1e3 * statistics.median(runs['none']):.1f} | {statistics.median(ratios):.3f} | {ratios[0]:.3f} | {ratios[-1]:.3f} |", flush=True)
+
+
 def groups(a, programs):
     """Two hosts of two ranks each; inside a host messages are ten times as fast as between hosts, whose link both ranks share."""
     slow, a.milliseconds = 100e6, 1
@@ -744,7 +762,7 @@ def check(a, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "heterogeneous", "peers", "family", "fair", "groups", "published", "check"])
+    parser.add_argument("what", choices=["overlap", "coarse", "layouts", "splits", "pieces", "checksums", "heterogeneous", "peers", "family", "fair", "groups", "published", "check"])
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--synthetic", help="the program, where it is not in --build")
     parser.add_argument("--hosts", type=int, default=2)
@@ -784,7 +802,7 @@ def main():
         if reason:
             sys.exit(reason)
     began = time.time()
-    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "groups": groups, "published": published, "check": check}[a.what](a, programs)
+    {"overlap": overlap, "coarse": coarse, "layouts": layouts, "splits": splits, "pieces": pieces, "checksums": checksums, "heterogeneous": heterogeneous, "peers": peers, "family": family, "fair": fair, "groups": groups, "published": published, "check": check}[a.what](a, programs)
     if a.what not in ("check", "published"):
         print(f"({time.time() - began:.0f} s)")
 

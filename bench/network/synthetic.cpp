@@ -212,6 +212,7 @@ int main(int count, char** words) {
   app.add_option("--layers", s.layers, "Of a GPT whose tensors the parameters are; 0: they are one tensor");
   app.add_flag("--traced", s.traced, "Every collective goes into a trace");
   app.add_option("--piece", s.piece_kib, "KiB");
+  app.add_option("--checksums", s.checksums, "Of messages")->check(CLI::IsMember({"usual", "none"}));
   app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
   app.add_option("--unit", s.unit, "Of arithmetic, what a millisecond is: as a run before has printed; default: it is measured")
       ->check(CLI::NonNegativeNumber);
@@ -252,6 +253,7 @@ int main(int count, char** words) {
   if (s.backend == "gloo") {
     acco::gloo_options options{.deadline = 60};
     if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
+    if (s.checksums == "none") options.checksum = nullptr;
     return acco::gloo_backend::run([&](acco::gloo_backend const& world) { run(s, world); }, options);
   }
   acco::mpi_options options;
@@ -259,5 +261,6 @@ int main(int count, char** words) {
                      : s.progress == "none" ? acco::mpi_progress::none
                                             : acco::mpi_progress::helper_thread;
   if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
+  if (s.checksums == "none") options.checksum = nullptr;
   return acco::mpi_backend::run(count, words, [&](acco::mpi_backend const& world) { run(s, world); }, options);
 }

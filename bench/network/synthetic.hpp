@@ -19,7 +19,7 @@
 namespace synthetic {
 
 struct settings {
-  std::string backend = "gloo", schedule = "two_phase", progress = "helper_thread", exchange = "full";
+  std::string backend = "gloo", schedule = "two_phase", progress = "helper_thread", exchange = "full", checksums = "usual";
   std::size_t parameters = 1'000'000, piece_kib = 0, layers = 0;
   bool traced = false;
   double milliseconds = 50;        // of arithmetic in a micro-batch

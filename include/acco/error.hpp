@@ -115,7 +115,7 @@ struct ACCO_VISIBLE usage_error : error {
 struct ACCO_VISIBLE mismatch_error : error {
   using error::error;
 };
-/// Another rank failed or left; `peer()` names it. A consequence, not a cause.
+/// Another rank failed or left, or what it sent came damaged; `peer()` names it. A consequence, not a cause.
 struct ACCO_VISIBLE peer_error : error {
   using error::error;
 };

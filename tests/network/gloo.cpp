@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only Gloo has: contexts made by its user, start-up from the environment and from files.
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -102,8 +106,10 @@ TEST_CASE("several connections to each rank: what a rank has sent before it ende
         acco::gloo_backend::from_files({thread.rank(), 2}, directory, "peace", {.deadline = 60 * patience(), .connections = 2});
     acco::host_queue queue;
     queue.deadline = 60 * patience();
-    const int mails = static_cast<int>(acco::gloo_mailbox::open);  // as many as leave at once; two a broadcast
-    for (int k = 0; k <= mails / 2; ++k) {
+    const int mails =
+        static_cast<int>(acco::gloo_mailbox::open);  // as many as leave at once; two a broadcast, and their checksums
+    const int each = acco::usual_message_sum == nullptr ? 2 : 4;
+    for (int k = 0; k <= mails / each; ++k) {
       if (k == 1 && thread.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
       double number[2] = {thread.rank() + k + 1.0, 7};
       backend.broadcast(queue, acco::replicated<double>(number), 1);
@@ -114,6 +120,97 @@ TEST_CASE("several connections to each rank: what a rank has sent before it ende
     double number[2] = {};
     backend.broadcast(queue, acco::replicated<double>(number), 1);
     CHECK_THROWS_AS(queue.wait(), acco::peer_error);
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+namespace {
+/// One bit of one message that it sends, from 0, is another one. (Whose transport it is cannot be chosen later.)
+struct flipping_transport : acco::gloo_transport {
+  using gloo_transport::gloo_transport;
+  [[nodiscard]] request send(int to, acco::message_label label, void const* from, std::size_t bytes) {
+    if (label.operation == acco::collective::none || sent_++ != flipped) return gloo_transport::send(to, label, from, bytes);
+    damaged_.assign(static_cast<std::byte const*>(from), static_cast<std::byte const*>(from) + bytes);
+    damaged_[bytes / 2] ^= std::byte{4};
+    return gloo_transport::send(to, label, damaged_.data(), bytes);
+  }
+  int flipped = -1;
+
+ private:
+  int sent_ = 0;
+  std::vector<std::byte> damaged_;
+};
+}  // namespace
+
+TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it is named, by everybody") {
+  if (acco::usual_message_sum == nullptr) {
+    MESSAGE("skipped: this was built without xxHash");
+    return;
+  }
+  static auto device = ::gloo::transport::tcp::CreateDevice("127.0.0.1");
+  for (int flipped = 0; flipped < 8; ++flipped) {
+    CAPTURE(flipped);
+    ::gloo::rendezvous::HashStore store;
+    std::atomic<int> damaged = 0;
+    acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+      auto context = std::make_shared<::gloo::rendezvous::Context>(thread.rank(), thread.size());
+      context->connectFullMesh(store, device);
+      auto const all = std::make_shared<acco::connections<flipping_transport>>(context);
+      all->check(acco::usual_message_sum);
+      if (thread.rank() == 1) all->transport().flipped = flipped;
+      const acco::message_backend<flipping_transport> world(
+          std::make_shared<acco::message_collectives<flipping_transport>>(8192, 8192, all));
+      acco::host_queue queue;
+      queue.place = {thread.rank(), 7, "commit"};
+      queue.deadline = 60 * patience();
+      std::vector<float> own(3000, static_cast<float>(thread.rank() + 1)), whole(9000);
+      try {  // two messages to each, with two checksums
+        world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(whole));
+        queue.wait();
+        CHECK(whole[0] == 1);
+        CHECK(std::count(whole.begin() + 3000, whole.begin() + 6000, 2.0F) == 3000);
+        double number = 1;
+        for (int k = 0; k < 3; ++k) {
+          world.all_reduce(queue, acco::partial<double const>({&number, 1}), acco::replicated<double>({&number, 1}));
+          queue.wait();
+        }
+        FAIL_CHECK("nobody found it");
+      } catch (acco::peer_error const& e) {
+        const std::string what = e.what();
+        CAPTURE(what);
+        CHECK(e.peer() == 1);
+        CHECK(e.round() == 7);
+        if (thread.rank() != 1 && what.find("tells") == std::string::npos) {
+          ++damaged;
+          CHECK(what.find("bytes from rank 1 is damaged (operation ") != std::string::npos);
+        }
+      }
+      queue.stop();
+    });
+    CHECK(damaged == 1);
+  }
+}
+
+TEST_CASE("the ranks do not have the same checksum: all say so before anything travels") {
+  if (acco::usual_message_sum == nullptr) {
+    MESSAGE("skipped: this was built without xxHash");
+    return;
+  }
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_sums_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+    const auto make = [&](char const* run, acco::message_sum sum) {
+      return acco::gloo_backend::from_files({thread.rank(), 3}, directory, run, {.deadline = 60 * patience(), .checksum = sum});
+    };
+    CHECK_THROWS_WITH_AS((void)make("one without", thread.rank() == 2 ? nullptr : acco::usual_message_sum),
+                         doctest::Contains("gloo_options::checksum on rank 2 is not that of rank 0"), acco::usage_error);
+    const auto backend = make("none", nullptr).split(0);
+    double number = 1;
+    acco::host_queue queue;
+    backend.all_reduce(queue, acco::partial<double const>({&number, 1}), acco::replicated<double>({&number, 1}));
+    queue.wait();
+    CHECK(number == 3);
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);

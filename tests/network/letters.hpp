@@ -47,6 +47,19 @@ class office {
         operations_(static_cast<std::size_t>(ranks)) {}
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
+  /// One bit of the `delivery`-th message, from 0, arrives as another one; of messages that belong to operations, and of
+  /// their checksums.
+  void flip(std::uint64_t delivery, std::uint64_t bit) {
+    flipped_ = delivery;
+    bit_ = bit;
+  }
+  [[nodiscard]] std::uint64_t deliveries() const noexcept { return deliveries_; }
+  /// Who sent the message that was damaged, and to whom; -1: none was.
+  struct way {
+    int from = -1, to = -1;
+  };
+  [[nodiscard]] way damaged() const noexcept { return damaged_; }
+
   /// From now on what one rank sends to another is lost.
   void lose(int from, int to) {
     const std::lock_guard lock(mutex_);
@@ -76,7 +89,7 @@ class office {
     if (other.label.operation != each->label.operation || other.label.piece != each->label.piece || other.bytes != each->bytes)
       ++disagreements_;
     else
-      std::memcpy(each->incoming ? each->at : other.at, each->incoming ? other.at : each->at, each->bytes);
+      deliver(each->incoming ? other : *each, each->incoming ? *each : other);
     for (letter* of : {&other, each.get()}) {
       if (counts && !of->done) open(*of, -1);
       of->done = true;
@@ -104,6 +117,13 @@ class office {
   static std::tuple<int, int, std::uint32_t, std::uint32_t> key_of(letter const& each) {
     return {each.from, each.to, each.label.channel, each.label.sequence};
   }
+  void deliver(letter const& out, letter const& in) {
+    std::memcpy(in.at, out.at, in.bytes);
+    if (in.label.operation == acco::collective::none || in.bytes == 0 || deliveries_++ != flipped_) return;
+    auto* const bytes = static_cast<unsigned char*>(in.at);
+    bytes[bit_ / 8 % in.bytes] ^= static_cast<unsigned char>(1U << bit_ % 8);
+    damaged_ = {in.from, in.to};
+  }
   counts& of(int rank) { return counts_[static_cast<std::size_t>(rank)]; }
   void open(letter const& each, int more) {
     const int mine = each.incoming ? each.to : each.from, other = each.incoming ? each.from : each.to;
@@ -123,6 +143,8 @@ class office {
   std::vector<std::map<int, int>[2]> open_;
   std::vector<std::map<std::uint32_t, int>> operations_;
   std::set<std::pair<int, int>> lost_;
+  std::uint64_t deliveries_ = 0, flipped_ = static_cast<std::uint64_t>(-1), bit_ = 0;
+  way damaged_;
   std::atomic<int> disagreements_ = 0;
 };
 
@@ -191,13 +213,17 @@ using backend = acco::message_backend<transport>;
 
 /// function(backend, office) on every rank.
 template <class Function>
+void run_over(office& mail, std::size_t piece_bytes, acco::message_sum sum, Function&& function) {
+  acco::threads_backend::run(mail.ranks(), [&](acco::threads_backend const& thread) {
+    auto const all = std::make_shared<acco::connections<transport>>(mail, thread.rank());
+    all->check(sum);
+    function(backend(std::make_shared<acco::message_collectives<transport>>(piece_bytes, piece_bytes, all)), mail);
+  });
+}
+template <class Function>
 void run(int ranks, std::size_t piece_bytes, Function&& function) {
   office mail(ranks);
-  acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
-    function(backend(std::make_shared<acco::message_collectives<transport>>(
-                 piece_bytes, piece_bytes, std::make_shared<acco::connections<transport>>(mail, thread.rank()))),
-             mail);
-  });
+  run_over(mail, piece_bytes, nullptr, function);
 }
 
 }  // namespace letters

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "acco/error.hpp"
+#include "acco/network/message_sum.hpp"
 #include "acco/network/message_transport.hpp"
 #include "acco/network/roll_call.hpp"
 
@@ -55,6 +56,9 @@ class connections {
   [[nodiscard]] int rank() const noexcept { return transport_.rank(); }
   [[nodiscard]] int size() const noexcept { return transport_.size(); }
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
+  /// Of every message of an operation; null: of none. The same on every rank, chosen before anything travels.
+  [[nodiscard]] message_sum sum() const noexcept { return sum_; }
+  void check(message_sum by) noexcept { sum_ = by; }
 
   /// What lives as long as the connections. Who takes a channel again goes on where the one before ended, so that no
   /// message is taken for another's. Its user's thread calls it.
@@ -186,6 +190,7 @@ class connections {
   }
 
   Transport transport_;
+  message_sum sum_ = nullptr;
   mutable std::mutex mutex_;
   std::uint32_t opened_ = 0;
   std::array<channel, message_channels> channels_;

@@ -52,7 +52,10 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
       auto device = collectives().shared().transport().device();
       return pooled(gloo_start::meshed(
                         {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
-                    {.piece_bytes = collectives().chosen_piece_bytes(), .deadline = deadline, .connections = connections_},
+                    {.piece_bytes = collectives().chosen_piece_bytes(),
+                     .deadline = deadline,
+                     .connections = connections_,
+                     .checksum = collectives().shared().sum()},
                     deadline);
     } catch (std::exception const& e) {
       abort(e.what());
@@ -67,7 +70,9 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
-        connections_(chosen.connections) {}
+        connections_(chosen.connections) {
+    collectives().shared().check(chosen.checksum);
+  }
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most
   /// chosen.deadline.
@@ -137,9 +142,11 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   }
   static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
     gloo_backend result(std::move(context), chosen);
-    gloo_transport& transport = result.collectives().shared().transport();
-    transport.hang_up_at_end();
-    gloo_pool::widen(result, transport, chosen.connections, deadline);
+    auto& all = result.collectives().shared();
+    all.check(nullptr);  // until all are known to have the same one
+    all.transport().hang_up_at_end();
+    gloo_pool::widen(result, all.transport(), chosen, deadline);
+    all.check(chosen.checksum);
     return result;
   }
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -76,20 +78,28 @@ class further_context : public gloo::Context {
 };
 
 /// How many connections all ranks want: as many as the longest round trip asks for, or the most that a rank has chosen.
+/// All have the same checksum.
 template <class Backend>
-[[nodiscard]] int agreed_connections(Backend const& world, host_queue& queue, double round_trip, int chosen) {
-  const double mine[] = {round_trip, static_cast<double>(chosen)};
-  std::vector<double> all(2 * static_cast<std::size_t>(world.size()));
+[[nodiscard]] int agreed_connections(Backend const& world, host_queue& queue, double round_trip, int chosen, message_sum sum) {
+  constexpr std::uint64_t probe = 0xacc0;
+  const double of_probe = sum == nullptr ? 0 : 1 + static_cast<double>(sum(&probe, sizeof probe) >> 12U);
+  const double mine[] = {round_trip, static_cast<double>(chosen), of_probe};
+  std::vector<double> all(std::size(mine) * static_cast<std::size_t>(world.size()));
   world.all_gather(queue, sharded(std::span<double const>(mine)), replicated(std::span(all)));
   queue.wait();
   double longest = 0;
   int most = 0;
-  for (std::size_t k = 0; k < all.size(); k += 2) {
-    const int wanted = static_cast<int>(all[k + 1]);
+  for (std::size_t k = 0; k < all.size(); k += std::size(mine)) {
+    const int wanted = static_cast<int>(all[k + 1]), rank = static_cast<int>(k / std::size(mine));
     if (wanted < 0 || wanted > most_connections) {
-      throw usage_error({world.rank(), -1, "start-up"},
-                        text("gloo_options::connections is ", wanted, " on rank ", static_cast<int>(k / 2)),
-                        text("Give 1 to ", most_connections, ", or 0: as the round trip asks"), static_cast<int>(k / 2));
+      throw usage_error({world.rank(), -1, "start-up"}, text("gloo_options::connections is ", wanted, " on rank ", rank),
+                        text("Give 1 to ", most_connections, ", or 0: as the round trip asks"), rank);
+    }
+    if (all[k + 2] != all[2]) {
+      throw usage_error({world.rank(), -1, "start-up"}, text("gloo_options::checksum on rank ", rank, " is not that of rank 0"),
+                        text("Choose the same on every rank; where a program was built without xxHash it has none, unless "
+                             "one is chosen"),
+                        rank);
     }
     longest = std::max(longest, all[k]);
     most = std::max(most, wanted);
@@ -100,11 +110,11 @@ template <class Backend>
 /// Opens as many connections. Collective over `world`, before anything else travels over it; blocks at most `deadline`
 /// seconds for any rank. Throws `peer_error`, or on every rank `usage_error`.
 template <class Backend>
-void widen(Backend const& world, gloo_transport& transport, int chosen, double deadline) {
+void widen(Backend const& world, gloo_transport& transport, gloo_options const& chosen, double deadline) {
   auto queue = make_queue<host_queue>(world);
   queue.place = {world.rank(), -1, "start-up"};
   queue.deadline = deadline;
-  const int connections = agreed_connections(world, queue, transport.round_trip(), chosen);
+  const int connections = agreed_connections(world, queue, transport.round_trip(), chosen.connections, chosen.checksum);
   if (connections <= 1 || world.size() == 1) return;
   const auto ranks = static_cast<std::size_t>(world.size());
 

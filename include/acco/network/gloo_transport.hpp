@@ -251,12 +251,14 @@ class gloo_transport {
     } catch (std::exception const&) {  // they end as Gloo ends them
     }
   }
+  static constexpr std::uint64_t sum_of_a_message = 0x7fffffff;  // in place of a length: none is as long
+  static_assert(largest_message < sum_of_a_message);
   /// Every message has a slot of its own; the length is part of it, because Gloo ends the process where lengths differ.
   static std::uint64_t slot(message_label label, std::size_t bytes) noexcept {
     static_assert(message_channels <= 64 && collective_kinds <= 8);
     return std::uint64_t{label.channel & 0x3fU} << 58U | std::uint64_t{label.sequence & 0xffffU} << 42U |
            std::uint64_t{label.piece & 0xffU} << 34U | std::uint64_t{static_cast<std::uint32_t>(label.operation)} << 31U |
-           (bytes & 0x7fffffffU);
+           (label.is_sum ? sum_of_a_message : bytes & 0x7fffffffU);
   }
   static std::uint64_t mail_slot(message_label label) noexcept { return slot({0xfffd, collective::none, 0, label.channel}, 0); }
   static bool wait(request& which, std::chrono::milliseconds longest) {

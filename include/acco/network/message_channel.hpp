@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <list>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,9 @@ class message_channel {
     typename Transport::request request;
     int peer;
     bool incoming = true, done = false;
+    std::uint64_t const* sum = nullptr;  // of a checksum that came: what it says, of which message
+    void const* of = nullptr;
+    std::size_t bytes = 0;
   };
 
  public:
@@ -42,6 +46,7 @@ class message_channel {
   struct batch {
     std::vector<transfer> transfers;
     std::size_t settled = 0;
+    std::list<std::uint64_t> sums, spare;  // checksums that travel, and room for more
   };
 
   message_channel(std::shared_ptr<connections<Transport>> all, std::uint32_t channel)
@@ -70,15 +75,21 @@ class message_channel {
   }
   /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
   void reserve(batch& in, std::size_t messages, std::size_t bytes) const {
-    in.transfers.reserve(messages * (bytes / Transport::largest_message + 1));
+    const std::size_t most = messages * (bytes / Transport::largest_message + 1);
+    in.transfers.reserve(all_->sum() == nullptr ? most : 2 * most);
+    in.spare.resize(all_->sum() == nullptr ? 0 : most);
   }
 
-  /// Starts a message. In parts where it is longer than the transport can carry.
+  /// Starts a message. In parts where it is longer than the transport can carry; behind each its checksum.
   void receive(batch& into, message_label label, int from, void* to, std::size_t bytes) {
     busy_peer_ = from;
     for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
       const std::size_t part = std::min(bytes - at, Transport::largest_message);
-      into.transfers.push_back({transport().receive(from, label, static_cast<std::byte*>(to) + at, part), from, true});
+      std::byte* const its = static_cast<std::byte*>(to) + at;
+      into.transfers.push_back({transport().receive(from, label, its, part), from, true});
+      if (all_->sum() == nullptr) continue;
+      std::uint64_t& sum = next_sum(into);
+      into.transfers.push_back({transport().receive(from, sum_of(label), &sum, sizeof sum), from, true, false, &sum, its, part});
     }
   }
   void send(batch& into, message_label label, int to, void const* from, std::size_t bytes) {
@@ -86,7 +97,12 @@ class message_channel {
     sent_.fetch_add(bytes, std::memory_order_relaxed);
     for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
       const std::size_t part = std::min(bytes - at, Transport::largest_message);
-      into.transfers.push_back({transport().send(to, label, static_cast<std::byte const*>(from) + at, part), to, false});
+      std::byte const* const its = static_cast<std::byte const*>(from) + at;
+      into.transfers.push_back({transport().send(to, label, its, part), to, false});
+      if (all_->sum() == nullptr) continue;
+      std::uint64_t& sum = next_sum(into);
+      sum = all_->sum()(its, part);
+      into.transfers.push_back({transport().send(to, sum_of(label), &sum, sizeof sum), to, false});
     }
   }
 
@@ -99,7 +115,6 @@ class message_channel {
     const collective operation = label.operation;
     if (label.operation != label_.operation || label.sequence != label_.sequence) {
       label_ = label;
-      called_ = false;
       since_ = 0;
     }
     while (of.settled < of.transfers.size()) {
@@ -110,6 +125,7 @@ class message_channel {
         if (std::exchange(called_, false)) all_->at(channel_).calls.say(transport(), channel_, false);
         moved_ = true;
         if (next.incoming) heard_from_[static_cast<std::size_t>(next.peer)] = label_.sequence + 1;
+        if (next.sum != nullptr && all_->sum()(next.of, next.bytes) != *next.sum) throw_damaged(queue, next);
         ++of.settled;
         continue;
       }
@@ -135,6 +151,7 @@ class message_channel {
     }
     of.transfers.clear();
     of.settled = 0;
+    of.spare.splice(of.spare.begin(), of.sums);
     return true;
   }
 
@@ -173,7 +190,24 @@ class message_channel {
 
  private:
   [[nodiscard]] Transport& transport() noexcept { return all_->transport(); }
+  [[nodiscard]] static message_label sum_of(message_label message) noexcept {
+    message.is_sum = true;
+    return message;
+  }
+  [[nodiscard]] static std::uint64_t& next_sum(batch& in) {
+    if (in.spare.empty()) in.spare.emplace_back();
+    in.sums.splice(in.sums.end(), in.spare, in.spare.begin());
+    return in.sums.back();
+  }
 
+  [[noreturn]] void throw_damaged(host_queue const& queue, transfer const& sum) {
+    throw peer_error(queue.place,
+                     text(name_of(label_.operation), " failed: a message of ", sum.bytes, " bytes from rank ", sum.peer,
+                          " is damaged (operation ", label_.sequence, " of channel ", label_.channel, ")"),
+                     text("Memory, a network card or a switch flips bits, on that rank's host, on this one or between them: "
+                          "look at what they log (ECC, ethtool -S) before either trains on"),
+                     sum.peer);
+  }
   [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
     std::vector<bool> absent = called_ ? all_->at(channel_).calls.absent(transport(), channel_) : std::vector<bool>();
@@ -220,8 +254,7 @@ class message_channel {
     return how_far == delivery::expired ? delivery::pending : how_far;
   }
   /// Completes the batch's next message. A transport that waits does so a slice at a time: some tell nobody that a
-  /// message was
-  /// on its way when its connection broke (Gloo's sends).
+  /// message was on its way when its connection broke (Gloo's sends).
   delivery complete(host_queue const& queue, batch& of, collective operation, double seconds) {
     transfer& next = of.transfers[of.settled];
     for (double left = seconds;; left -= slice) {

@@ -55,7 +55,9 @@ class ACCO_VISIBLE mpi_backend : public message_backend<mpi_transport> {
   /// Duplicates `group`; collective over it. MPI must outlive the last copy of the handle.
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
       : message_backend(std::make_shared<message_collectives<mpi_transport>>(
-            chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {}
+            chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {
+    collectives().shared().check(chosen.checksum);
+  }
 
   /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit
   /// code 1, half a second later, so that the other ranks can say what they saw.

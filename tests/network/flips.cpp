@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages with checksums: whichever bit is flipped on the way, the message is named and nobody uses it.
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+
+#include "network/letters.hpp"
+#include "support/patience.hpp"
+
+namespace {
+
+/// Every step is a bijection of what came before and of the byte: two messages that differ in one have different sums.
+std::uint64_t sum_of(void const* from, std::size_t bytes) noexcept {
+  std::uint64_t sum = bytes;
+  for (std::size_t i = 0; i < bytes; ++i) sum = (sum ^ static_cast<unsigned char const*>(from)[i]) * 0x9e3779b97f4a7c15U;
+  return sum;
+}
+
+constexpr std::size_t piece_bytes = 1024;
+
+/// What a rank has got when each collective has ended; the last one begins beside the one before.
+struct results {
+  std::vector<std::vector<float>> all;
+  std::string error;
+  int peer = -1;
+  bool damaged = false;
+};
+results work(letters::backend const& world) {
+  const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+  constexpr std::size_t slice = 600;  // 3 pieces
+  std::vector<float> few(10), whole(slice * ranks), own(slice), gathered(slice * ranks), passed(slice * ranks), told(slice);
+  for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i * (rank + 1) % 257) - 100;
+  told = {whole.begin(), whole.begin() + slice};
+  results got;
+  acco::host_queue queue;
+  queue.deadline = 60 * patience();
+  const auto ended = [&](std::vector<float> const& result) {
+    queue.wait();
+    got.all.push_back(result);
+  };
+  try {
+    world.all_reduce(queue, acco::partial<float const>(std::span(whole).first(few.size())), acco::replicated<float>(few));
+    ended(few);
+    world.broadcast(queue, acco::replicated<float>(told), 1);
+    ended(told);
+    world.all_to_all(queue, std::as_bytes(std::span(whole)), std::as_writable_bytes(std::span(passed)));
+    ended(passed);
+    world.reduce_scatter(queue, acco::partial<float const>(whole), acco::sharded<float>(own));
+    ended(own);
+    world.reduce_scatter(queue, acco::partial<float const>(whole), acco::sharded<float>(own), acco::accumulate);
+    world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(gathered));
+    queue.beside();
+    world.all_gather(queue, acco::sharded<float const>(std::span<float const>(told).first(slice)),
+                     acco::replicated<float>(passed));
+    ended(gathered);
+  } catch (acco::error const& e) {
+    got.error = e.what();
+    got.peer = e.peer();
+    got.damaged =
+        got.error.find(" is damaged (operation ") != std::string::npos && got.error.find(" tells ") == std::string::npos;
+  }
+  queue.stop();
+  return got;
+}
+std::vector<results> everybody(letters::office& mail, acco::message_sum sum) {
+  std::vector<results> all(static_cast<std::size_t>(mail.ranks()));
+  letters::run_over(mail, piece_bytes, sum, [&](letters::backend const& world, letters::office&) {
+    all[static_cast<std::size_t>(world.rank())] = work(world);
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a thousand flipped bits: all are found, the sender is named, and no rank gets a wrong result") {
+  for (const int ranks : {2, 3, 5}) {
+    CAPTURE(ranks);
+    letters::office sound(ranks);
+    auto const expected = everybody(sound, sum_of);
+    for (results const& each : expected) REQUIRE(each.error.empty());
+    std::mt19937_64 chance(static_cast<unsigned>(ranks));
+    for (int k = 0; k < (ranks == 5 ? 200 : 400); ++k) {
+      letters::office mail(ranks);
+      const std::uint64_t delivery = chance() % sound.deliveries(), bit = chance();
+      mail.flip(delivery, bit);
+      auto const got = everybody(mail, sum_of);
+      CAPTURE(delivery);
+      CAPTURE(bit);
+      auto const [from, to] = mail.damaged();
+      REQUIRE(from >= 0);
+      int found = 0;
+      for (std::size_t rank = 0; rank < got.size(); ++rank) {
+        CAPTURE(rank);
+        CAPTURE(got[rank].error);
+        found += got[rank].damaged ? 1 : 0;
+        if (got[rank].damaged) {
+          CHECK(static_cast<int>(rank) == to);
+          CHECK(got[rank].peer == from);
+          CHECK(got[rank].error.find("bytes from rank " + std::to_string(from) + " is damaged") != std::string::npos);
+        }
+        for (std::size_t i = 0; i < got[rank].all.size(); ++i) CHECK(got[rank].all[i] == expected[rank].all[i]);
+      }
+      CHECK(found == 1);
+    }
+  }
+}
+
+TEST_CASE("without checksums a flipped bit is believed") {
+  letters::office sound(3), mail(3);
+  auto const expected = everybody(sound, nullptr);
+  mail.flip(0, 22);
+  auto const got = everybody(mail, nullptr);
+  bool same = true;
+  for (std::size_t rank = 0; rank < got.size(); ++rank) {
+    CHECK(got[rank].error.empty());
+    same = same && got[rank].all == expected[rank].all;
+  }
+  CHECK_FALSE(same);
+  letters::office checked(3);
+  (void)everybody(checked, sum_of);
+  CHECK(checked.deliveries() == 2 * sound.deliveries());  // one more for every message
+}
