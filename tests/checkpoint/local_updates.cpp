@@ -2,7 +2,9 @@
 // Local updates are saved: a training that is killed and goes on is the one that was never stopped, in every bit; the
 // anchor comes back among any number of workers.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -286,6 +289,40 @@ TEST_CASE("a save that was wished for before a worker was lost is forgotten") {
     training.finish();
     CHECK(training.saved()->complete());
   });
+}
+TEST_CASE("a worker that was stopped until the others had gone on without it saves nothing when it wakes") {
+  const scratch files;
+  std::atomic<bool> gone_on = false;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& lobby) {
+    const int mine = lobby.rank();
+    const acco::threads_backend all = lobby.split(0, mine), left = lobby.split(mine == 2 ? 1 : 0, mine);
+    auto training = maker(acco::diloco, 2, 1, 1, acco::full{}, acco::synchronous{}, {.deadline = 2})(all);
+    training.initialize(std::vector<float>(model().size(), 1.0F));
+    const auto steps = [&](std::uint64_t from, std::uint64_t to) {
+      for (std::uint64_t k = from; k < to; ++k) {
+        (void)learn(training, mine, k);
+        (void)training.accumulated(1);
+      }
+    };
+    steps(0, 2);
+    if (mine == 2) {
+      while (!gone_on) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      training.save(files.run());
+      CHECK_THROWS_AS(steps(2, 6), acco::error);
+      CHECK_THROWS_AS(training.finish(), acco::error);
+      CHECK(training.saved() == nullptr);
+      return;
+    }
+    CHECK_THROWS_AS(steps(2, 4), acco::error);  // its own deadline, or the word of the other one
+    training.regroup(left);
+    steps(4, 6);
+    training.save(files.run("again"));
+    training.finish();
+    CHECK(training.saved()->complete());
+    gone_on = true;
+  });
+  CHECK(!acco::latest_checkpoint(files.run()).has_value());
+  CHECK(acco::latest_checkpoint(files.run("again")).has_value());
 }
 TEST_CASE("among other workers the anchor and its momentum go on, and workers begin at it") {
   const scratch files;
