@@ -146,7 +146,7 @@ void check_family(settings const& s) {
   const std::vector<settings> each = runs_of(s);
   bool local = false;
   for (settings const& one : each) {
-    const bool plain = s.backend == "threads" && s.device != "cuda" && s.dtype == "float";
+    const bool plain = s.backend == family_backend && s.device != "cuda" && s.dtype == "float";
     if (s.rule == "muon" && (!goes_with_muon(one.label()) || !plain))
       throw CLI::ValidationError("--rule",
                                  "muon is made on threads, in floats, whole, and under synchronous, delayed and two_phase only");

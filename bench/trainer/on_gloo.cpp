@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <acco/gloo.hpp>
-
-#include "train_over.hpp"
+#include "on_gloo.hpp"
 
 namespace toy_gpt {
 namespace {

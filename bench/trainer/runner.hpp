@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -75,8 +76,9 @@ inline std::vector<place>& places() {
   static std::vector<place> all;
   return all;
 }
-/// Whether this program is toy_gpt_family.
+/// Whether this program has the family (toy_gpt_family, bench_wan_gpt), and over what.
 inline bool has_family = false;
+inline std::string_view family_backend = "threads";
 
 struct registered_place {
   registered_place(std::string backend, std::string device, decltype(place::make) make) {
