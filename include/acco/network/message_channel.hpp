@@ -44,9 +44,9 @@ class message_channel {
  public:
   /// Messages that belong together, completed in order.
   struct batch {
+    std::list<std::uint64_t> sums, spare;  // checksums that travel, behind the transfers in time; room for more
     std::vector<transfer> transfers;
     std::size_t settled = 0;
-    std::list<std::uint64_t> sums, spare;  // checksums that travel, and room for more
   };
 
   message_channel(std::shared_ptr<connections<Transport>> all, std::uint32_t channel)
