@@ -208,3 +208,71 @@ TEST_CASE("a link that swallows everything for less than the deadline: training 
     CHECK(each.what.empty());
   }
 }
+
+TEST_CASE("rank 0's host is gone at any moment of the start-up: no rank hangs, and the others name it") {
+  if (skips()) return;
+  const double deadline = 4 * patience();
+  for (int k = 0; k < 12; ++k) {
+    const double moment = 0.1 * k;
+    CAPTURE(moment);
+    wan::network link(3, {.delay = way});
+    std::vector<ending> ends(3);
+    std::atomic<int> done = 0;
+    std::jthread breaks([&] {
+      pause(moment);
+      for (const int other : {1, 2}) {
+        link.set(0, other, {.swallowed = true});
+        link.set(other, 0, {.swallowed = true});
+      }
+    });
+    auto const directory = std::filesystem::temp_directory_path() / ("acco_wan_" + std::to_string(getpid()));
+    setenv("GLOO_SOCKET_IFNAME", wan::network::card, 1);
+    acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+      ending& mine = ends[static_cast<std::size_t>(thread.rank())];
+      link.enter(thread.rank());
+      try {
+        const auto world = acco::gloo_backend::from_files({thread.rank(), 3}, directory, "start " + std::to_string(k),
+                                                          {.deadline = deadline, .connections = 2});
+        mine = rounds(world, deadline, 1000, done);
+      } catch (acco::error const& e) {
+        mine = {e.peer(), e.what()};
+      }
+    });
+    unsetenv("GLOO_SOCKET_IFNAME");
+    std::filesystem::remove_all(directory);
+    for (int rank = 1; rank < 3; ++rank) {
+      ending const& mine = ends[static_cast<std::size_t>(rank)];
+      CAPTURE(rank);
+      CAPTURE(mine.what);
+      CHECK(mine.what.find("acco: rank") == 0);
+      CHECK(mine.named == 0);
+    }
+    CHECK(ends[0].what.find("acco: rank 0") == 0);
+  }
+}
+
+TEST_CASE("two runs on one port of one host: each rank ends in its own run, or is told whose the port is") {
+  if (skips()) return;
+  const wan::network link(4, {.delay = way, .jitter = way / 2, .loss = 0.02, .overtake = true});
+  const double deadline = 20 * patience();
+  std::vector<std::string> got(4);
+  acco::threads_backend::run(4, [&](acco::threads_backend const& thread) {  // hosts 0 and 1 are of run A, 2 and 3 of run B
+    const int host = thread.rank();
+    link.enter(host < 2 ? host : host == 2 ? 0 : 3);  // both ranks 0 on host 0
+    if (host == 2) pause(1);
+    const std::string run = host < 2 ? "A" : "B";
+    try {
+      acco::rendezvous::tcp_rendezvous meeting({host % 2, 2}, "10.79.0.1", 29500,
+                                               {.deadline = host < 2 ? deadline : 4 * patience(), .run = run});
+      for (std::string const& each : meeting.bring(run + std::to_string(host))) got[static_cast<std::size_t>(host)] += each;
+    } catch (acco::error const& e) {
+      got[static_cast<std::size_t>(host)] = e.what();
+    }
+  });
+  CHECK(got[0] == "A0A1");
+  CHECK(got[1] == "A0A1");
+  CAPTURE(got[2]);
+  CAPTURE(got[3]);
+  CHECK((got[2].find("address") != std::string::npos || got[2].find("rank 1") != std::string::npos));
+  CHECK((got[3].find("run 'A'") != std::string::npos || got[3].find("rank 0") != std::string::npos));
+}

@@ -63,11 +63,12 @@ class further_context : public gloo::Context {
       std::memcpy(at(peer), bytes.data(), std::min(bytes.size(), gloo_start::address_size()));
     }
   }
-  /// Blocks.
+  /// Blocks; tells with which rank.
   template <class At>
-  void connect(At&& at, double deadline) {
+  void connect(At&& at, double deadline, int& with) {
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
+      with = peer;
       std::byte const* const from = at(peer);
       auto const* const first = reinterpret_cast<char const*>(from);
       getPair(peer)->connect(std::vector<char>(first, first + gloo_start::address_size()));
@@ -125,10 +126,12 @@ void widen(Backend const& world, gloo_transport& transport, gloo_options const& 
   };
   std::vector<std::shared_ptr<further_context>> made;
   std::vector<std::exception_ptr> failed(more);
+  std::vector<int> with(more, -1);
+  int peer = -1;
   try {
     for (std::size_t k = 0; k < more; ++k) {
       made.push_back(std::make_shared<further_context>(rank_of{world.rank(), world.size()}, transport.device(), deadline));
-      made.back()->write_addresses([&](int peer) { return at(out, peer, k); });
+      made.back()->write_addresses([&](int its) { return at(out, its, k); });
     }
     world.all_to_all(queue, out, in);
     queue.wait();
@@ -136,22 +139,27 @@ void widen(Backend const& world, gloo_transport& transport, gloo_options const& 
     for (std::size_t k = 0; k < more; ++k) {
       connecting.emplace_back([&, k] {
         try {
-          made[k]->connect([&](int peer) { return at(in, peer, k); }, deadline);
+          made[k]->connect([&](int its) { return at(in, its, k); }, deadline, with[k]);
         } catch (...) {
           failed[k] = std::current_exception();
         }
       });
     }
     connecting.clear();
-    for (auto const& each : failed)
-      if (each) std::rethrow_exception(each);
+    for (std::size_t k = 0; k < more; ++k) {
+      peer = with[k];
+      if (failed[k]) std::rethrow_exception(failed[k]);
+    }
   } catch (error const&) {
     throw;
   } catch (std::exception const& e) {  // several types of Gloo's
     throw peer_error({world.rank(), -1, "start-up"},
-                     text("the ranks cannot be connected: ", connections, " times each: ", std::string_view(e.what())),
+                     text("the ranks cannot be connected: ", connections,
+                          " times each: ", peer < 0 ? text() : text("with rank ", peer, ", which may wait for another one: "),
+                          std::string_view(e.what())),
                      text("Check that every rank is alive, and how many files a process may open (ulimit -n); or choose fewer "
-                          "(gloo_options::connections)"));
+                          "(gloo_options::connections)"),
+                     peer);
   }
   for (auto& each : made) transport.add(std::move(each));
 }

@@ -148,7 +148,8 @@ template <class Device, class Meeting>
                                            : text("with rank ", store.connecting(), ", which may wait for another one: "));
     throw peer_error({mine.rank, -1, "start-up"}, text("the ranks cannot be connected: ", with, std::string_view(e.what())),
                      text("Check that every rank is alive and can reach this host at ", network,
-                          " (gloo_options::interface, or GLOO_SOCKET_IFNAME, chooses another network)"));
+                          " (gloo_options::interface, or GLOO_SOCKET_IFNAME, chooses another network)"),
+                     store.connecting());
   }
 }
 /// Over the network that the options or the environment choose, else the one at `address`.
