@@ -439,7 +439,7 @@ void tell(acco_tensor* tensor, acco_layout const& layout, std::size_t index) {
 
 using namespace acco_c;
 
-// ------------------------------------------------------------------------------------------------------- errors, versions
+// ---------------------------------------------------------------------------------------------------- errors, versions
 
 char const* acco_last_error(void) { return last_failure().words; }
 int acco_last_error_peer(void) { return last_failure().peer; }
@@ -462,7 +462,7 @@ acco_status acco_check_version_of(int header) {
   });
 }
 
-// ----------------------------------------------------------------------------------------------------------------- worlds
+// -------------------------------------------------------------------------------------------------------------- worlds
 
 acco_status acco_run_threads(int ranks, acco_rank_function function, void* user) {
   acco_status status = ACCO_OK;
@@ -573,7 +573,7 @@ void acco_world_destroy(acco_world* world) {
   if (world != nullptr && !world->borrowed) delete world;
 }
 
-// ----------------------------------------------------------------------------------------------------------------- layout
+// -------------------------------------------------------------------------------------------------------------- layout
 
 acco_status acco_init_group(acco_group* group, size_t size) {
   return init(group, size, "acco_group", [&] { return usual_group(); });
@@ -674,7 +674,7 @@ acco_status acco_layout_find(acco_layout const* layout, char const* name, acco_t
 }
 void acco_layout_destroy(acco_layout* layout) { delete layout; }
 
-// --------------------------------------------------------------------------------------------------------- what is chosen
+// ------------------------------------------------------------------------------------------------------ what is chosen
 
 acco_status acco_init_rule(acco_rule* rule, size_t size, int kind) {
   return init(rule, size, "acco_rule", [&] { return usual_rule(kind); });
@@ -708,7 +708,7 @@ acco_status acco_init_options(acco_options* options, size_t size) {
   return init(options, size, "acco_options", [&] { return usual_options(); });
 }
 
-// -------------------------------------------------------------------------------------------------------------- optimizer
+// ----------------------------------------------------------------------------------------------------------- optimizer
 
 acco_status acco_optimizer_create(acco_world const* world, acco_layout const* layout, acco_rule const* rule,
                                   acco_schedule const* schedule, acco_options const* options, acco_optimizer** optimizer) {

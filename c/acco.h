@@ -45,7 +45,7 @@
 extern "C" {
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------- version
+// ------------------------------------------------------------------------------------------------------------- version
 
 #define ACCO_C_VERSION_MAJOR 0
 #define ACCO_C_VERSION_MINOR 1
@@ -53,7 +53,7 @@ extern "C" {
 /// The version of this header: 10000 major + 100 minor + patch.
 #define ACCO_C_VERSION (10000 * ACCO_C_VERSION_MAJOR + 100 * ACCO_C_VERSION_MINOR + ACCO_C_VERSION_PATCH)
 
-// ----------------------------------------------------------------------------------------------------------------- errors
+// -------------------------------------------------------------------------------------------------------------- errors
 
 /// ACCO_OK or what went wrong. An int, so that callbacks may return numbers of their own, from ACCO_STATUS_OF_CALLER
 /// on.
@@ -90,7 +90,7 @@ ACCO_API int acco_c_version(void);
 ACCO_API acco_status acco_check_version_of(int header);
 static inline acco_status acco_check_version(void) { return acco_check_version_of(ACCO_C_VERSION); }
 
-// ----------------------------------------------------------------------------------------------------------------- worlds
+// -------------------------------------------------------------------------------------------------------------- worlds
 
 /// One rank of some that train together. Optimizers made over a world keep what they need of it: it may be destroyed
 /// before them.
@@ -169,7 +169,7 @@ ACCO_API acco_status acco_world_split(acco_world const* world, int color, int ke
 /// NULL is nothing. One that acco_run_threads gave is left alone.
 ACCO_API void acco_world_destroy(acco_world* world);
 
-// ----------------------------------------------------------------------------------------------------------------- layout
+// -------------------------------------------------------------------------------------------------------------- layout
 
 /// The tensors of a model in the order in which they lie, without gaps, in the flat parameter and gradient arrays.
 typedef struct acco_layout acco_layout;
@@ -228,7 +228,7 @@ ACCO_API acco_status acco_layout_find(acco_layout const* layout, char const* nam
 /// NULL is nothing. Optimizers hold copies.
 ACCO_API void acco_layout_destroy(acco_layout* layout);
 
-// ------------------------------------------------------------------------------------------------------------------- rule
+// ---------------------------------------------------------------------------------------------------------------- rule
 
 enum { ACCO_ADAMW = 0, ACCO_SGD = 1, ACCO_LION = 2 };
 /// An update rule. Members that its kind does not have are not read.
@@ -254,7 +254,7 @@ static inline acco_status acco_rule_from_name(char const* name, acco_rule* rule)
   return acco_init_rule_from_name(rule, sizeof *rule, name);
 }
 
-// --------------------------------------------------------------------------------------------------------------- schedule
+// ------------------------------------------------------------------------------------------------------------ schedule
 
 enum { ACCO_SYNCHRONOUS = 0, ACCO_DELAYED = 1, ACCO_WEIGHT_PREDICTION = 2, ACCO_TWO_PHASE = 3 };
 enum {
@@ -298,7 +298,7 @@ static inline acco_status acco_schedule_from_name(char const* name, acco_schedul
 /// The name with that number, from 0; NULL behind the last one.
 ACCO_API char const* acco_schedule_name(size_t number);
 
-// ---------------------------------------------------------------------------------------------------------- learning rate
+// ------------------------------------------------------------------------------------------------------- learning rate
 
 /// Where a training is when it asks for a step's learning rate.
 typedef struct acco_position {
@@ -340,7 +340,7 @@ static inline acco_status acco_learning_rate_init(acco_learning_rate* rate, int 
   return acco_init_learning_rate(rate, sizeof *rate, kind);
 }
 
-// ---------------------------------------------------------------------------------------------------------------- options
+// ------------------------------------------------------------------------------------------------------------- options
 
 enum { ACCO_NORMS_TOTAL = 0, ACCO_NORMS_OF_GROUPS = 1, ACCO_NORMS_OF_TENSORS = 2 };
 /// Whether habits of trainers that break a training silently are errors (docs/attach.md has the list): gradients that
@@ -370,7 +370,7 @@ typedef struct acco_options {
 ACCO_API acco_status acco_init_options(acco_options* options, size_t size);
 static inline acco_status acco_options_init(acco_options* options) { return acco_init_options(options, sizeof *options); }
 
-// --------------------------------------------------------------------------------------------------------------- reports
+// ------------------------------------------------------------------------------------------------------------- reports
 
 /// What the update of a round does: the predicted parameters only show where gradients are taken.
 enum { ACCO_COMMIT = 0, ACCO_PREDICT = 1, ACCO_COMMIT_AND_PREDICT = 2 };
@@ -424,7 +424,7 @@ typedef struct acco_memory {
 } acco_memory;
 static inline acco_status acco_memory_init(acco_memory* memory) { return acco_init_output(memory, sizeof *memory); }
 
-// -------------------------------------------------------------------------------------------------------------- optimizer
+// ----------------------------------------------------------------------------------------------------------- optimizer
 
 /// A sharded optimizer on one rank. After an error of a call that communicates the training has ended: later calls
 /// return the same error, the parameters hold what they held, and after one that all ranks have alike

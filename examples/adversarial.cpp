@@ -19,8 +19,8 @@ constexpr std::size_t features = 400, strong = 20, samples_a_rank = 100;
 constexpr float reach = 0.1F;  // an adversary moves every feature by as much
 constexpr float decay = 1e-3F;
 
-/// A rank's samples, labels multiplied in. A few features tell much of the label; the others tell less than an adversary
-/// may change, so that they help a classifier only until somebody attacks it.
+/// A rank's samples, labels multiplied in. A few features tell much of the label; the others tell less than an
+/// adversary may change, so that they help a classifier only until somebody attacks it.
 ///
 ///   f(w, d) = mean over samples of log(1 + exp(w (d - y x))) + decay / 2 |w|^2,    min over w, max over |d_i| <= reach
 ///

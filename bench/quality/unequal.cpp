@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local updates among workers of which the last is slower than the others: how much of their summed speed is left behind
-// the first exchange, and the loss at equal samples. Ranks are threads of this process; a micro-batch lasts as long as it is told
-// to, which is longer than its computation, so that a machine of few cores will do.
+// Local updates among workers of which the last is slower than the others: how much of their summed speed is left
+// behind the first exchange, and the loss at equal samples. Ranks are threads of this process; a micro-batch lasts as
+// long as it is told to, which is longer than its computation, so that a machine of few cores will do.
 //
 //   bench_quality_unequal TEXT [--samples 12800] [--ranks 4] [--slower 4] [--milliseconds 50] [--steps 8] [--rate 2e-3]
 //                         [--seeds 1,2,3] [--width 32]

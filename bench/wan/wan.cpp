@@ -48,7 +48,8 @@ struct direction {
   int in = -1, out = -1;                                        // TUN devices: a read or a write is a packet
   double delay = 0, rate = 0, loss = 0, jitter = 0, queue = 0;  // seconds, bytes a second, a share, seconds, bytes
 
-  /// Packets leave in the order in which they came: each when the link has carried those before it, and the delay later.
+  /// Packets leave in the order in which they came: each when the link has carried those before it, and the delay
+  /// later.
   void carry() {
     std::thread([this] { deliver(); }).detach();
     std::mt19937 random(static_cast<unsigned>(in));

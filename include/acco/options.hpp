@@ -53,9 +53,10 @@ struct options {
   std::size_t skip_limit = 100;            ///< updates in a row that may be skipped before an error is thrown after all
   std::size_t empty_limit = 100;           ///< steps in a row, of all ranks, that may weigh nothing before an
                                            ///< error is thrown; under local updates of all ranks of a worker
-  double loss_scale = 1;                   ///< by which the trainer multiplies the losses, or gradients, of all micro-batches,
-                                           ///< so that small ones do not vanish in `half`: they are divided by it in full
-                                           ///< precision. Not the `loss_sum`s. A power of two changes no bit of what is finite
+  double loss_scale = 1;                   ///< by which the trainer multiplies all losses, or gradients,
+                                           ///< so that small ones do not vanish in `half`: they are
+                                           ///< divided by it in full precision. Not the `loss_sum`s.
+                                           ///< A power of two changes no bit of what is finite
   double average_decay = 0;                ///< 0.999, say: keeps an exponential moving average of the
                                            ///< committed weights (sharded; `gather_average`), which begins
                                            ///< as the initial ones: a <- decay a + (1 - decay) weights
@@ -64,8 +65,9 @@ struct options {
                                                               ///< where spans move two of each, and a few
                                                               ///< passes over both each micro-batch
   std::size_t keep_checkpoints = 2;  ///< in the folder of a run, when a new one is complete; never fewer than one
-  double norm_limit = 0;             ///< the norm of a step's mean gradient, before clipping, may be this many times the
-                                     ///< median of those of the last 64 updates, once there are 16; 0: no limit. 10, say
+  double norm_limit = 0;             ///< the norm of a step's mean gradient, before clipping, may be this many
+                                     ///< times the median of those of the last 64 updates, once there are 16;
+                                     ///< 0: no limit. 10, say
   norm_spike on_norm_spike = norm_spike::raise;
   std::uint64_t compare_every = 100;  ///< rounds from one comparison of the ranks' parameters in
                                       ///< use to the next, in every bit (`corruption_error`); 0:

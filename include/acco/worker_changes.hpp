@@ -37,8 +37,8 @@ class worker_changes : public committed_state<Parameter, Gradient> {
   /// `usage_error` where a step is under way, after which the training goes on; `usage_error` where worlds do not fit,
   /// `mismatch_error`, `peer_error`, `deadline_error`, which end it, and are told to both worlds.
   ///
-  /// Behind a `peer_error` or a `deadline_error`, where a worker is one rank: others are lost, and `world` is one of those
-  /// that are left, which all call this; collective over `world` alone. The anchor is that of who has landed most
+  /// Behind a `peer_error` or a `deadline_error`, where a worker is one rank: others are lost, and `world` is one of
+  /// those that are left, which all call this; collective over `world` alone. The anchor is that of who has landed most
   /// exchanges, the outer rule begins anew, and what this worker has done since stays where workers wait or keep it
   /// (docs/local_updates.md). May be called again where it throws these. `parameters()` may have changed.
   template <class Backend>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model files: what is written is read, in any type; what is not what the format asks for is refused, by file, tensor and byte.
+// Model files: what is written is read, in any type; what is not what the format asks for is refused, by file, tensor
+// and byte.
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two levels over threads and over the mock: the conformance suite, the order of sums, bytes by level, who hears of a departure.
+// Two levels over threads and over the mock: the conformance suite, the order of sums, bytes by level, who hears of a
+// departure.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -214,7 +215,8 @@ TEST_CASE("a rank that leaves is heard of at both levels, and by those it does n
   }
 }
 TEST_CASE("who fails at one level tells the other one, though its trainer has not looked") {
-  // rank 0 does not come inside its group: rank 2 fails there, and rank 3, which meets rank 2 between groups, hears of it at once
+  // rank 0 does not come inside its group: rank 2 fails there, and rank 3, which meets rank 2 between groups, hears of
+  // it at once
   std::atomic<bool> heard_of_it = false;
   const auto heard = told(2, 2, [&](threads_of_threads backend) {
     acco::host_queue queue;

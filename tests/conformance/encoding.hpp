@@ -14,8 +14,8 @@
 
 namespace conformance {
 
-/// |decoded - value| is at most `bound` times the largest magnitude of the block; the sum of its squares at most `lost` times the
-/// values', and that of differences likewise.
+/// |decoded - value| is at most `bound` times the largest magnitude of the block; the sum of its squares at most `lost`
+/// times the values', and that of differences likewise.
 template <class Encoding, class T>
 void round_trip(Encoding const& e, double bound, double lost) {
   constexpr std::size_t block = Encoding::block_size;

@@ -47,8 +47,8 @@ class office {
         operations_(static_cast<std::size_t>(ranks)) {}
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
-  /// One bit of the `delivery`-th message, from 0, arrives as another one; of messages that belong to operations, and of
-  /// their checksums.
+  /// One bit of the `delivery`-th message, from 0, arrives as another one; of messages that belong to operations, and
+  /// of their checksums.
   void flip(std::uint64_t delivery, std::uint64_t bit) {
     flipped_ = delivery;
     bit_ = bit;

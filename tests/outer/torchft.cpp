@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local updates beside histories that another implementation has published: torchft 7eb7087, test_fixtures/
 // torchft.diloco_regression_test.DiLoCoMockedUpdateTest.test_diloco_mocked_updates_{0..5}.json. The numbers are Meta's,
-// under the licence in torchft.LICENSE. Two workers, two fragments, six steps a round, gradients of 2, inner and outer SGD
-// at 1 and 2. With a delay torchft's exchanges start early, and land where those without one do.
+// under the licence in torchft.LICENSE. Two workers, two fragments, six steps a round, gradients of 2, inner and outer
+// SGD at 1 and 2. With a delay torchft's exchanges start early, and land where those without one do.
 #include <array>
 #include <cstddef>
 #include <vector>

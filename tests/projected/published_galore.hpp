@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of galore: Algorithm 2 of arXiv 2403.03507 with AdamW, whole, in double precision, without a line of the library.
-// Singular vectors come from the eigenvectors of the Gram matrix, by rotations of both its sides.
+// The oracle of galore: Algorithm 2 of arXiv 2403.03507 with AdamW, whole, in double precision, without a line of the
+// library. Singular vectors come from the eigenvectors of the Gram matrix, by rotations of both its sides.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers on hosts of their own come, leave and are lost at random moments, over links of 100 ms that lose packets: after
-// every exchange the parameters are those of the equations for the same history.
+// Workers on hosts of their own come, leave and are lost at random moments, over links of 100 ms that lose packets:
+// after every exchange the parameters are those of the equations for the same history.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -25,8 +25,8 @@ using vector = std::vector<double>;
 acco::with_error_feedback<acco::power_sgd> with_rank(unsigned rank) { return {{.rank = rank}, {}}; }
 const acco::power_sgd all_of_it{.rank = 100, .min_compression = 0};
 
-/// Two matrices that pay at rank 3 and one that does not, of sizes that no pack and no share divides; a vector; a frozen
-/// tensor in between, whose elements do not travel.
+/// Two matrices that pay at rank 3 and one that does not, of sizes that no pack and no share divides; a vector; a
+/// frozen tensor in between, whose elements do not travel.
 struct matrix {
   std::size_t rows, columns, begin;
 };

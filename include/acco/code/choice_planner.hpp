@@ -17,7 +17,7 @@ namespace ACCO_SIMD_NAMESPACE {
 /// An error in parts of a budget, a whole number of them, rounded up: what keeps the budget in these parts keeps it.
 struct budget_parts {
   static constexpr std::uint64_t all = std::uint64_t{1} << 32U;   ///< of the budget
-  static constexpr std::uint64_t most = std::uint64_t{1} << 40U;  ///< that an error counts as: it keeps no budget anyway
+  static constexpr std::uint64_t most = std::uint64_t{1} << 40U;  ///< of an error: it keeps no budget anyway
 
   [[nodiscard]] static constexpr std::uint64_t of(double error, double budget) noexcept {
     if (!(error > 0)) return 0;
@@ -36,14 +36,14 @@ struct choice_table {
   [[nodiscard]] std::uint64_t size_of(std::size_t item, std::size_t choice) const { return size[item * choices + choice]; }
 };
 
-/// Chooses for every item so that the sum of errors keeps a budget and the sum of sizes is small: the problem of L-GreCo
-/// (Alimohammadi et al., arXiv 2210.17357), by a sweep over the multiplier of its Lagrangian in place of its dynamic
-/// programme. For some multiplier an item's best choice is one of the lower convex hull of (size, error), and no other.
-/// From the smallest choices on, steps along the hulls are taken in the order of the error that they save for a byte,
-/// until the budget is kept; what the last step has saved too much is spent on smaller choices that still fit. So the
-/// size is above the least possible one by less than that step's, and is that one where the budget is the error behind a
-/// step. The same numbers make the same choices on every rank: errors and sizes are whole, and a quotient of two is
-/// rounded alike everywhere.
+/// Chooses for every item so that the sum of errors keeps a budget and the sum of sizes is small: the problem of
+/// L-GreCo (Alimohammadi et al., arXiv 2210.17357), by a sweep over the multiplier of its Lagrangian in place of its
+/// dynamic programme. For some multiplier an item's best choice is one of the lower convex hull of (size, error), and
+/// no other. From the smallest choices on, steps along the hulls are taken in the order of the error that they save for
+/// a byte, until the budget is kept; what the last step has saved too much is spent on smaller choices that still fit.
+/// So the size is above the least possible one by less than that step's, and is that one where the budget is the error
+/// behind a step. The same numbers make the same choices on every rank: errors and sizes are whole, and a quotient of
+/// two is rounded alike everywhere.
 ///
 /// Allocates when it is made, and not later.
 class choice_planner {

@@ -16,17 +16,17 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 /// Gradients of each bucket (`options::bucket_elements`) travel by the one of `Codes` that a plan has chosen for it. In
-/// the first round, and in those behind every `every`-th update, each rank measures what every code would lose of what it
-/// sends of each of its buckets. From the sums over ranks all make the same plan, behind the decision, and the next round
-/// travels by it: the fewest bytes with
+/// the first round, and in those behind every `every`-th update, each rank measures what every code would lose of what
+/// it sends of each of its buckets. From the sums over ranks all make the same plan, behind the decision, and the next
+/// round travels by it: the fewest bytes with
 ///     sum over buckets and ranks of ||x - C(x)||^2  <=  budget * the same sum, were all buckets in the first of Codes
-/// (L-GreCo, Alimohammadi et al., arXiv 2210.17357; choice_planner.hpp). Where no plan keeps that, every bucket loses the
-/// least. Until there is a plan all travel in the first of `Codes`. A round that is skipped, empty or not finite changes
-/// no plan, and a bucket of which nothing is lost, as its gradients are all 0, keeps its code. Where it could not be
-/// measured, in the first round say, the next one is.
+/// (L-GreCo, Alimohammadi et al., arXiv 2210.17357; choice_planner.hpp). Where no plan keeps that, every bucket loses
+/// the least. Until there is a plan all travel in the first of `Codes`. A round that is skipped, empty or not finite
+/// changes no plan, and a bucket of which nothing is lost, as its gradients are all 0, keeps its code. Where it could
+/// not be measured, in the first round say, the next one is.
 ///
-/// The plan is an array of the state, `plan`: two bytes an element of a rank's shard. So digests and checkpoints have it,
-/// and among other ranks a bucket has the code that most of its elements had. `set_parameters` forgets it.
+/// The plan is an array of the state, `plan`: two bytes an element of a rank's shard. So digests and checkpoints have
+/// it, and among other ranks a bucket has the code that most of its elements had. `set_parameters` forgets it.
 ///
 /// For gradients, of estimates or commits, also in `with_feedback`; alone, parameters travel in full. Host memory.
 template <encoding... Codes>

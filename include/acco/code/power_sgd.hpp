@@ -24,12 +24,13 @@ namespace ACCO_SIMD_NAMESPACE {
 /// but for rounding.
 ///
 /// What P Q' lacks of gradients that are committed, a feedback keeps (Algorithm 2): `with_feedback{power_sgd{},
-/// error_feedback{}}` sends p_i = g_i + e_i, and keeps e_i = p_i - P P' p_i. The sum of these is the paper's, what the sum
-/// of p_i had more than what was applied, and so are P and Q; but of the mean of P Q' the paper's ranks also keep how
-/// far their own gradients were from it, which cancels in the sum and wanders off on every rank. Estimates need none.
+/// error_feedback{}}` sends p_i = g_i + e_i, and keeps e_i = p_i - P P' p_i. The sum of these is the paper's, what the
+/// sum of p_i had more than what was applied, and so are P and Q; but of the mean of P Q' the paper's ranks also keep
+/// how far their own gradients were from it, which cancels in the sum and wanders off on every rank. Estimates need
+/// none.
 struct power_sgd {
   unsigned rank = 4;           ///< 1 to 1024
-  double min_compression = 2;  ///< matrices that would not become smaller by more than this travel exactly; 0: none does
+  double min_compression = 2;  ///< matrices that would become smaller by no more travel exactly; 0: none does
   std::uint32_t seed = 1;      ///< of the first Q
 
   static constexpr char const* name = "power_sgd";

@@ -21,8 +21,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What every rank answers, in the order of the ranks; all give equally many answers. Collective; blocks at most `deadline`
-/// seconds for any rank.
+/// What every rank answers, in the order of the ranks; all give equally many answers. Collective; blocks at most
+/// `deadline` seconds for any rank.
 template <class Backend, class Answer>
 [[nodiscard]] std::vector<Answer> answers_of_all(Backend& world, std::span<Answer const> mine, error_place where,
                                                  double deadline) {
@@ -39,13 +39,15 @@ template <class Backend, class Answer>
   return answers_of_all(world, std::span<Answer const>(&mine, 1), where, deadline);
 }
 
-/// Throws `usage_error`, on every rank, unless all groups have as many ranks, and `outer` connects the ranks of one place in all
-/// groups, everywhere in the same order: the same groups at every place, too. Costs three exchanges of 48 bytes a rank and one
-/// inside the group of 8 bytes a group and rank. Collective over both; blocks at most `deadline` seconds for any rank.
+/// Throws `usage_error`, on every rank, unless all groups have as many ranks, and `outer` connects the ranks of one
+/// place in all groups, everywhere in the same order: the same groups at every place, too. Costs three exchanges of 48
+/// bytes a rank and one inside the group of 8 bytes a group and rank. Collective over both; blocks at most `deadline`
+/// seconds for any rank.
 ///
-/// Every group is known by a number that its rank 0 draws, so that what two ranks of a group hear between groups can be compared.
-/// A group that finds nothing wrong is connected, at every place, with the same groups and no others; these find nothing wrong
-/// either. So all ranks that are connected, however far, throw or do not, and none waits for one that has thrown.
+/// Every group is known by a number that its rank 0 draws, so that what two ranks of a group hear between groups can be
+/// compared. A group that finds nothing wrong is connected, at every place, with the same groups and no others; these
+/// find nothing wrong either. So all ranks that are connected, however far, throw or do not, and none waits for one
+/// that has thrown.
 template <class Inner, class Outer>
 void require_levels_fit(Inner& inner, Outer& outer, double deadline) {
   const error_place where{-1, -1, "make_hierarchical"};
@@ -96,19 +98,20 @@ void require_levels_fit(Inner& inner, Outer& outer, double deadline) {
   }
 }
 
-/// The backend of two levels that the caller brings: `inner` of the ranks of this rank's group, `outer` of the ranks that have
-/// this one's place in every group (threads in a process, say, and Gloo between processes). Collective over both; blocks at most
-/// `deadline` seconds for any rank. Throws `usage_error`, on every rank,
-/// where they do not fit (`require_levels_fit`).
+/// The backend of two levels that the caller brings: `inner` of the ranks of this rank's group, `outer` of the ranks
+/// that have this one's place in every group (threads in a process, say, and Gloo between processes). Collective over
+/// both; blocks at most `deadline` seconds for any rank. Throws `usage_error`, on every rank, where they do not fit
+/// (`require_levels_fit`).
 template <class Inner, class Outer>
 [[nodiscard]] hierarchical<Inner, Outer> make_hierarchical(Inner inner, Outer outer, double deadline = 600) {
   require_levels_fit(inner, outer, deadline);
   return {std::move(inner), std::move(outer)};
 }
 
-/// The backend of two levels of one world that splits: ranks k m to k m + m - 1 of the world, m = `ranks_a_group`, become group
-/// k; the result numbers them otherwise (`hierarchical`). Collective; blocks at most `deadline` seconds for any rank. Throws
-/// `usage_error`, on every rank alike, unless the world's ranks make whole groups, and where ranks ask for different ones.
+/// The backend of two levels of one world that splits: ranks k m to k m + m - 1 of the world, m = `ranks_a_group`,
+/// become group k; the result numbers them otherwise (`hierarchical`). Collective; blocks at most `deadline` seconds
+/// for any rank. Throws `usage_error`, on every rank alike, unless the world's ranks make whole groups, and where ranks
+/// ask for different ones.
 template <class Backend>
 [[nodiscard]] hierarchical<Backend, Backend> hierarchical_world(Backend const& world, int ranks_a_group, double deadline = 600) {
   static_assert(traits_of<Backend>.splits,

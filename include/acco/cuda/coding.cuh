@@ -30,8 +30,8 @@ namespace ACCO_SIMD_NAMESPACE::cuda_kernels {
 /// How an encoding works on a device: `encode(to, lane, values)` and `decode(from, lane, values)`, which the lanes of a
 /// warp call together, of blocks of more than 1024 numbers the threads of a thread block, with what each of them holds;
 /// zeros behind the block's end. Of an encoding that adds codes (`sums_codes`) `decode_sum(from, stride, sources, lane,
-/// values)`, too, where source k begins k strides behind `from`; of one that `means_senders` with one more number, of the
-/// ranks that bring samples. Blocks lie one after the other from a multiple of 256 bytes on: `to` and `from` are as
+/// values)`, too, where source k begins k strides behind `from`; of one that `means_senders` with one more number, of
+/// the ranks that bring samples. Blocks lie one after the other from a multiple of 256 bytes on: `to` and `from` are as
 /// aligned as `block_bytes` allows. Specialise it to bring an encoding of your own.
 template <class Encoding>
 struct device_encoding {

@@ -43,10 +43,10 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an
 /// array take turns among them, because one TCP connection does not fill it, and short messages leave at once
-/// (gloo_mail.hpp), each in a copy. Gloo writes to sockets without guarding against SIGPIPE, which would end this process
-/// silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now on. Gloo
-/// allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections are not kept
-/// open by child processes that are forked or started from now on.
+/// (gloo_mail.hpp), each in a copy. Gloo writes to sockets without guarding against SIGPIPE, which would end this
+/// process silently when another rank dies: where the program has not chosen otherwise, the signal is ignored from now
+/// on. Gloo allocates a few hundred bytes for each message; nothing else in a round over it does. Its connections are
+/// not kept open by child processes that are forked or started from now on.
 class gloo_transport {
  public:
   static constexpr std::size_t largest_message = std::size_t{1} << 30U;
@@ -195,8 +195,8 @@ class gloo_transport {
     return std::clamp((std::size_t{512} << 10U) / static_cast<std::size_t>(size() - 1), std::size_t{1} << 10U,
                       std::size_t{32} << 10U);
   }
-  /// Not the pieces of a long array, of which more are to be under way than a mailbox has rooms. A mailbox lasts as long
-  /// as the connections, so only the first channels have some.
+  /// Not the pieces of a long array, of which more are to be under way than a mailbox has rooms. A mailbox lasts as
+  /// long as the connections, so only the first channels have some.
   [[nodiscard]] bool is_short(message_label label, std::size_t bytes) const noexcept {
     return label.operation != collective::none && label.piece == 0 && label.channel < channels_with_mail &&
            bytes <= longest_mail();

@@ -12,9 +12,9 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// Stages of messages under way at a time, of one rank: 4; on a link whose round trip takes a millisecond or more, twice
-/// what 1 Gbit/s brings in a round trip, and twice what was seen to come in one: it doubles from stage to stage of a
-/// round, as long as more comes. It never shrinks. One thread at a time; `stages` any.
+/// Stages of messages under way at a time, of one rank: 4; on a link whose round trip takes a millisecond or more,
+/// twice what 1 Gbit/s brings in a round trip, and twice what was seen to come in one: it doubles from stage to stage
+/// of a round, as long as more comes. It never shrinks. One thread at a time; `stages` any.
 class message_window {
  public:
   static constexpr std::size_t least = 4, most = 128;                // two ranks' together: of 256, as labels tell apart

@@ -30,11 +30,11 @@ struct quorum {
 
 namespace rendezvous {
 
-/// The ranks of a world that come, from the lowest on, the same list on all of them: all, or at least a quorum, when the
-/// grace time of one of them has ended. `run` names this roll call, is the same on all ranks, and was never used in this
-/// directory, where small files stay. Blocks at most `deadline` seconds. Throws `deadline_error` that names who is missing
-/// where too few come, and where the others have gone on before this rank came; `usage_error` where nothing can be written,
-/// or another process has come as this rank.
+/// The ranks of a world that come, from the lowest on, the same list on all of them: all, or at least a quorum, when
+/// the grace time of one of them has ended. `run` names this roll call, is the same on all ranks, and was never used in
+/// this directory, where small files stay. Blocks at most `deadline` seconds. Throws `deadline_error` that names who is
+/// missing where too few come, and where the others have gone on before this rank came; `usage_error` where nothing can
+/// be written, or another process has come as this rank.
 [[nodiscard]] inline std::vector<int> those_left(rank_of me, std::filesystem::path const& directory, std::string const& run,
                                                  quorum const& enough, double deadline) {
   namespace fs = std::filesystem;

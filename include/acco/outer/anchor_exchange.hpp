@@ -67,10 +67,10 @@ class anchor_exchange {
     own_ = storage_.allocate(copy_bytes(), 0);
     engine_.begin();
   }
-  /// Instead of `begin`, in the world `to` of those that are left of `lost`'s: the anchor is that of who has landed most
-  /// exchanges; the outer rule begins anew, and what codes have lost is dropped. Where a worker waits, or what is done
-  /// meanwhile is kept, `w` has all that nobody has landed; else it becomes the anchor. Whether others have landed one that
-  /// this rank has not. Collective over `to`; blocks.
+  /// Instead of `begin`, in the world `to` of those that are left of `lost`'s: the anchor is that of who has landed
+  /// most exchanges; the outer rule begins anew, and what codes have lost is dropped. Where a worker waits, or what is
+  /// done meanwhile is kept, `w` has all that nobody has landed; else it becomes the anchor. Whether others have landed
+  /// one that this rank has not. Collective over `to`; blocks.
   template <class World>
   bool survive(World& to, anchor_exchange const& lost, std::span<Master> w) {
     std::vector<std::uint64_t> landed(static_cast<std::size_t>(to.size()));

@@ -109,7 +109,8 @@ struct exchange_settings {
     return !blocks() && (work == work_meanwhile::keep || work == work_meanwhile::eager || by_gap);
   }
 
-  /// Throws `usage_error` on what means nothing, or would be something else than it says. `slots`: of the worker's rule.
+  /// Throws `usage_error` on what means nothing, or would be something else than it says. `slots`: of the worker's
+  /// rule.
   void check(error_place where, std::size_t slots) const {
     const auto fail_use = [&](text const& what, char const* advice) { throw usage_error(where, what, text(advice)); };
     if (steps == 0) fail_use(text("local_updates::steps is 0"), "Give the inner updates from one exchange to the next");

@@ -98,8 +98,9 @@ class worker_exchanges {
   void set(std::span<Master> w) {
     for (fragment& each : fragments_) each.exchange->set(each.of(w));
   }
-  /// Instead of `begin`, in the place of `lost`, in the world of those that are left (anchor_exchange.hpp): what a worker
-  /// of so many samples has brought to an exchange that nobody has landed it brings again. Collective over `to`; blocks.
+  /// Instead of `begin`, in the place of `lost`, in the world of those that are left (anchor_exchange.hpp): what a
+  /// worker of so many samples has brought to an exchange that nobody has landed it brings again. Collective over `to`;
+  /// blocks.
   template <class World>
   void survive(World& to, worker_exchanges const& lost, std::span<Master> w, double samples) {
     for (std::size_t p = 0; p < fragments_.size(); ++p) {
@@ -123,8 +124,8 @@ class worker_exchanges {
   }
 
   /// The worker has made a step, and comes to so many samples. Whether `w` has changed. Here and in `finish`,
-  /// landed(exchanges, brought) follows each exchange of the last fragment that lands at once, on all its ranks: whether
-  /// this worker has brought something to it.
+  /// landed(exchanges, brought) follows each exchange of the last fragment that lands at once, on all its ranks:
+  /// whether this worker has brought something to it.
   template <class Landed>
   bool step(std::span<Master> w, double samples, bool& exchanged, Landed&& landed) {
     bool changed = false;

@@ -276,7 +276,7 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     queue().clock().begin();
   }
   void begin_after(std::uint64_t updates) { restores_.begin_after(updates); }
-  /// In host memory: visit(number, this rank's shard) for each sharded array of the state, the round in flight included.
+  /// In host memory: visit(number, this rank's shard) for each sharded array of the state, also of a round in flight.
   template <class Visitor>
   void for_arrays(Visitor&& visit) {
     loop_.outside_rounds([&] { for_shards(visit); });

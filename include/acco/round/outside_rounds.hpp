@@ -30,7 +30,8 @@ template <class Tasks>
 void gather_shares(Tasks& tasks, replicated<typename Tasks::parameter_type> whole) {
   for_buckets_outside(tasks, [&](std::size_t, bucket const& b) { tasks.view().all_gather(tasks.backend(), b, whole); });
 }
-/// Brings the slices of all ranks, masters or their averages, of which `values` is this rank's, into `whole`, converted.
+/// Brings the slices of all ranks, masters or their averages, of which `values` is this rank's, into `whole`,
+/// converted.
 template <class Tasks>
 void gather_values(Tasks& tasks, auto const* values, replicated<typename Tasks::parameter_type> whole) {
   for_buckets_outside(tasks, [&](std::size_t k, bucket const& b) {

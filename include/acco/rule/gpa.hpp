@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generalized primal averaging around a rule (Defazio et al., "Smoothing DiLoCo with Primal Averaging for Faster
-// Training of LLMs", arXiv 2512.17131): what an outer Nesterov step over one worker does every few steps, in every step.
+// Training of LLMs", arXiv 2512.17131): what an outer Nesterov step over one worker does every few steps, in every
+// step.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ namespace ACCO_NAMESPACE {
 
 /// The two constants of `gpa`.
 struct primal_averaging {
-  double interpolation = 0.7;     ///< mu_y: how much of the average is in the point where gradients are computed; 0: the rule
+  double interpolation = 0.7;     ///< mu_y: the average's part of where gradients are computed; 0: the rule
   double average_decay = 0.9967;  ///< mu_x: how much of the average an update keeps; mu^(1/H) is like an outer step
                                   ///< of momentum mu every H steps
 
@@ -40,9 +41,9 @@ struct primal_averaging {
 ///   acco::optimizer training{acco::two_phase{}, acco::gpa{acco::adamw{.learning_rate = 2e-3}}, storage, world, layout};
 ///
 /// y are the parameters that the ranks see, predict and commit; x, which evaluates best, is `gather_average`. Costs one
-/// slot behind the rule's: by how much x lies ahead of y. So whatever replaces parameters (`set_parameters`) moves x and z
-/// along. Decoupled weight decay is that of z. Around `rules{...}` all of them are averaged; as one of several, x of its
-/// group is not told. Not within local updates, whose anchor has no such average.
+/// slot behind the rule's: by how much x lies ahead of y. So whatever replaces parameters (`set_parameters`) moves x
+/// and z along. Decoupled weight decay is that of z. Around `rules{...}` all of them are averaged; as one of several, x
+/// of its group is not told. Not within local updates, whose anchor has no such average.
 template <update_rule Rule>
 struct gpa : Rule {
   static_assert(!std::is_final_v<Rule>, "acco: gpa becomes part of the rule, by inheritance: the rule must not be final");

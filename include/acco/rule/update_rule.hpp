@@ -102,8 +102,8 @@ concept remembers_reference = requires {
   { Rule::reference_slot } -> std::convertible_to<std::size_t>;
 };
 
-/// Of a rule that keeps an average of the parameters itself (rule/gpa.hpp): its slot `average_slot` holds by how much the
-/// average lies ahead of a parameter.
+/// Of a rule that keeps an average of the parameters itself (rule/gpa.hpp): its slot `average_slot` holds by how much
+/// the average lies ahead of a parameter.
 template <class Rule>
 concept keeps_average = requires {
   { Rule::average_slot } -> std::convertible_to<std::size_t>;

@@ -16,8 +16,8 @@
 
 namespace ACCO_NAMESPACE {
 
-/// F is the mean of the ranks' F_i: the gradients, of a player that maximizes with the opposite sign. z are the masters,
-/// w is the reference point, at first z. With `sgd` of rate gamma a step is
+/// F is the mean of the ranks' F_i: the gradients, of a player that maximizes with the opposite sign. z are the
+/// masters, w is the reference point, at first z. With `sgd` of rate gamma a step is
 ///
 ///   z~  = tau z + (1 - tau) w
 ///   z'  = z~ - gamma F(w)                          what `parameters()` show
@@ -31,8 +31,8 @@ namespace ACCO_NAMESPACE {
 ///
 /// A round is one evaluation of F_i: at w, where it has just moved, or at z'. The computation waits for it. A point z'
 /// that follows a step comes with that step's parameters, so no message is sent for it. The reference point moves as a
-/// coin falls: a function of the seed and the round's index, so all ranks throw it alike, and a training that is resumed
-/// goes on with it. Of all steps the part 1 - tau is followed by a round at w.
+/// coin falls: a function of the seed and the round's index, so all ranks throw it alike, and a training that is
+/// resumed goes on with it. Of all steps the part 1 - tau is followed by a round at w.
 template <gradient_wire Gradients = full, full_or_encoding Parameters = full>
 struct masha {
   Gradients gradients = {};    ///< how differences travel to the owners

@@ -21,8 +21,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// What "+coded" stands for: gradients in four bits, parameters as differences in three (docs/performance.md has what that
-/// costs).
+/// What "+coded" stands for: gradients in four bits, parameters as differences in three (docs/performance.md has what
+/// that costs).
 using coded_commit = coded<without_feedback<block_gauss4>, block_gauss3>;
 
 /// The schedules that leave the rule as it is. Behind the "+" stands how rounds travel: estimates as "bfloat16", "int8"

@@ -91,8 +91,8 @@ struct states_of_block<Encoding, int8_place> {
   void keep(std::size_t count) const noexcept { place.pack(at, count); }
 };
 
-/// Encodes what a feedback policy sends of gradients and their state; `sent_by` reads it. The encoding stays while it is
-/// used.
+/// Encodes what a feedback policy sends of gradients and their state; `sent_by` reads it. The encoding stays while it
+/// is used.
 template <feeds_back Encoding, class T, class Place>
 [[nodiscard]] auto sent_by(Encoding const& e, T const* from, Place state, double rate) noexcept {
   using numbers = pack<elementwise::wider<T, typename number_at<Place>::type>>;
@@ -132,8 +132,8 @@ void keep_feedback(Encoding const& e, T const* from, Place state, double rate, s
   }
 }
 
-/// The sum of the squares of what the code loses of so many numbers, which `read` gives as to `encode`; not finite where
-/// they are not.
+/// The sum of the squares of what the code loses of so many numbers, which `read` gives as to `encode`; not finite
+/// where they are not.
 template <encoding Encoding, class Read>
 [[nodiscard]] double squared_error(Encoding const& e, Read const& read, std::size_t index, std::size_t count,
                                    std::uint64_t seed = 0) {

@@ -39,9 +39,9 @@ struct queue_driver {
 /// Tasks of a lane run in the order of `enqueue`, one at a time; the lanes run beside each other, where `after` does
 /// not order them. A task that throws ends the queue: the tasks behind it, in both lanes, are dropped, and `wait` and
 /// `rethrow` throw what it threw. All members but those of tasks belong to the one thread that owns the queue (the
-/// trainer's); one that has begun beside others is still asked until it ends. A task is a trivially copyable function object of
-/// at most 192 bytes; `reserve` makes room, after which nothing is allocated. One that has a member `dropped() noexcept` is told
-/// when it will not run.
+/// trainer's); one that has begun beside others is still asked until it ends. A task is a trivially copyable function
+/// object of at most 192 bytes; `reserve` makes room, after which nothing is allocated. One that has a member
+/// `dropped() noexcept` is told when it will not run.
 class host_queue {
  public:
   /// Tasks run on threads of the queue's own; at first on one.
@@ -66,8 +66,8 @@ class host_queue {
     if (mark.where != current_) of(current_).needs = std::max(of(current_).needs, mark.tasks);
   }
 
-  /// The next task needs none of those in front of it in its lane that have begun. It may begin beside them; they end in
-  /// order.
+  /// The next task needs none of those in front of it in its lane that have begun. It may begin beside them; they end
+  /// in order.
   void beside(bool next = true) noexcept { of(current_).beside = next; }
   /// Of a task of the network lane that is being asked.
   [[nodiscard]] acco::patience patience() const noexcept { return of(lane::network).patience; }

@@ -6,8 +6,8 @@
 //
 // `measure`, the sum and the plan are those of rounds in which it is time. A bucket is encoded, sent, decoded and kept
 // by the reducer of its code (coded.hpp), so what a plan adds is which. Messages are as long as the codes say, so the
-// trainer's thread knows the plan when it launches a round: it is written by a task of the round before. Of a state that
-// has come back a rank has its shard of the plan; then the first round tells all, and its launch waits for that.
+// trainer's thread knows the plan when it launches a round: it is written by a task of the round before. Of a state
+// that has come back a rank has its shard of the plan; then the first round tells all, and its launch waits for that.
 #pragma once
 
 #include <algorithm>

@@ -65,10 +65,11 @@ class memory_by_queue {
   std::unique_ptr<kept> first_;
 };
 
-/// Of two levels each is decorated for itself. `Around` has `before(queue, backend, call)` and `after(queue, backend, call)`,
-/// which enqueue their work. Traits and members of the backend are passed on; an `Around` that waits in the thread that issues
-/// tasks says so with a member `static constexpr bool meets_on_host = true`; one that enqueues more than a work before and one
-/// after says how many all are, with `static constexpr std::size_t tasks(std::size_t of_backend)`.
+/// Of two levels each is decorated for itself. `Around` has `before(queue, backend, call)` and `after(queue, backend,
+/// call)`, which enqueue their work. Traits and members of the backend are passed on; an `Around` that waits in the
+/// thread that issues tasks says so with a member `static constexpr bool meets_on_host = true`; one that enqueues more
+/// than a work before and one after says how many all are, with `static constexpr std::size_t tasks(std::size_t
+/// of_backend)`.
 template <class Backend, class Around>
 class decorated_backend {
   static constexpr bool waits_where_issued = requires { requires Around::meets_on_host; };
