@@ -124,8 +124,9 @@ void gelu_backward(Real const* in, Real const* gate, Real* d, std::size_t count)
   }
 }
 
-// --- causal self-attention --------------------------------------------------------------------------------------------
-// qkv has, in each row, queries, keys and values of all heads (3 width numbers); share is batch x heads x context x context.
+// --- causal self-attention -------------------------------------------------------------------------------------------
+// qkv has, in each row, queries, keys and values of all heads (3 width numbers); share is batch x heads x context x
+// context.
 
 template <class Real>
 void attention_forward(Real const* qkv, Real* share, Real* out, std::size_t batch, std::size_t context, std::size_t width,
