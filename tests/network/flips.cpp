@@ -31,19 +31,23 @@ struct results {
   std::string error;
   int peer = -1;
   bool damaged = false;
+  std::vector<float> few{}, whole{}, own{}, gathered{}, passed{},
+      told{};  // messages are on their way to them until the world ends
 };
-results work(letters::backend const& world) {
+void work(letters::backend const& world, results& got) {
   const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
   constexpr std::size_t slice = 600;  // 3 pieces
-  std::vector<float> few(10), whole(slice * ranks), own(slice), gathered(slice * ranks), passed(slice * ranks), told(slice);
+  auto& [all, error, peer, damaged, few, whole, own, gathered, passed, told] = got;
+  few.resize(10);
+  own.resize(slice);
+  for (auto* each : {&whole, &gathered, &passed}) each->resize(slice * ranks);
   for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i * (rank + 1) % 257) - 100;
   told = {whole.begin(), whole.begin() + slice};
-  results got;
   acco::host_queue queue;
   queue.deadline = 60 * patience();
   const auto ended = [&](std::vector<float> const& result) {
     queue.wait();
-    got.all.push_back(result);
+    all.push_back(result);
   };
   try {
     world.all_reduce(queue, acco::partial<float const>(std::span(whole).first(few.size())), acco::replicated<float>(few));
@@ -61,18 +65,16 @@ results work(letters::backend const& world) {
                      acco::replicated<float>(passed));
     ended(gathered);
   } catch (acco::error const& e) {
-    got.error = e.what();
-    got.peer = e.peer();
-    got.damaged =
-        got.error.find(" is damaged (operation ") != std::string::npos && got.error.find(" tells ") == std::string::npos;
+    error = e.what();
+    peer = e.peer();
+    damaged = error.find(" is damaged (operation ") != std::string::npos && error.find(" tells ") == std::string::npos;
   }
   queue.stop();
-  return got;
 }
 std::vector<results> everybody(letters::office& mail, acco::message_sum sum) {
   std::vector<results> all(static_cast<std::size_t>(mail.ranks()));
   letters::run_over(mail, piece_bytes, sum, [&](letters::backend const& world, letters::office&) {
-    all[static_cast<std::size_t>(world.rank())] = work(world);
+    work(world, all[static_cast<std::size_t>(world.rank())]);
   });
   return all;
 }
