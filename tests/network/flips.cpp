@@ -31,8 +31,8 @@ struct results {
   std::string error;
   int peer = -1;
   bool damaged = false;
-  std::vector<float> few{}, whole{}, own{}, gathered{}, passed{},
-      told{};  // messages are on their way to them until the world ends
+  // until the world ends messages are on their way to these
+  std::vector<float> few{}, whole{}, own{}, gathered{}, passed{}, told{};
 };
 void work(letters::backend const& world, results& got) {
   const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());

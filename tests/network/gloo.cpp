@@ -156,6 +156,9 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
     acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
       auto context = std::make_shared<::gloo::rendezvous::Context>(thread.rank(), thread.size());
       context->connectFullMesh(store, device);
+      // they outlive the world, whose messages may be on their way to them
+      std::vector<float> own(3000, static_cast<float>(thread.rank() + 1)), whole(9000);
+      double number = 1;
       auto const all = std::make_shared<acco::connections<flipping_transport>>(context);
       all->check(acco::usual_message_sum);
       if (thread.rank() == 1) all->transport().flipped = flipped;
@@ -164,13 +167,11 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
       acco::host_queue queue;
       queue.place = {thread.rank(), 7, "commit"};
       queue.deadline = 60 * patience();
-      std::vector<float> own(3000, static_cast<float>(thread.rank() + 1)), whole(9000);
       try {  // two messages to each, with two checksums
         world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(whole));
         queue.wait();
         CHECK(whole[0] == 1);
         CHECK(std::count(whole.begin() + 3000, whole.begin() + 6000, 2.0F) == 3000);
-        double number = 1;
         for (int k = 0; k < 3; ++k) {
           world.all_reduce(queue, acco::partial<double const>({&number, 1}), acco::replicated<double>({&number, 1}));
           queue.wait();
