@@ -440,11 +440,11 @@ def checksums(a, programs):
             a.milliseconds, a.steps = 1e3 * a.parameters * 4 * 8 / rate / a.synthetic_micro, 24 if rate > 5e9 else 6
             for backend in a.backends.split(","):
                 for schedule in ("synchronous", "two_phase"):
-                    runs = {sums: [] for sums in ("none", "usual")}
+                    runs = {sums: [] for sums in ("none", "always")}
                     for _ in range(a.repeat):
                         for sums, steps in runs.items():
                             steps.append(programs.load("synthetic", backend, schedule, a, hosts, ("--checksums", sums))["step_seconds"])
-                    ratios = sorted(with_them / without for without, with_them in zip(runs["none"], runs["usual"]))
+                    ratios = sorted(with_them / without for without, with_them in zip(runs["none"], runs["always"]))
                     print(f"| {backend} | {rate / 1e6:.0f} | `{schedule}` | {1e3 * statistics.median(runs['none']):.1f} | {statistics.median(ratios):.3f} | {ratios[0]:.3f} | {ratios[-1]:.3f} |", flush=True)
 
 

@@ -201,6 +201,14 @@ void run(settings const& s, World const& world) {
 
 }  // namespace
 
+namespace {
+acco::checksums checksums_of(synthetic::settings const& s) {
+  return s.checksums == "none"     ? acco::checksums::none
+         : s.checksums == "always" ? acco::checksums::always
+                                   : acco::checksums::long_links;
+}
+}  // namespace
+
 int main(int count, char** words) {
   settings s;
   const std::vector<std::string> names(std::begin(acco::list_names<family>::all), std::end(acco::list_names<family>::all));
@@ -212,7 +220,7 @@ int main(int count, char** words) {
   app.add_option("--layers", s.layers, "Of a GPT whose tensors the parameters are; 0: they are one tensor");
   app.add_flag("--traced", s.traced, "Every collective goes into a trace");
   app.add_option("--piece", s.piece_kib, "KiB");
-  app.add_option("--checksums", s.checksums, "Of messages")->check(CLI::IsMember({"usual", "none"}));
+  app.add_option("--checksums", s.checksums, "Of messages")->check(CLI::IsMember({"usual", "none", "always"}));
   app.add_option("--milliseconds", s.milliseconds, "Of arithmetic in a micro-batch");
   app.add_option("--unit", s.unit, "Of arithmetic, what a millisecond is: as a run before has printed; default: it is measured")
       ->check(CLI::NonNegativeNumber);
@@ -253,7 +261,7 @@ int main(int count, char** words) {
   if (s.backend == "gloo") {
     acco::gloo_options options{.deadline = 60};
     if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
-    if (s.checksums == "none") options.checksum = nullptr;
+    options.checksums = checksums_of(s);
     return acco::gloo_backend::run([&](acco::gloo_backend const& world) { run(s, world); }, options);
   }
   acco::mpi_options options;
@@ -261,6 +269,6 @@ int main(int count, char** words) {
                      : s.progress == "none" ? acco::mpi_progress::none
                                             : acco::mpi_progress::helper_thread;
   if (s.piece_kib != 0) options.piece_bytes = s.piece_kib * 1024;
-  if (s.checksums == "none") options.checksum = nullptr;
+  options.checksums = checksums_of(s);
   return acco::mpi_backend::run(count, words, [&](acco::mpi_backend const& world) { run(s, world); }, options);
 }

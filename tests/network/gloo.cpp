@@ -106,10 +106,8 @@ TEST_CASE("several connections to each rank: what a rank has sent before it ende
         acco::gloo_backend::from_files({thread.rank(), 2}, directory, "peace", {.deadline = 60 * patience(), .connections = 2});
     acco::host_queue queue;
     queue.deadline = 60 * patience();
-    const int mails =
-        static_cast<int>(acco::gloo_mailbox::open);  // as many as leave at once; two a broadcast, and their checksums
-    const int each = acco::usual_message_sum == nullptr ? 2 : 4;
-    for (int k = 0; k <= mails / each; ++k) {
+    const int mails = static_cast<int>(acco::gloo_mailbox::open);  // as many as leave at once; two a broadcast
+    for (int k = 0; k <= mails / 2; ++k) {
       if (k == 1 && thread.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
       double number[2] = {thread.rank() + k + 1.0, 7};
       backend.broadcast(queue, acco::replicated<double>(number), 1);
@@ -144,7 +142,7 @@ struct flipping_transport : acco::gloo_transport {
 }  // namespace
 
 TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it is named, by everybody") {
-  if (acco::usual_message_sum == nullptr) {
+  if (!acco::has_xxhash) {
     MESSAGE("skipped: this was built without xxHash");
     return;
   }
@@ -160,7 +158,7 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
       std::vector<float> own(3000, static_cast<float>(thread.rank() + 1)), whole(9000);
       double number = 1;
       auto const all = std::make_shared<acco::connections<flipping_transport>>(context);
-      all->check(acco::usual_message_sum);
+      all->check(acco::found_message_sum);
       if (thread.rank() == 1) all->transport().flipped = flipped;
       const acco::message_backend<flipping_transport> world(
           std::make_shared<acco::message_collectives<flipping_transport>>(8192, 8192, all));
@@ -193,23 +191,30 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
   }
 }
 
-TEST_CASE("the ranks do not have the same checksum: all say so before anything travels") {
-  if (acco::usual_message_sum == nullptr) {
-    MESSAGE("skipped: this was built without xxHash");
-    return;
-  }
+TEST_CASE("checksums: on a local network where some rank asks for them, in its parts, too") {
   const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_sums_" + std::to_string(getpid()));
   setenv("GLOO_SOCKET_IFNAME", "lo", 1);
   acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
-    const auto make = [&](char const* run, acco::message_sum sum) {
-      return acco::gloo_backend::from_files({thread.rank(), 3}, directory, run, {.deadline = 60 * patience(), .checksum = sum});
+    const auto make = [&](char const* run, acco::checksums chosen) {
+      return acco::gloo_backend::from_files({thread.rank(), 3}, directory, run,
+                                            {.deadline = 60 * patience(), .checksums = chosen});
     };
-    CHECK_THROWS_WITH_AS((void)make("one without", thread.rank() == 2 ? nullptr : acco::usual_message_sum),
-                         doctest::Contains("gloo_options::checksum on rank 2 is not that of rank 0"), acco::usage_error);
-    const auto backend = make("none", nullptr).split(0);
+    const auto usual = make("usual", acco::checksums::long_links);
+    CHECK_FALSE(usual.has_checksums());
+    CHECK_FALSE(usual.split(0).has_checksums());
+    const auto wanted = thread.rank() == 2 ? acco::checksums::always : acco::checksums::none;
+    if (!acco::has_xxhash) {
+      CHECK_THROWS_WITH_AS((void)make("all", wanted), doctest::Contains("'s program was built without xxHash"),
+                           acco::usage_error);
+      return;
+    }
+    const auto checked = make("all", wanted);
+    CHECK(checked.has_checksums());
+    const auto part = checked.split(0);
+    CHECK(part.has_checksums());
     double number = 1;
     acco::host_queue queue;
-    backend.all_reduce(queue, acco::partial<double const>({&number, 1}), acco::replicated<double>({&number, 1}));
+    part.all_reduce(queue, acco::partial<double const>({&number, 1}), acco::replicated<double>({&number, 1}));
     queue.wait();
     CHECK(number == 3);
   });

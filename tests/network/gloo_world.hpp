@@ -28,6 +28,8 @@ struct gloo {
   /// To each rank; 0: one, of a context made here; or, over a long link, as many as its round trip asks for.
   static inline int connections =
       std::getenv("ACCO_TEST_CONNECTIONS") != nullptr ? std::atoi(std::getenv("ACCO_TEST_CONNECTIONS")) : 0;
+  /// Where there are several connections messages carry checksums, too.
+  static constexpr acco::checksums checked = acco::has_xxhash ? acco::checksums::always : acco::checksums::none;
   /// "50 20 1": ranks are on hosts of their own, 50 to 70 ms from each other; a hundredth of the packets is lost,
   /// another one comes twice, and they overtake each other.
   static inline char const* const far = std::getenv("ACCO_TEST_LINK");
@@ -62,8 +64,9 @@ struct gloo {
     setenv("GLOO_SOCKET_IFNAME", link == nullptr ? "lo" : wan::network::card, 1);
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
       if (link != nullptr) link->enter(thread.rank());
-      function(acco::gloo_backend::from_files({thread.rank(), ranks}, directory, run,
-                                              {.piece_bytes = piece_bytes, .deadline = 60, .connections = connections}));
+      function(acco::gloo_backend::from_files(
+          {thread.rank(), ranks}, directory, run,
+          {.piece_bytes = piece_bytes, .deadline = 60, .connections = connections, .checksums = checked}));
     });
     unsetenv("GLOO_SOCKET_IFNAME");
     std::filesystem::remove_all(directory);

@@ -55,7 +55,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
                     {.piece_bytes = collectives().chosen_piece_bytes(),
                      .deadline = deadline,
                      .connections = connections_,
-                     .checksum = collectives().shared().sum()},
+                     .checksums = collectives().shared().sum() == nullptr ? checksums::none : checksums::always},
                     deadline);
     } catch (std::exception const& e) {
       abort(e.what());
@@ -71,7 +71,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
         connections_(chosen.connections) {
-    collectives().shared().check(chosen.checksum);
+    if (chosen.checksums == checksums::always) collectives().shared().check(required_message_sum(rank(), -1));
   }
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most
@@ -127,6 +127,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   [[nodiscard]] std::size_t connections_a_rank() const noexcept {
     return collectives().shared().transport().connections_a_rank();
   }
+  /// Whether messages carry them.
+  [[nodiscard]] bool has_checksums() const noexcept { return collectives().shared().sum() != nullptr; }
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:
@@ -143,10 +145,9 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
     gloo_backend result(std::move(context), chosen);
     auto& all = result.collectives().shared();
-    all.check(nullptr);  // until all are known to have the same one
+    all.check(nullptr);  // until all have agreed
     all.transport().hang_up_at_end();
-    gloo_pool::widen(result, all.transport(), chosen, deadline);
-    all.check(chosen.checksum);
+    all.check(gloo_pool::widen(result, all.transport(), chosen, deadline));
     return result;
   }
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}

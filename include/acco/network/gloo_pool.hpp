@@ -32,10 +32,12 @@
 
 namespace ACCO_SIMD_NAMESPACE::gloo_pool {
 
+inline constexpr double long_round_trip = 0.005;  // seconds
+
 /// Connections to each other rank over a round trip of so many seconds: one for each 10 ms, because Linux gives one
 /// about 3 MiB of buffers, so some 2.4 Gbit/s at 10 ms; one below 5 ms; 256 to all of them together.
 [[nodiscard]] inline int connections_for(double round_trip, int ranks) noexcept {
-  if (round_trip < 0.005) return 1;
+  if (round_trip < long_round_trip) return 1;
   const int most = std::clamp(256 / std::max(ranks - 1, 1), 1, 32);
   return std::min(1 + static_cast<int>(std::min(round_trip / 0.01, 31.0)), most);
 }
@@ -78,45 +80,47 @@ class further_context : public gloo::Context {
   }
 };
 
-/// How many connections all ranks want: as many as the longest round trip asks for, or the most that a rank has chosen.
-/// All have the same checksum.
+/// What all ranks want: as many connections as the longest round trip asks for, or the most that a rank has chosen; and
+/// whether messages carry checksums.
+struct agreement {
+  int connections;
+  message_sum sum;
+};
 template <class Backend>
-[[nodiscard]] int agreed_connections(Backend const& world, host_queue& queue, double round_trip, int chosen, message_sum sum) {
-  constexpr std::uint64_t probe = 0xacc0;
-  const double of_probe = sum == nullptr ? 0 : 1 + static_cast<double>(sum(&probe, sizeof probe) >> 12U);
-  const double mine[] = {round_trip, static_cast<double>(chosen), of_probe};
+[[nodiscard]] agreement agreed(Backend const& world, host_queue& queue, double round_trip, gloo_options const& chosen) {
+  const double mine[] = {round_trip, static_cast<double>(chosen.connections), static_cast<double>(chosen.checksums),
+                         has_xxhash ? 1.0 : 0.0};
   std::vector<double> all(std::size(mine) * static_cast<std::size_t>(world.size()));
   world.all_gather(queue, sharded(std::span<double const>(mine)), replicated(std::span(all)));
   queue.wait();
   double longest = 0;
-  int most = 0;
+  int most = 0, without = -1;
+  auto sums = checksums::none;
   for (std::size_t k = 0; k < all.size(); k += std::size(mine)) {
     const int wanted = static_cast<int>(all[k + 1]), rank = static_cast<int>(k / std::size(mine));
     if (wanted < 0 || wanted > most_connections) {
       throw usage_error({world.rank(), -1, "start-up"}, text("gloo_options::connections is ", wanted, " on rank ", rank),
                         text("Give 1 to ", most_connections, ", or 0: as the round trip asks"), rank);
     }
-    if (all[k + 2] != all[2]) {
-      throw usage_error({world.rank(), -1, "start-up"}, text("gloo_options::checksum on rank ", rank, " is not that of rank 0"),
-                        text("Choose the same on every rank; where a program was built without xxHash it has none, unless "
-                             "one is chosen"),
-                        rank);
-    }
     longest = std::max(longest, all[k]);
     most = std::max(most, wanted);
+    sums = std::max(sums, static_cast<checksums>(static_cast<int>(all[k + 2])));
+    if (all[k + 3] == 0) without = rank;
   }
-  return most > 0 ? most : connections_for(longest, world.size());
+  const int connections = most > 0 ? most : connections_for(longest, world.size());
+  if (sums == checksums::always) return {connections, required_message_sum(world.rank(), without)};
+  return {connections, sums == checksums::long_links && longest >= long_round_trip && without < 0 ? found_message_sum : nullptr};
 }
 
-/// Opens as many connections. Collective over `world`, before anything else travels over it; blocks at most `deadline`
-/// seconds for any rank. Throws `peer_error`, or on every rank `usage_error`.
+/// Opens as many connections; which checksums messages have. Collective over `world`, before anything else travels over
+/// it; blocks at most `deadline` seconds for any rank. Throws `peer_error`, or on every rank `usage_error`.
 template <class Backend>
-void widen(Backend const& world, gloo_transport& transport, gloo_options const& chosen, double deadline) {
+[[nodiscard]] message_sum widen(Backend const& world, gloo_transport& transport, gloo_options const& chosen, double deadline) {
   auto queue = make_queue<host_queue>(world);
   queue.place = {world.rank(), -1, "start-up"};
   queue.deadline = deadline;
-  const int connections = agreed_connections(world, queue, transport.round_trip(), chosen.connections, chosen.checksum);
-  if (connections <= 1 || world.size() == 1) return;
+  const auto [connections, sum] = agreed(world, queue, transport.round_trip(), chosen);
+  if (connections <= 1 || world.size() == 1) return sum;
   const auto ranks = static_cast<std::size_t>(world.size());
 
   const std::size_t one = gloo_start::address_size(), more = static_cast<std::size_t>(connections) - 1;
@@ -162,6 +166,7 @@ void widen(Backend const& world, gloo_transport& transport, gloo_options const& 
                      peer);
   }
   for (auto& each : made) transport.add(std::move(each));
+  return sum;
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE::gloo_pool

@@ -39,9 +39,10 @@ struct gloo_options {
   std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 512 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks at start-up
   int connections = 0;          ///< to each other rank; 0: as the round trip asks, one on a local network
-  message_sum checksum = usual_message_sum;  ///< of each message, the same on every rank; null: none
-  std::string interface{};                   ///< network interface, e.g. "eth0", or one of this host's addresses;
-                                             ///< default: GLOO_SOCKET_IFNAME, then the one that leads to rank 0
+  acco::checksums checksums = acco::checksums::long_links;  ///< the most that a rank asks for counts
+  /// Network interface, e.g. "eth0", or one of this host's addresses; default: GLOO_SOCKET_IFNAME, then the one that
+  /// leads to rank 0.
+  std::string interface{};
   // What follows is of the start-up: docs/security.md.
   std::string run{};                   ///< names this run, the same on all its ranks; default: launch_environment::run
   rendezvous::authenticator secret{};  ///< all ranks prove that they know it, e.g.

@@ -9,11 +9,18 @@
 #include <xxhash.h>
 #endif
 
-#include "acco/version.hpp"
+#include "acco/error.hpp"
 
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
+
+/// Which messages carry a checksum, where all ranks' programs were built with xxHash.
+enum class checksums {
+  none,
+  long_links,  ///< where a round trip takes 5 ms or more, as Gloo's connections tell
+  always,      ///< a program without xxHash ends with a `usage_error`
+};
 
 /// Of the bytes of a message; both ends compute it. All ranks have the same one; null: messages carry none.
 using message_sum = std::uint64_t (*)(void const* from, std::size_t bytes) noexcept;
@@ -21,10 +28,21 @@ using message_sum = std::uint64_t (*)(void const* from, std::size_t bytes) noexc
 #if defined(ACCO_WITH_XXHASH)
 /// XXH3, 64 bits. `acco::gloo` and `acco::mpi` define ACCO_WITH_XXHASH, and link xxHash, where CMake finds it.
 [[nodiscard]] inline std::uint64_t xxh3(void const* from, std::size_t bytes) noexcept { return XXH3_64bits(from, bytes); }
-inline constexpr message_sum usual_message_sum = xxh3;
+inline constexpr message_sum found_message_sum = xxh3;
+inline constexpr bool has_xxhash = true;
 #else
-inline constexpr message_sum usual_message_sum = nullptr;
+inline constexpr message_sum found_message_sum = nullptr;
+inline constexpr bool has_xxhash = false;
 #endif
+/// For `checksums::always`; `without`: a rank whose program has none, or -1.
+[[nodiscard]] inline message_sum required_message_sum(int rank, int without) {
+  if (has_xxhash && without < 0) return found_message_sum;
+  const int its = without < 0 ? rank : without;
+  throw usage_error(
+      {rank, -1, "start-up"}, text("checksums::always was chosen, and rank ", its, "'s program was built without xxHash"),
+      text("Install libxxhash-dev and build it anew (without CMake: -DACCO_WITH_XXHASH and -lxxhash), or choose checksums::none"),
+      its);
+}
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

@@ -27,7 +27,8 @@ struct mpi_options {
   mpi_progress progress = mpi_progress::helper_thread;
   std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 128 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks when the communicator is duplicated
-  message_sum checksum = usual_message_sum;  ///< of each message, the same on every rank; null: none
+  acco::checksums checksums =
+      acco::checksums::long_links;  ///< the same on every rank; `long_links`: none, as MPI tells no round trip
   void (*warn)(char const* sentence) = [](char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
   };  ///< once per process
