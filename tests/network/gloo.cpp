@@ -158,7 +158,7 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
       std::vector<float> own(3000, static_cast<float>(thread.rank() + 1)), whole(9000);
       double number = 1;
       auto const all = std::make_shared<acco::connections<flipping_transport>>(context);
-      all->check(acco::found_message_sum);
+      all->set_sum(acco::found_message_sum);
       if (thread.rank() == 1) all->transport().flipped = flipped;
       const acco::message_backend<flipping_transport> world(
           std::make_shared<acco::message_collectives<flipping_transport>>(8192, 8192, all));

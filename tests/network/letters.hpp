@@ -216,7 +216,7 @@ template <class Function>
 void run_over(office& mail, std::size_t piece_bytes, acco::message_sum sum, Function&& function) {
   acco::threads_backend::run(mail.ranks(), [&](acco::threads_backend const& thread) {
     auto const all = std::make_shared<acco::connections<transport>>(mail, thread.rank());
-    all->check(sum);
+    all->set_sum(sum);
     function(backend(std::make_shared<acco::message_collectives<transport>>(piece_bytes, piece_bytes, all)), mail);
   });
 }

@@ -58,7 +58,7 @@ class connections {
   [[nodiscard]] Transport& transport() noexcept { return transport_; }
   /// Of every message of an operation; null: of none. The same on every rank, chosen before anything travels.
   [[nodiscard]] message_sum sum() const noexcept { return sum_; }
-  void check(message_sum by) noexcept { sum_ = by; }
+  void set_sum(message_sum by) noexcept { sum_ = by; }
 
   /// What lives as long as the connections. Who takes a channel again goes on where the one before ended, so that no
   /// message is taken for another's. Its user's thread calls it.

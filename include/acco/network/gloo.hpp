@@ -71,7 +71,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
         connections_(chosen.connections) {
-    if (chosen.checksums == checksums::always) collectives().shared().check(required_message_sum(rank(), -1));
+    if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), -1));
   }
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most
@@ -145,9 +145,9 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
     gloo_backend result(std::move(context), chosen);
     auto& all = result.collectives().shared();
-    all.check(nullptr);  // until all have agreed
+    all.set_sum(nullptr);  // until all have agreed
     all.transport().hang_up_at_end();
-    all.check(gloo_pool::widen(result, all.transport(), chosen, deadline));
+    all.set_sum(gloo_pool::widen(result, all.transport(), chosen, deadline));
     return result;
   }
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}
