@@ -203,11 +203,17 @@ TEST_CASE("checksums: on a local network where some rank asks for them, in its p
     CHECK_FALSE(usual.has_checksums());
     CHECK_FALSE(usual.split(0).has_checksums());
     const auto wanted = thread.rank() == 2 ? acco::checksums::always : acco::checksums::none;
-    if (!acco::has_xxhash) {
-      CHECK_THROWS_WITH_AS((void)make("all", wanted), doctest::Contains("'s program was built without xxHash"),
+    for (const int asks : {1, 2}) {  // the rank without xxHash itself, or another one
+      CHECK_THROWS_WITH_AS((void)acco::gloo_backend::from_files(
+                               {thread.rank(), 3}, directory, "without " + std::to_string(asks),
+                               {.deadline = 60 * patience(),
+                                .checksums = thread.rank() == asks ? acco::checksums::always : acco::checksums::none,
+                                .sum = thread.rank() == 1 ? nullptr : acco::found_message_sum}),
+                           doctest::Contains(acco::has_xxhash ? "rank 1's program was built without xxHash"
+                                                              : "'s program was built without xxHash"),
                            acco::usage_error);
-      return;
     }
+    if (!acco::has_xxhash) return;
     const auto checked = make("all", wanted);
     CHECK(checked.has_checksums());
     const auto part = checked.split(0);

@@ -55,7 +55,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
                     {.piece_bytes = collectives().chosen_piece_bytes(),
                      .deadline = deadline,
                      .connections = connections_,
-                     .checksums = collectives().shared().sum() == nullptr ? checksums::none : checksums::always},
+                     .checksums = has_checksums() ? checksums::always : checksums::none,
+                     .sum = collectives().shared().sum()},
                     deadline);
     } catch (std::exception const& e) {
       abort(e.what());
@@ -71,7 +72,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
         connections_(chosen.connections) {
-    if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), -1));
+    if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), chosen.sum));
   }
 
   /// From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as launchers set them. Collective; blocks at most
@@ -143,9 +144,10 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     return pooled(std::move(context), chosen, std::max(meeting.seconds_left(), 1.0));
   }
   static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
-    gloo_backend result(std::move(context), chosen);
+    gloo_options none = chosen;
+    none.checksums = checksums::none;  // until all have agreed
+    gloo_backend result(std::move(context), none);
     auto& all = result.collectives().shared();
-    all.set_sum(nullptr);  // until all have agreed
     all.transport().hang_up_at_end();
     all.set_sum(gloo_pool::widen(result, all.transport(), chosen, deadline));
     return result;

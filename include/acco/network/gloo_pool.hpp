@@ -89,7 +89,7 @@ struct agreement {
 template <class Backend>
 [[nodiscard]] agreement agreed(Backend const& world, host_queue& queue, double round_trip, gloo_options const& chosen) {
   const double mine[] = {round_trip, static_cast<double>(chosen.connections), static_cast<double>(chosen.checksums),
-                         has_xxhash ? 1.0 : 0.0};
+                         chosen.sum == nullptr ? 0.0 : 1.0};
   std::vector<double> all(std::size(mine) * static_cast<std::size_t>(world.size()));
   world.all_gather(queue, sharded(std::span<double const>(mine)), replicated(std::span(all)));
   queue.wait();
@@ -108,8 +108,8 @@ template <class Backend>
     if (all[k + 3] == 0) without = rank;
   }
   const int connections = most > 0 ? most : connections_for(longest, world.size());
-  if (sums == checksums::always) return {connections, required_message_sum(world.rank(), without)};
-  return {connections, sums == checksums::long_links && longest >= long_round_trip && without < 0 ? found_message_sum : nullptr};
+  if (sums == checksums::always) return {connections, required_message_sum(world.rank(), chosen.sum, without)};
+  return {connections, sums == checksums::long_links && longest >= long_round_trip && without < 0 ? chosen.sum : nullptr};
 }
 
 /// Opens as many connections; which checksums messages have. Collective over `world`, before anything else travels over

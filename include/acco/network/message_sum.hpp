@@ -25,18 +25,18 @@ enum class checksums {
 /// Of the bytes of a message; both ends compute it. All ranks have the same one; null: messages carry none.
 using message_sum = std::uint64_t (*)(void const* from, std::size_t bytes) noexcept;
 
-#if defined(ACCO_WITH_XXHASH)
+#if defined(ACCO_WITH_XXHASH) && XXH_VERSION_NUMBER >= 800
 /// XXH3, 64 bits. `acco::gloo` and `acco::mpi` define ACCO_WITH_XXHASH, and link xxHash, where CMake finds it.
 [[nodiscard]] inline std::uint64_t xxh3(void const* from, std::size_t bytes) noexcept { return XXH3_64bits(from, bytes); }
-inline constexpr message_sum found_message_sum = xxh3;
-inline constexpr bool has_xxhash = true;
+constexpr message_sum found_message_sum = xxh3;  // each file's own: files of one program may differ
+constexpr bool has_xxhash = true;
 #else
-inline constexpr message_sum found_message_sum = nullptr;
-inline constexpr bool has_xxhash = false;
+constexpr message_sum found_message_sum = nullptr;
+constexpr bool has_xxhash = false;
 #endif
 /// For `checksums::always`; `without`: a rank whose program has none, or -1.
-[[nodiscard]] inline message_sum required_message_sum(int rank, int without) {
-  if (has_xxhash && without < 0) return found_message_sum;
+[[nodiscard]] inline message_sum required_message_sum(int rank, message_sum mine, int without = -1) {
+  if (mine != nullptr && without < 0) return mine;
   const int its = without < 0 ? rank : without;
   throw usage_error(
       {rank, -1, "start-up"}, text("checksums::always was chosen, and rank ", its, "'s program was built without xxHash"),

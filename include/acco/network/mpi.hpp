@@ -56,7 +56,7 @@ class ACCO_VISIBLE mpi_backend : public message_backend<mpi_transport> {
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
       : message_backend(std::make_shared<message_collectives<mpi_transport>>(
             chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {
-    if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), -1));
+    if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), chosen.sum));
   }
 
   /// Initializes MPI, calls function(mpi_backend), finalizes. An exception is printed and ends the whole job with exit

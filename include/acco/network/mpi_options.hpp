@@ -27,8 +27,9 @@ struct mpi_options {
   mpi_progress progress = mpi_progress::helper_thread;
   std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 128 KiB, less for more ranks
   double deadline = 600;        ///< seconds to wait for the other ranks when the communicator is duplicated
-  acco::checksums checksums =
-      acco::checksums::long_links;  ///< the same on every rank; `long_links`: none, as MPI tells no round trip
+  /// The same on every rank; MPI tells no round trip: `long_links` is none.
+  acco::checksums checksums = acco::checksums::long_links;
+  message_sum sum = found_message_sum;  ///< what a checksum is; null: there is none
   void (*warn)(char const* sentence) = [](char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
   };  ///< once per process
