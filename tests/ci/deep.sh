@@ -15,6 +15,7 @@ stand_in() { # FILE, its lines on the standard input
 for name in ninja ccache; do stand_in "$work/bin/$name" < /dev/null; done
 stand_in "$work/bin/cmake" << 'END_OF_CMAKE'
 [[ $* != *PRESET=tsan* ]] || { echo "the decoy fails" && exit 3; }
+[[ $* != --build* ]] || [ -z "${SLOW:-}" ] || sleep 60
 [[ $* != *PRESET=clang* ]] || exit 77 # which is not how a part says that it is skipped
 END_OF_CMAKE
 stand_in "$work/bin/ctest" << 'END_OF_CTEST'
@@ -82,6 +83,8 @@ touch some.new_kind # no line knows it: all parts
 ends 0 --touched HEAD
 says '^docs some.new_kind$'
 says '^stress_busy some.new_kind$'
+SLOW=1 BUILD_SECONDS=1 ends 0 compile_fail simulation gcc # a part takes no longer than an hour
+says '^gcc .* skipped +it has built for 50 minutes; the next call goes on$'
 STEADY=1 ends 0 stress_busy # its loops are ended, too
 says '^2 tests; 0 of them failed at least once'
 exit $wrong
