@@ -130,7 +130,7 @@ class reducer<against_reference<Wire>, Storage> final : public around_reducer<Wi
       bucket const b = v_.shares[k];
       typename Storage::sum_type* const sums = v_.sums(b).data();
       Storage::combine(v_.queue, &v_.numbers->others, static_cast<typename Storage::sum_type const*>(sums),
-                       static_cast<gradient_type const*>(v_.reference.gradient + b.offset), sums, b.share);
+                       static_cast<typename Storage::master_type const*>(v_.reference.gradient + b.offset), sums, b.share);
       of_.measure(k);
     }
     void take(std::size_t k, gradient_type const* from, bool adds) override {
