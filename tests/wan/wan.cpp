@@ -245,7 +245,8 @@ TEST_CASE("rank 0's host is gone at any moment of the start-up: no rank hangs, a
       CAPTURE(rank);
       CAPTURE(mine.what);
       CHECK(mine.what.find("acco: rank") == 0);
-      CHECK(mine.named == 0);
+      // who has connected with rank 0 in time waits for one that has not, and says so
+      CHECK((mine.named == 0 || mine.what.find("which may wait for another one") != std::string::npos));
     }
     CHECK(ends[0].what.find("acco: rank 0") == 0);
   }
