@@ -268,8 +268,8 @@ std::string check_ends(setting const& s, outcome const& o, tally& counts) {
     // behind the place, which names the reporter
     if (!contains(mine.what.substr(mine.what.find(": ", 6) + 2), culprit))
       return wrong(rank, "an acco::error that names " + culprit);
-    // who goes in the middle of a training says why, before its thread ends
-    const bool between = s.at == 0 && s.segment > 0;
+    // who goes in the middle of a round says why, before its thread ends; between two it may only be gone
+    const bool between = s.at == 0;
     if (!between && ((s.kind == disaster::throws && !contains(mine.what, "an exception left its training loop")) ||
                      (s.kind == disaster::leaves && !contains(mine.what, "it destroyed its optimizer without finish()"))))
       return wrong(rank, "the reason that " + culprit + " gave");
