@@ -199,10 +199,7 @@ void run(settings const& s, World const& world) {
   if (all.size() == 0) throw std::runtime_error("the trace is empty");
 }
 
-}  // namespace
-
-namespace {
-acco::checksums checksums_of(synthetic::settings const& s) {
+acco::checksums checksums_of(settings const& s) {
   return s.checksums == "none"     ? acco::checksums::none
          : s.checksums == "always" ? acco::checksums::always
                                    : acco::checksums::long_links;

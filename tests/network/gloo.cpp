@@ -202,7 +202,17 @@ TEST_CASE("checksums: on a local network where some rank asks for them, in its p
     const auto usual = make("usual", acco::checksums::long_links);
     CHECK_FALSE(usual.has_checksums());
     CHECK_FALSE(usual.split(0).has_checksums());
-    const auto wanted = thread.rank() == 2 ? acco::checksums::always : acco::checksums::none;
+    const int rank = thread.rank();
+    const auto agreed = [&](double round_trip, acco::gloo_options const& mine) {
+      acco::host_queue queue;
+      return acco::gloo_pool::agreed(usual, queue, round_trip, mine).sum != nullptr;
+    };
+    CHECK(agreed(rank == 1 ? 0.005 : 0.001, {}) == acco::has_xxhash);  // one is far
+    CHECK_FALSE(agreed(0.004, {}));
+    CHECK_FALSE(agreed(0.1, {.checksums = acco::checksums::none}));
+    CHECK(agreed(0.1, {.checksums = rank == 0 ? acco::checksums::none : acco::checksums::long_links}) == acco::has_xxhash);
+    CHECK_FALSE(agreed(0.1, {.sum = rank == 2 ? nullptr : acco::found_message_sum}));
+    const auto wanted = rank == 2 ? acco::checksums::always : acco::checksums::none;
     for (const int asks : {1, 2}) {  // the rank without xxHash itself, or another one
       CHECK_THROWS_WITH_AS((void)acco::gloo_backend::from_files(
                                {thread.rank(), 3}, directory, "without " + std::to_string(asks),

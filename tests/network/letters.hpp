@@ -47,10 +47,11 @@ class office {
         operations_(static_cast<std::size_t>(ranks)) {}
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
-  /// One bit of the `delivery`-th message, from 0, arrives as another one; of messages that belong to operations, and
-  /// of their checksums.
+  /// One bit of the `delivery`-th message from now on, from 0, arrives as another one; of messages that belong to
+  /// operations, and of their checksums.
   void flip(std::uint64_t delivery, std::uint64_t bit) {
-    flipped_ = delivery;
+    const std::lock_guard lock(mutex_);
+    flipped_ = deliveries_ + delivery;
     bit_ = bit;
   }
   [[nodiscard]] std::uint64_t deliveries() const noexcept { return deliveries_; }
@@ -211,14 +212,17 @@ static_assert(acco::message_transport<transport>);
 
 using backend = acco::message_backend<transport>;
 
+/// One rank's.
+inline backend world(office& mail, int rank, std::size_t piece_bytes, acco::message_sum sum) {
+  auto const all = std::make_shared<acco::connections<transport>>(mail, rank);
+  all->set_sum(sum);
+  return backend(std::make_shared<acco::message_collectives<transport>>(piece_bytes, piece_bytes, all));
+}
 /// function(backend, office) on every rank.
 template <class Function>
 void run_over(office& mail, std::size_t piece_bytes, acco::message_sum sum, Function&& function) {
-  acco::threads_backend::run(mail.ranks(), [&](acco::threads_backend const& thread) {
-    auto const all = std::make_shared<acco::connections<transport>>(mail, thread.rank());
-    all->set_sum(sum);
-    function(backend(std::make_shared<acco::message_collectives<transport>>(piece_bytes, piece_bytes, all)), mail);
-  });
+  acco::threads_backend::run(
+      mail.ranks(), [&](acco::threads_backend const& thread) { function(world(mail, thread.rank(), piece_bytes, sum), mail); });
 }
 template <class Function>
 void run(int ranks, std::size_t piece_bytes, Function&& function) {

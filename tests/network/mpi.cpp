@@ -10,7 +10,7 @@
 #include "network/mpi_world.hpp"
 #include "support/train.hpp"
 
-TEST_CASE("every policy of progress trains to the same bits, and says its name") {
+TEST_CASE("every policy of progress trains to the same bits, and says its name; messages with checksums, too") {
   const auto before = worlds::mpi::progress;
   const reference::setting s{.ranks = 3, .micro_batches = {9, 7, 9}, .clip_norm = 0, .learning_rate = acco::constant{}};
   const auto run = [&] {
@@ -28,6 +28,10 @@ TEST_CASE("every policy of progress trains to the same bits, and says its name")
         2, [&, expected_name = name](auto const& backend) { CHECK(std::string(backend.progress_policy()) == expected_name); });
   }
   worlds::mpi::progress = before;
+  if (!acco::has_xxhash) return;
+  worlds::mpi::checksums = acco::checksums::always;
+  CHECK(run().parameters == expected.parameters);
+  worlds::mpi::checksums = acco::checksums::none;
 }
 
 TEST_CASE("polling hides communication, no progress hides none") {

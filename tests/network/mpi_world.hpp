@@ -20,6 +20,7 @@ struct mpi {
   static inline std::size_t piece_bytes = 8192;  // so small that rounds have several
   static bool messages_of_3(std::size_t bytes) { return bytes == 4 * 2 * piece_bytes; }
   static inline acco::mpi_progress progress = acco::mpi_progress::helper_thread;
+  static inline acco::checksums checksums = acco::checksums::none;
 
   using backend = acco::mpi_backend;
   template <class Function>
@@ -33,7 +34,7 @@ struct mpi {
       MPI_Comm_split(MPI_COMM_WORLD, rank < ranks ? 0 : MPI_UNDEFINED, rank, &group);
     }
     if (group == MPI_COMM_NULL) return;
-    function(acco::mpi_backend(group, {.progress = progress, .piece_bytes = piece_bytes}));
+    function(acco::mpi_backend(group, {.progress = progress, .piece_bytes = piece_bytes, .checksums = checksums}));
   }
 
   template <class T>

@@ -78,6 +78,7 @@ std::vector<chapter> story(unsigned seed, int changes) {
   }
   return all;
 }
+
 /// What the equations say.
 struct state {
   anchor all;
@@ -238,7 +239,7 @@ class worker {
 
   void be_lost(chapter const& now) {
     state right = right_.of(at_);
-    std::thread later;
+    std::jthread later;  // ends in front of the world
     try {
       made_ = 0;
       train(right, now.exchanges);
@@ -247,7 +248,7 @@ class worker {
       if (now.how == loss::cut) cut(true);
       for (unsigned t = now.in_step; t <= 4 * steps; ++t) {
         if (t == steps && now.how == loss::cut_while_it_exchanges) {
-          later = std::thread([&] {
+          later = std::jthread([&] {
             std::this_thread::sleep_for(std::chrono::duration<double>(now.late));
             cut(true);
           });

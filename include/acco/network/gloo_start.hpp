@@ -40,7 +40,7 @@ struct gloo_options {
   double deadline = 600;        ///< seconds to wait for the other ranks at start-up
   int connections = 0;          ///< to each other rank; 0: as the round trip asks, one on a local network
   acco::checksums checksums = acco::checksums::long_links;  ///< the most that a rank asks for counts
-  message_sum sum = found_message_sum;                      ///< what a checksum is; null: there is none
+  message_sum sum = found_message_sum;                      ///< the same on every rank; null: there is none
   /// Network interface, e.g. "eth0", or one of this host's addresses; default: GLOO_SOCKET_IFNAME, then the one that
   /// leads to rank 0.
   std::string interface{};

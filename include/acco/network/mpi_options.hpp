@@ -29,7 +29,7 @@ struct mpi_options {
   double deadline = 600;        ///< seconds to wait for the other ranks when the communicator is duplicated
   /// The same on every rank; MPI tells no round trip: `long_links` is none.
   acco::checksums checksums = acco::checksums::long_links;
-  message_sum sum = found_message_sum;  ///< what a checksum is; null: there is none
+  message_sum sum = found_message_sum;  ///< likewise; null: there is none
   void (*warn)(char const* sentence) = [](char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
   };  ///< once per process
