@@ -10,7 +10,7 @@ from pathlib import Path
 
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
-    ("Begin", ["install", "your_loop", "schedules", "links", "processes", "attach"]),
+    ("Begin", ["which", "install", "your_loop", "schedules", "links", "processes", "attach"]),
     ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "games", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen"]),
