@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers of local updates come and go over Gloo: every world is one of connections of its own, which its members meet
 // in by files.
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -16,7 +19,9 @@
 #include <acco/outer.hpp>
 
 #include "network/gloo_world.hpp"
+#include "outer/by_hand.hpp"
 #include "support/patience.hpp"
+#include "support/thorough.hpp"
 
 namespace {
 
@@ -144,4 +149,82 @@ TEST_CASE("over Gloo, a worker that dies beside a change is named, and who waits
   CHECK(said[0].find("rank 1") != std::string::npos);
   CHECK(said[2].find("rank 0 failed: ") != std::string::npos);
   CHECK(said[2].find(said[0].substr(0, 100)) != std::string::npos);  // the words of the one that stays
+}
+
+namespace {
+/// Each message has two sums, the sender's and the receiver's. One of them is wrong, `right_sums` after they were counted.
+std::atomic<int> right_sums = -1;
+std::uint64_t sum_of(void const* from, std::size_t bytes) noexcept {
+  std::uint64_t sum = bytes;
+  for (std::size_t i = 0; i < bytes; ++i) sum = (sum ^ static_cast<unsigned char const*>(from)[i]) * 0x9e3779b97f4a7c15U;
+  return right_sums-- == 0 ? sum ^ 1U : sum;
+}
+
+/// Three workers exchange, once as ever and once with a wrong sum, and regroup, all three: beside the equations.
+void exchange_damaged(files const& where, std::string const& run, int wrong) {
+  constexpr unsigned steps = 3;
+  std::array<std::atomic<bool>, 3> failed{};
+  right_sums = -1;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& person) {
+    const auto mine = static_cast<std::size_t>(person.rank());
+    const auto meet = [&] { (void)person.split(0, 0, 60 * patience()); };
+    const auto all =
+        acco::gloo_backend::from_files({person.rank(), 3}, where.directory, run,
+                                       {.deadline = 60 * patience(), .checksums = acco::checksums::always, .sum = sum_of});
+    const auto next = all.split(0);
+    acco::optimizer training{acco::local_updates{.method = acco::waiting<acco::sgd>{.rule = acco::diloco.rule}, .steps = steps},
+                             acco::sgd{.learning_rate = by_hand::rate},
+                             acco::host_storage<double>{},
+                             all,
+                             by_hand::count,
+                             acco::options{.deadline = 60 * patience()}};
+    by_hand::anchor right;
+    training.initialize(right.x);
+    std::array<by_hand::numbers, 3> w{right.x, right.x, right.x};
+    const auto local_steps = [&](std::size_t worker) {
+      for (unsigned t = 0; t < steps; ++t) by_hand::local_step(w[worker], static_cast<int>(worker));
+    };
+    const auto train = [&] {
+      for (unsigned t = 0; t < steps; ++t) by_hand::take_step(training, person.rank());
+    };
+    const auto exchange = [&] {
+      for (std::size_t k = 0; k < 3; ++k) local_steps(k);
+      right.exchange({&w[0], &w[1], &w[2]}, {1, 1, 1});
+    };
+    train();
+    exchange();
+    meet();
+    if (mine == 0) right_sums = wrong;
+    meet();
+    try {
+      train();
+    } catch (acco::peer_error const&) {
+      failed[mine] = true;
+    }
+    meet();
+    REQUIRE((failed[0] || failed[1] || failed[2]));
+    const bool landed = !(failed[0] && failed[1] && failed[2]);
+    if (landed) exchange();  // what some have landed, all land
+    if (!failed[mine]) CHECK_THROWS_AS(train(), acco::peer_error);
+    for (std::size_t k = 0; k < 3; ++k) {
+      if (!landed || !failed[k]) local_steps(k);
+    }
+    training.regroup(next);
+    CHECK(by_hand::furthest(training.parameters(), w[mine]) < 1e-12);
+    std::fill(right.u.begin(), right.u.end(), 0.0);
+    train();
+    exchange();
+    CHECK(by_hand::furthest(training.parameters(), right.x) < 1e-12);
+    training.finish();
+  });
+}
+}  // namespace
+
+TEST_CASE("an exchange with a damaged message: nobody uses it, and workers that regroup go on as the equations do") {
+  const files where;
+  constexpr int sums = 48;  // of an exchange
+  for (int wrong = 0; wrong < sums; wrong += thorough() ? 1 : 8) {
+    CAPTURE(wrong);
+    exchange_damaged(where, "damaged " + std::to_string(wrong), wrong);
+  }
 }
