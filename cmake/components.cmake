@@ -3,7 +3,7 @@
 # a project needs the dependency: find_package(acco COMPONENTS NAME) looks for it itself; with add_subdirectory or FetchContent, find it before acco;
 # what checkpoint needs, acco finds then, too, in its own directory, unless the project has the targets already.
 include(cmake/dependencies.cmake)
-set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch checkpoint)
+set(ACCO_COMPONENTS mpi gloo cuda nccl openssl eigen torch ggml checkpoint)
 file(GLOB acco_mpi_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/mpi.hpp include/acco/network/mpi*.hpp)
 set(acco_mpi_needs MPI::MPI_CXX)
 file(GLOB acco_gloo_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/acco include/acco/gloo.hpp include/acco/network/gloo*.hpp)
@@ -26,6 +26,8 @@ set(acco_checkpoint_needs acco_json_and_xxhash)
 set(acco_torch_headers)
 set(acco_torch_more attach/torch.hpp) # takes a quarter of a minute to compile: examples/torch does, and includes it first
 set(acco_torch_needs torch)
+set(acco_ggml_headers attach/ggml.hpp)
+set(acco_ggml_needs ggml::ggml)
 
 foreach(component IN LISTS ACCO_COMPONENTS)
   add_library(acco_${component} INTERFACE)

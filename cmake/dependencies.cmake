@@ -118,6 +118,17 @@ function(acco_find_dependency component)
       static_assert(TORCH_VERSION_MAJOR > 1, "LibTorch 1 does not compile as C++20 with clang");
       #endif
       int main() { return c10::Device("cpu").is_cuda(); }]])
+  elseif(component STREQUAL "ggml")
+    set(name ggml)
+    set(target ggml::ggml)
+    set(remedy "git clone https://github.com/ggml-org/ggml, build and install it, and give CMAKE_PREFIX_PATH its folder")
+    set(find [[
+      set(CMAKE_MESSAGE_LOG_LEVEL WARNING) # it names its backends
+      find_package(ggml QUIET CONFIG)
+      mark_as_advanced(ggml_DIR GGML_LIBRARY GGML_BASE_LIBRARY GGML_CPU_LIBRARY)]])
+    set(program [[
+      #include <ggml-opt.h>
+      int main() { return ggml_opt_optimizer_name(GGML_OPT_OPTIMIZER_TYPE_SGD) == nullptr; } // of August 2025 and newer]])
   endif()
 
   set(works TRUE)
@@ -209,7 +220,7 @@ macro(acco_try_aside component works_in output_in)
   get_cmake_property(variables VARIABLES)
   foreach(variable IN LISTS variables)
     if(variable IN_LIST CMAKE_TRY_COMPILE_PLATFORM_VARIABLES
-       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL|Eigen3|Torch|Caffe2|nlohmann_json|xxHash)_")
+       OR variable MATCHES "^CMAKE_(PREFIX_PATH|INCLUDE_PATH|LIBRARY_PATH|PROGRAM_PATH|TRY_COMPILE_|MODULE_PATH|FIND_|DISABLE_FIND_|IGNORE_|SYSROOT|TOOLCHAIN_FILE|CXX_COMPILER$|CXX_FLAGS|EXE_LINKER_FLAGS|LIBRARY_ARCHITECTURE)|^(MPI|MPIEXEC|CUDAToolkit|NCCL|Gloo|GLOO|OpenSSL|OPENSSL|Eigen3|Torch|Caffe2|ggml|GGML|nlohmann_json|xxHash)_")
       if(NOT "${${variable}}" MATCHES "NOTFOUND$") # only of these: CMake warns of others that are read
         string(APPEND lines "set(${variable} [==[${${variable}}]==])\n")
       endif()

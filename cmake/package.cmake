@@ -21,6 +21,6 @@ hidden behind the computation of the next gradients: ACCO, synchronous ZeRO-1,
 the delayed update and weight prediction, over threads, MPI, Gloo and NCCL.
 .
 The headers need C++20 and the standard library. Components for Gloo, MPI,
-OpenSSL, CUDA, NCCL, LibTorch, Eigen and checkpoints (nlohmann's JSON, xxHash)
-use these where they are installed.")
+OpenSSL, CUDA, NCCL, LibTorch, Eigen, ggml and checkpoints (nlohmann's JSON,
+xxHash) use these where they are installed.")
 include(CPack)

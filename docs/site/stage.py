@@ -13,7 +13,7 @@ NAVIGATION = [
     ("Begin", ["which", "install", "your_loop", "schedules", "links", "processes", "attach"]),
     ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "games", "muon", "numbers", "digits", "deadlines"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
-    ("Other languages and libraries", ["c", "torch_and_eigen"]),
+    ("Other languages and libraries", ["c", "torch_and_eigen", "ggml"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
 ]
 

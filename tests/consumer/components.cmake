@@ -8,14 +8,14 @@ execute_process(COMMAND ${configure} -B ${WORK}/all RESULT_VARIABLE code OUTPUT_
 if(NOT code EQUAL 0 OR NOT out MATCHES "all components answered")
   message(FATAL_ERROR "${out}")
 endif()
-foreach(component IN ITEMS mpi gloo cuda nccl openssl eigen torch checkpoint)
+foreach(component IN ITEMS mpi gloo cuda nccl openssl eigen torch ggml checkpoint)
   if(NOT out MATCHES "-- component '${component}' of acco is left out: no ")
     message(FATAL_ERROR "no line says that the optional component ${component} is left out:\n${out}")
   endif()
 endforeach()
 
 # Required: the configuration ends with that sentence, and with no other error.
-foreach(component IN ITEMS mpi gloo cuda nccl openssl eigen torch checkpoint)
+foreach(component IN ITEMS mpi gloo cuda nccl openssl eigen torch ggml checkpoint)
   execute_process(COMMAND ${configure} -B ${WORK}/${component} -DREQUIRED=${component} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
   string(REGEX REPLACE "[ \n]+" " " out "${out}")
   string(REGEX MATCHALL "CMake Error" errors "${out}")

@@ -18,7 +18,7 @@ endforeach()
 file(MAKE_DIRECTORY ${WORK})
 
 # Which dependencies has this compiler, with these flags?
-set(needs "mpi=mpi.h" "gloo=gloo/context.h" "cuda=cuda_runtime.h" "nccl=nccl.h" "shared_secret=openssl/opensslconf.h" "eigen=Eigen/Core" "checkpoint=nlohmann/json.hpp")
+set(needs "mpi=mpi.h" "gloo=gloo/context.h" "cuda=cuda_runtime.h" "nccl=nccl.h" "shared_secret=openssl/opensslconf.h" "eigen=Eigen/Core" "ggml=ggml-opt.h" "checkpoint=nlohmann/json.hpp")
 set(probe "#include <vector>\n#include <unistd.h>\n")
 foreach(need IN LISTS needs)
   string(REGEX MATCH "(.+)=(.*)" _ ${need})
