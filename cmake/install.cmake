@@ -43,4 +43,5 @@ endif()
 install(FILES cmake/dependencies.cmake cmake/FindNCCL.cmake cmake/FindxxHash.cmake DESTINATION ${package_dir})
 configure_file(cmake/acco.pc.in ${PROJECT_BINARY_DIR}/acco.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/acco.pc DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/pkgconfig)
+install(FILES modules/acco.cppm DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/acco) # compiled where it is imported
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/acco)

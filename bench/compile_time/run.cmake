@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake [-DCOMPILER=g++] -P bench/compile_time/run.cmake: what acco costs a user's compiler, in milliseconds of its processor time, best of five: each header over an
-# empty file, and the files of users.
+# empty file, and the files of users; import.cmake, which it runs last, by clang, those that import the module.
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 if(NOT COMPILER)
   set(COMPILER g++)
 endif()
 set(unit ${root}/build/compile_time.cpp)
 
-# milliseconds(RESULT FLAGS CONTENT)
-function(milliseconds result flags content)
-  file(WRITE ${unit} "${content}")
-  set(best 999999)
-  foreach(i RANGE 4)
-    execute_process(COMMAND bash -c "TIMEFORMAT='%3U %3S'; time ${COMPILER} -std=c++20 ${flags} -I${root}/include -c ${unit} -o /dev/null" ERROR_VARIABLE times
-                    COMMAND_ERROR_IS_FATAL ANY)
-    string(REGEX MATCH "([0-9]+)[.]([0-9]+) ([0-9]+)[.]([0-9]+)" _ "${times}")
-    math(EXPR now "${CMAKE_MATCH_1}000 + 1${CMAKE_MATCH_2} - 1000 + ${CMAKE_MATCH_3}000 + 1${CMAKE_MATCH_4} - 1000")
-    if(now LESS best)
-      set(best ${now})
-    endif()
-  endforeach()
-  set(${result} ${best} PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/milliseconds.cmake)
 
 milliseconds(empty -O0 "")
 message("milliseconds over an empty file with ${COMPILER} -std=c++20 -O0; targets: 200 for a core header, 800 for the umbrella")
@@ -95,3 +81,4 @@ double step(acco::any_optimizer<float>& training) {
 }\n")
 message("a user of any_optimizer, -O0; target 300\n${user}\tthe whole file")
 file(REMOVE ${unit})
+include(${CMAKE_CURRENT_LIST_DIR}/import.cmake)

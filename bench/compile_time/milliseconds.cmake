@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# milliseconds(RESULT FLAGS CONTENT): of processor time, best of five, for a file of that content.
+function(milliseconds result flags content)
+  file(WRITE ${unit} "${content}")
+  best_of_five(best "${COMPILER} -std=c++20 ${flags} -I${root}/include -c ${unit} -o /dev/null")
+  set(${result} ${best} PARENT_SCOPE)
+endfunction()
+
+function(best_of_five result command)
+  set(best 999999)
+  foreach(i RANGE 4)
+    execute_process(COMMAND bash -c "TIMEFORMAT='%3U %3S'; time ${command}" ERROR_VARIABLE times COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCH "([0-9]+)[.]([0-9]+) ([0-9]+)[.]([0-9]+)" _ "${times}")
+    math(EXPR now "${CMAKE_MATCH_1}000 + 1${CMAKE_MATCH_2} - 1000 + ${CMAKE_MATCH_3}000 + 1${CMAKE_MATCH_4} - 1000")
+    if(now LESS best)
+      set(best ${now})
+    endif()
+  endforeach()
+  set(${result} ${best} PARENT_SCOPE)
+endfunction()
