@@ -27,7 +27,7 @@ class Acco(ConanFile):
         self.version = ".".join(numbers)
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*", "compiled/*"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*", "compiled/*", "modules/*"):
             copy(self, pattern, src=self.repository, dst=self.export_sources_folder)
 
     def validate(self):
