@@ -144,18 +144,26 @@ inline acco::any_optimizer<float> alone(acco::parameter_layout const& layout, un
 inline void check_layout() {
   const model net;
   net.parameters[1]->flags &= ~GGML_TENSOR_FLAG_PARAM;  // not trained
-  auto const layout = acco::attach::layout_of(net.params());
+  auto layout = acco::attach::layout_of(net.params());
+  layout.move_to(layout.index_of("output.bias"), layout.add_group({.frozen = true}));
   demand(layout.tensor_count() == 3 && layout.size() == inputs * hidden + hidden * classes + classes, "what is marked");
   const auto shape = layout["hidden.weight"].shape;
   demand(shape.size() == 2 && shape[0] == hidden && shape[1] == inputs, "the slowest dimension first");
   demand(layout["output.bias"].shape.size() == 1 && layout["output.bias"].shape[0] == classes, "a vector");
   const auto before = weights_of(net);
   acco::attach::ggml_training training{net.params(), alone(layout)};
-  training.step([&] { ggml_set_f32(net.x, 1); });  // labels of 0 everywhere: any loss will do
+  training.step([&] {
+    ggml_set_f32(net.x, 1);
+    ggml_set_f32(ggml_opt_labels(training.context()), 0.5F);
+  });
   training.finish();
-  demand(weights_of(net).size() == before.size(), "weights");
-  auto const* bias = static_cast<float const*>(net.parameters[1]->data);
-  demand(std::all_of(bias, bias + hidden, [](float b) { return b == 0; }), "what is not marked stays");
+  const auto after = weights_of(net);
+  const auto stays = [&](std::int64_t begin, std::int64_t count) {
+    return std::equal(after.begin() + begin, after.begin() + begin + count, before.begin() + begin);
+  };
+  demand(stays(inputs * hidden, hidden), "what is not marked stays");
+  demand(stays(ggml_nelements(net.parameters[0]) + hidden + hidden * classes, classes), "what the layout freezes stays");
+  demand(!stays(0, inputs * hidden), "the rest is trained");
 }
 
 /// Means are over datapoints, sums stay sums, and what does not count is not divided by. The outputs' gradient by their
@@ -266,7 +274,10 @@ inline void check_refusals() {
     const model net;
     const auto params = net.params();
     acco::attach::ggml_training training{params, alone(acco::attach::layout_of(params), 3)};
-    const auto fill = [&] { ggml_set_f32(net.x, 1); };
+    const auto fill = [&] {
+      ggml_set_f32(net.x, 1);
+      ggml_set_f32(ggml_opt_labels(training.context()), 0.5F);
+    };
     training.micro_batch(fill);
     ggml_opt_reset(training.context(), with_optimizer);
     require_refused("ggml_opt_reset has cleared gradients", [&] { training.micro_batch(fill); });

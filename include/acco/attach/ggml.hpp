@@ -209,7 +209,8 @@ inline ggml_training::ggml_training(ggml_opt_params params, any_optimizer<float>
   for (ggml_tensor* each : parameters_of(params.outputs)) {
     ggml_tensor* const sum = ggml_opt_grad_acc(context(), each);
     require_host_floats(*sum, "the gradient of parameter", ggml_get_name(each));
-    memory.push_back({static_cast<float*>(each->data), static_cast<float*>(sum->data)});
+    const bool frozen = layout.groups()[layout[memory.size()].group].frozen;  // nobody takes what is added up there
+    memory.push_back({static_cast<float*>(each->data), frozen ? nullptr : static_cast<float*>(sum->data)});
   }
   training_.adopt(memory);
 }
