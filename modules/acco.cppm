@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // import acco; what needs only the standard library, for compilers that know modules. docs/install.md says how it is
-// built. Includes of the standard library stand in front of the import.
+// built.
 //
 // The test modules/names wants every public name here (docs/site/stage.py), and every name that a page or an example
 // writes, but those of components, which are headers:
