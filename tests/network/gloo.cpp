@@ -165,7 +165,7 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
       acco::host_queue queue;
       queue.place = {thread.rank(), 7, "commit"};
       queue.deadline = 60 * patience();
-      try {  // two messages to each, with two checksums
+      try {  // two messages to each, and a checksum
         world.all_gather(queue, acco::sharded<float const>(own), acco::replicated<float>(whole));
         queue.wait();
         CHECK(whole[0] == 1);
@@ -182,7 +182,7 @@ TEST_CASE("a flipped bit in a message or in its checksum: the rank that sent it 
         CHECK(e.round() == 7);
         if (thread.rank() != 1 && what.find("tells") == std::string::npos) {
           ++damaged;
-          CHECK(what.find("bytes from rank 1 is damaged (operation ") != std::string::npos);
+          CHECK(what.find("a message from rank 1 is damaged (operation ") != std::string::npos);
         }
       }
       queue.stop();

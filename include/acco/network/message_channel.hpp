@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <list>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "acco/error.hpp"
 #include "acco/function_view.hpp"
 #include "acco/network/connections.hpp"
+#include "acco/network/message_sum.hpp"
 #include "acco/network/message_transport.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -36,17 +36,19 @@ class message_channel {
     typename Transport::request request;
     int peer;
     bool incoming = true, done = false;
-    std::uint64_t const* sum = nullptr;  // of a checksum that came: what it says, of which message
-    void const* of = nullptr;
+    bool is_sum = false;  // the checksum of its peer's messages
+    // where messages have checksums: what comes
+    void const* to = nullptr;
     std::size_t bytes = 0;
+    std::uint64_t which = 0;
   };
 
  public:
   /// Messages that belong together, completed in order.
   struct batch {
-    std::list<std::uint64_t> sums, spare;  // checksums that travel, behind the transfers in time; room for more
     std::vector<transfer> transfers;
     std::size_t settled = 0;
+    message_sums* sums = nullptr;  // of the operation, where messages have checksums
   };
 
   message_channel(std::shared_ptr<connections<Transport>> all, std::uint32_t channel)
@@ -73,23 +75,26 @@ class message_channel {
   [[nodiscard]] message_label next_operation(collective operation) noexcept {
     return {all_->at(channel_).next_sequence++, operation, 0, channel_};
   }
+  /// For an operation that begins, until it sets `in_use` to false; null: messages have no checksums.
+  [[nodiscard]] message_sums* new_sums() { return all_->sum() == nullptr ? nullptr : sums_.unused(size()); }
   /// Room for `messages` of up to `bytes` each, so that starting them allocates nothing.
   void reserve(batch& in, std::size_t messages, std::size_t bytes) const {
-    const std::size_t most = messages * (bytes / Transport::largest_message + 1);
-    in.transfers.reserve(all_->sum() == nullptr ? most : 2 * most);
-    in.spare.resize(all_->sum() == nullptr ? 0 : most);
+    const std::size_t sums = 2 * static_cast<std::size_t>(size());
+    in.transfers.reserve(messages * (bytes / Transport::largest_message + 1) + sums);
   }
 
-  /// Starts a message. In parts where it is longer than the transport can carry; behind each its checksum.
+  /// Starts a message. In parts where it is longer than the transport can carry.
   void receive(batch& into, message_label label, int from, void* to, std::size_t bytes) {
     busy_peer_ = from;
     for (std::size_t at = 0; at < bytes; at += Transport::largest_message) {
       const std::size_t part = std::min(bytes - at, Transport::largest_message);
       std::byte* const its = static_cast<std::byte*>(to) + at;
-      into.transfers.push_back({transport().receive(from, label, its, part), from, true});
-      if (all_->sum() == nullptr) continue;
-      std::uint64_t& sum = next_sum(into);
-      into.transfers.push_back({transport().receive(from, sum_of(label), &sum, sizeof sum), from, true, false, &sum, its, part});
+      into.transfers.push_back({transport().receive(from, label, its, part), from});
+      if (into.sums == nullptr) continue;
+      into.transfers.back().to = its;
+      into.transfers.back().bytes = part;
+      into.transfers.back().which = which(label, at);
+      into.sums->of(from).comes = true;
     }
   }
   void send(batch& into, message_label label, int to, void const* from, std::size_t bytes) {
@@ -99,10 +104,23 @@ class message_channel {
       const std::size_t part = std::min(bytes - at, Transport::largest_message);
       std::byte const* const its = static_cast<std::byte const*>(from) + at;
       into.transfers.push_back({transport().send(to, label, its, part), to, false});
-      if (all_->sum() == nullptr) continue;
-      std::uint64_t& sum = next_sum(into);
-      sum = all_->sum()(its, part);
-      into.transfers.push_back({transport().send(to, sum_of(label), &sum, sizeof sum), to, false});
+      if (into.sums == nullptr) continue;
+      into.sums->of(to).sent += mixed(all_->sum()(its, part), which(label, at));
+      into.sums->of(to).leaves = true;
+    }
+  }
+  /// Behind its messages the checksum of them all, to and from every rank that there were some for, or of, since this was
+  /// last called for the operation.
+  void send_sums(batch& into, message_label label) {
+    label.is_sum = true;
+    for (int peer = 0; into.sums != nullptr && peer < size(); ++peer) {
+      auto& its = into.sums->of(peer);
+      busy_peer_ = peer;
+      if (std::exchange(its.leaves, false))
+        into.transfers.push_back({transport().send(peer, label, &its.sent, sizeof its.sent), peer, false});
+      if (!std::exchange(its.comes, false)) continue;
+      into.transfers.push_back({transport().receive(peer, label, &its.told, sizeof its.told), peer});
+      into.transfers.back().is_sum = true;
     }
   }
 
@@ -125,7 +143,7 @@ class message_channel {
         if (std::exchange(called_, false)) all_->at(channel_).calls.say(transport(), channel_, false);
         moved_ = true;
         if (next.incoming) heard_from_[static_cast<std::size_t>(next.peer)] = label_.sequence + 1;
-        if (next.sum != nullptr && all_->sum()(next.of, next.bytes) != *next.sum) throw_damaged(queue, next);
+        if (of.sums != nullptr && next.incoming) look_at(queue, next, of.sums->of(next.peer));
         ++of.settled;
         continue;
       }
@@ -151,7 +169,6 @@ class message_channel {
     }
     of.transfers.clear();
     of.settled = 0;
-    of.spare.splice(of.spare.begin(), of.sums);
     return true;
   }
 
@@ -190,23 +207,27 @@ class message_channel {
 
  private:
   [[nodiscard]] Transport& transport() noexcept { return all_->transport(); }
-  [[nodiscard]] static message_label sum_of(message_label message) noexcept {
-    message.is_sum = true;
-    return message;
+  /// Of the messages between two ranks in one operation: its place, in bytes, and number.
+  [[nodiscard]] static std::uint64_t which(message_label label, std::size_t at) noexcept {
+    return (static_cast<std::uint64_t>(label.piece) << 32U) + at / Transport::largest_message;
   }
-  [[nodiscard]] static std::uint64_t& next_sum(batch& in) {
-    if (in.spare.empty()) in.spare.emplace_back();
-    in.sums.splice(in.sums.end(), in.spare, in.spare.begin());
-    return in.sums.back();
+  /// What a message adds to the sum of several, in which none can take another one's place.
+  [[nodiscard]] static std::uint64_t mixed(std::uint64_t sum, std::uint64_t which) noexcept {
+    sum = (sum ^ (which * 0x9e3779b97f4a7c15U)) * 0xff51afd7ed558ccdU;
+    return (sum ^ (sum >> 33U)) * 0xc4ceb9fe1a85ec53U;
   }
-
-  [[noreturn]] void throw_damaged(host_queue const& queue, transfer const& sum) {
-    throw peer_error(queue.place,
-                     text(name_of(label_.operation), " failed: a message of ", sum.bytes, " bytes from rank ", sum.peer,
-                          " is damaged (operation ", label_.sequence, " of channel ", label_.channel, ")"),
-                     text("Memory, a network card or a switch flips bits, on that rank's host, on this one or between them: "
-                          "look at what they log (ECC, ethtool -S) before either trains on"),
-                     sum.peer);
+  /// At what has come from a rank.
+  void look_at(host_queue const& queue, transfer const& next, message_sums::between& its) {
+    if (!next.is_sum) {
+      its.came += mixed(all_->sum()(next.to, next.bytes), next.which);
+    } else if (its.came != its.told) {
+      throw peer_error(queue.place,
+                       text(name_of(label_.operation), " failed: a message from rank ", next.peer, " is damaged (operation ",
+                            label_.sequence, " of channel ", label_.channel, ")"),
+                       text("Memory, a network card or a switch flips bits, on that rank's host, on this one or between "
+                            "them: look at what they log (ECC, ethtool -S) before either trains on"),
+                       next.peer);
+    }
   }
   [[noreturn]] void throw_expired(host_queue const& queue, batch& of, collective operation) {
     int first = of.transfers[of.settled].peer;
@@ -298,6 +319,7 @@ class message_channel {
   std::shared_ptr<connections<Transport>> all_;
   std::uint32_t channel_;
   std::atomic<std::uint64_t> sent_ = 0;
+  sums_of_operations sums_;
   message_label label_{};                  // of the operation that was last waited for
   std::vector<std::uint32_t> heard_from_;  // by rank: the last operation in which something came, from 1
   bool called_ = false;

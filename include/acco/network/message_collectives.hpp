@@ -43,6 +43,7 @@ class message_collectives {
     std::size_t first = 0, started = 0, finished = 0;  // its stages: where in the ring of those under way, how many
     bool under_way = false, second_half = false;
     bool tells = true;  // that all of it is under way, once
+    message_sums* sums = nullptr;
   };
 
   /// A first channel over the connections. Messages are pieces (`message_window::piece_bytes`): while one is summed the
@@ -65,7 +66,6 @@ class message_collectives {
   [[nodiscard]] int size() const noexcept { return channel_.size(); }
   [[nodiscard]] connections<Transport>& shared() const noexcept { return *channel_.shared(); }
   [[nodiscard]] double deadline() const noexcept { return deadline_; }
-  /// As given to the constructor.
   [[nodiscard]] std::size_t chosen_piece_bytes() const noexcept { return chosen_piece_bytes_; }
   /// Bytes for arriving addends and a sum of them under way, which the first operation that sums takes; and mailboxes.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arrival_bytes() + sum_bytes() + channel_.mail_bytes(); }
@@ -161,8 +161,7 @@ class message_collectives {
   };
   using work_on_step = function_view<void(batch& messages, std::size_t step)>;
   static constexpr grouping one_by_one{1, false};
-  // above it travels longer than a message takes to begin
-  static constexpr std::size_t most_relayed = std::size_t{4} << 10U;
+  static constexpr std::size_t most_relayed = 4096;  // what is more travels longer than a message takes to begin
   static constexpr std::size_t widest = sizeof(double) / sizeof(std::uint16_t);  // a sum's bytes for an addend's
 
   message_collectives(std::size_t piece_bytes, std::size_t usual_piece, std::shared_ptr<connections<Transport>> all,
@@ -340,11 +339,13 @@ class message_collectives {
           throw usage_error(queue.place, text(name_of(kind), " is impossible: messages of tasks that were dropped are under way"),
                             text("Make a new backend: a queue that ended in the middle of its tasks takes it along"));
         of.label = channel_.next_operation(kind);
+        of.sums = channel_.new_sums();
         ++under_way_;
       }
       result = advance();
       if (result != progress::done) return;
       --under_way_;
+      if (of.sums != nullptr) of.sums->in_use = false;
       if (started_ != finished_) return;
       if (came_ != 0 && window_.ended(came_ - 1, steady_seconds() - first_came_)) make_batches();
       came_ = 0;
@@ -356,19 +357,22 @@ class message_collectives {
                      work_on_step finish) {
     const std::size_t stages = (steps + by.steps - 1) / by.steps, most = by.wide ? batches_.size() : 1;
     const patience how = queue.patience();
+    const auto messages = [&](std::size_t stage) -> batch& { return batches_[(of.first + stage) % batches_.size()]; };
     const auto run = [&](std::size_t stage, work_on_step const& work) {
-      for (std::size_t step = stage * by.steps; step < std::min((stage + 1) * by.steps, steps); ++step)
-        work(batches_[(of.first + stage) % batches_.size()], step);
+      for (std::size_t at = stage * by.steps; at < std::min((stage + 1) * by.steps, steps); ++at) work(messages(stage), at);
     };
     for (;;) {
       if (of.started == 0) of.first = started_;
-      for (; of.started < stages && started_ - finished_ < most; ++of.started, ++started_) run(of.started, start);
+      for (; of.started < stages && started_ - finished_ < most; ++of.started, ++started_) {
+        messages(of.started).sums = of.sums;
+        run(of.started, start);
+        if (!by.wide || of.started + 1 == stages) channel_.send_sums(messages(of.started), of.label);
+      }
       if (of.finished == stages) return progress::done;
       const bool all = by.wide && of.started == stages;
       if (how == patience::none) return all ? progress::begun : progress::pending;
       if (how == patience::glance && all && std::exchange(of.tells, false)) return progress::begun;
-      batch& next = batches_[(of.first + of.finished) % batches_.size()];
-      if (!channel_.settle(queue, next, of.label, how == patience::glance)) return progress::pending;
+      if (!channel_.settle(queue, messages(of.finished), of.label, how == patience::glance)) return progress::pending;
       run(of.finished++, finish);
       ++finished_;
       if (++came_ == 1) first_came_ = steady_seconds();
@@ -386,10 +390,9 @@ class message_collectives {
   message_window window_;
   std::unique_ptr<std::byte[]> arrivals_, sums_;
   std::vector<batch> batches_;
-  std::size_t under_way_ = 0;               // operations
-  std::size_t started_ = 0, finished_ = 0;  // stages, of all of them
-  std::size_t came_ = 0;                    // stages since one was under way
-  double first_came_ = 0;                   // the first of them: when, in steady_seconds
+  std::size_t under_way_ = 0;                          // operations
+  std::size_t started_ = 0, finished_ = 0, came_ = 0;  // stages, of all of them; that ended since one was under way
+  double first_came_ = 0;                              // the first of them: when, in steady_seconds
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE

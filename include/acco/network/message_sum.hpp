@@ -2,8 +2,11 @@
 // Checksums of messages, where xxHash is.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <list>
+#include <vector>
 
 #if defined(ACCO_WITH_XXHASH)
 #include <xxhash.h>
@@ -34,6 +37,34 @@ constexpr bool has_xxhash = true;
 constexpr message_sum found_message_sum = nullptr;
 constexpr bool has_xxhash = false;
 #endif
+/// What the messages of one operation sum up to, between this rank and each other one.
+struct message_sums {
+  struct between {
+    std::uint64_t sent = 0, came = 0;
+    std::uint64_t told = 0;  // by the other rank: what it has sent
+    bool leaves = false, comes = false;
+  };
+  std::vector<between> ranks;
+  bool in_use = false;
+
+  [[nodiscard]] between& of(int rank) noexcept { return ranks[static_cast<std::size_t>(rank)]; }
+};
+/// As many as operations have been under way beside each other.
+class sums_of_operations {
+ public:
+  /// For an operation that begins, until it sets `in_use` to false.
+  [[nodiscard]] message_sums* unused(int ranks) {
+    auto const found = std::find_if(all_.begin(), all_.end(), [](message_sums const& each) { return !each.in_use; });
+    message_sums& its = found != all_.end() ? *found : all_.emplace_back();
+    its.ranks.assign(static_cast<std::size_t>(ranks), {});
+    its.in_use = true;
+    return &its;
+  }
+
+ private:
+  std::list<message_sums> all_;
+};
+
 /// For `checksums::always`; `without`: a rank whose program has none, or -1.
 [[nodiscard]] inline message_sum required_message_sum(int rank, message_sum mine, int without = -1) {
   if (mine != nullptr && without < 0) return mine;

@@ -18,7 +18,7 @@ struct message_label {
   collective operation;
   std::uint32_t piece;
   std::uint32_t channel = 0;  ///< whose operation it is: below `message_channels`
-  bool is_sum = false;        ///< the checksum of the message of this name, behind it
+  bool is_sum = false;        ///< the checksum of the operation's messages to a rank, behind them
 };
 inline constexpr std::uint32_t message_channels = 64;
 
