@@ -43,8 +43,8 @@ struct delivery_failure : std::exception {
 /// seconds)` that tells or waits how far it is, `arrived(request)` after which nothing else need work any more, and
 /// `leave(label, from, bytes)` that sends a last message to all, ends the connections and wakes whoever waits in
 /// `complete`. `send`, `receive`, `complete` throw `delivery_failure`. One thread a channel, and several channels at
-/// once, call all but `leave`. A request that is destroyed forgets its message. Where a transport does not tell a
-/// message and its checksum apart, messages of one name come in the order in which they are sent.
+/// once, call all but `leave`. A request that is destroyed forgets its message. Where a transport does not tell the
+/// messages of an operation apart, or their checksum, they come in the order in which they are sent.
 template <class Transport>
 concept message_transport =
     requires(Transport& t, typename Transport::request& r, void const* from, void* to, std::size_t bytes, message_label label) {
