@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "acco/error.hpp"
 #include "acco/layout/update_regions.hpp"
@@ -37,6 +38,11 @@ enum class habit_checks {
 
 struct options {
   double clip_norm = 0;  ///< largest global norm of the mean gradient; 0: no clipping
+  std::function<double(double)> clip_with =
+      {};  ///< where other optimizers are clipped by the same norm: told the square of the
+           ///< norm of this one's mean gradient, returns that of all, the same on every rank.
+           ///< Called once a round, on the communication thread; it may wait for the others'
+           ///< rounds, which are to be in flight then: not under `synchronous`. In host memory
   learning_rate_function learning_rate =
       constant{};                 ///< factor for the rule's learning rate, a function of the samples committed
                                   ///< (`in_steps`: of the updates): 0 at `initialize`, then those that the
@@ -114,6 +120,7 @@ struct options {
   template <class Visitor>
   void describe(Visitor&& visit) const {
     visit("clip_norm", clip_norm);
+    if (clip_with) visit("clip_with", 1);  // older checkpoints lack it
     visit("skip non-finite", !raises());
     visit("skip_limit", skip_limit);
     visit("empty_limit", empty_limit);

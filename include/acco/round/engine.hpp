@@ -358,6 +358,10 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
                         text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
                         text("It is for gradients in host memory: leave it out"));
     }
+    if (chosen.clip_with && !Storage::host_memory) {
+      throw usage_error({.rank = rank}, text("options::clip_with: the norms of this storage's gradients never come to the host"),
+                        text("It is for gradients in host memory: clip each optimizer by its own norm"));
+    }
     rule.check(layout, chosen.average_decay != 0, rank);
     return chosen;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -69,10 +70,10 @@ class round_norms {
   }
   /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. So many ranks have each
   /// share. `own`: this rank's
-  /// gradients stand for all ranks'.
+  /// gradients stand for all ranks'. `clip_with`: of the options.
   template <class AllReduce>
   void decide(queue& q, sharded_state<Storage>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
-              double loss_scale, bool own, int holders, AllReduce&& all_reduce) {
+              double loss_scale, bool own, int holders, std::function<double(double)> const& clip_with, AllReduce&& all_reduce) {
     double* all = nullptr;
     if (regions_.measured()) {
       double* const mine = sums_.there();
@@ -85,8 +86,16 @@ class round_norms {
       if (own || holders > 1) Storage::run(q, scale_own{n, &n->squares_mine, 1, holders});
       all_reduce(&n->squares_mine, &n->squares_all, 1);
     }
-    Storage::run(q,
-                 decide_step{n, loss_scale, limits, table_.there(), regions_.size(), all, of_groups_.there(), decided_.there()});
+    if constexpr (Storage::host_memory) {
+      if (clip_with) {
+        q.enqueue([n, all, loss_scale, this, ask = &clip_with] {
+          const double weight = n->step_weight * loss_scale;
+          n->squares_together = (*ask)(weight > 0 ? squares_together(n, all) / weight / weight : 0) * weight * weight;
+        });
+      }
+    }
+    Storage::run(q, decide_step{n, loss_scale, limits, table_.there(), regions_.size(), all, of_groups_.there(),
+                                static_cast<bool>(clip_with), decided_.there()});
   }
   /// What was decided, by region, for tasks that come later.
   [[nodiscard]] region_update const* decided() noexcept { return decided_.there(); }
@@ -152,6 +161,14 @@ class round_norms {
   }
 
  private:
+  /// The squares, over all ranks, of what is not clipped by a norm of its group.
+  [[nodiscard]] double squares_together(round_numbers const* n, double const* by_region) const noexcept {
+    if (by_region == nullptr) return n->squares_all;
+    double sum = 0;
+    for (std::size_t r = 0; r < regions_.size(); ++r) sum += regions_[r].clips_itself ? 0 : by_region[r];
+    return sum;
+  }
+
   update_regions regions_;
   std::size_t groups_;
   // of each bucket; of each block, where regions are measured

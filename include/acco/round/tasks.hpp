@@ -274,7 +274,7 @@ class round_tasks {
   [[nodiscard]] std::size_t tasks_of_a_round(std::size_t buckets) const noexcept {
     const std::size_t of_a_call = backend_->traits.tasks_of_a_call;
     const std::size_t of_matrices = shares_.placed().count != 0 ? 3 + static_cast<std::size_t>(shares_.ranks()) : 0;
-    return 51 + 12 * of_a_call + (19 + of_matrices + 2 * of_a_call) * buckets;
+    return 52 + 12 * of_a_call + (19 + of_matrices + 2 * of_a_call) * buckets;
   }
   /// The squares of this rank's share of a bucket: of the sums; of sums in the gradient's type, which become those on
   /// the way.
@@ -338,6 +338,7 @@ class round_tasks {
     found_in_shard_ = up.found_in_shard();
     const int holders = backend_->size() / shares_.ranks();
     norms_.decide(queue_, state_, n, shares_.buckets(), limits, position_.loss_scale, up.stands_for_all(), holders,
+                  options_.clip_with,
                   [this](double const* from, double* to, std::size_t count) { view_.all_reduce(*backend_, from, to, count); });
     if (options_.raises()) up.find_non_finite(view_);
     const bool looks_for_spikes = limits.most > 0;

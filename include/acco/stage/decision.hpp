@@ -67,8 +67,9 @@ struct round_numbers {
   round_counts mine;
   summed_counts all;
   double squares_mine = 0, squares_all = 0;
-  double step_weight = 0;  ///< of all gradients that the update uses, the kept ones included
-  double loss_scale = 1;   ///< by which the trainer multiplied these gradients
+  double squares_together = 0;  ///< of this optimizer and those with which it is clipped (`options::clip_with`)
+  double step_weight = 0;       ///< of all gradients that the update uses, the kept ones included
+  double loss_scale = 1;        ///< by which the trainer multiplied these gradients
   double norm = 0, clip = 1, scale = 0;
   double own = 1;                                       ///< by what this rank's gradients are
                                                         ///< multiplied to stand for all ranks' sum
@@ -300,6 +301,7 @@ struct decide_step {
   std::size_t count;
   double const* squares;  ///< by region, over all ranks; nothing where they have not been measured
   double* of_groups;      ///< for the squares of groups that clip themselves: one number for each group
+  bool with_others;       ///< it is clipped together with other optimizers, whose squares are known
   region_update* decided;
 
   constexpr void operator()() const {
@@ -313,6 +315,10 @@ struct decide_step {
         n->squares_all += squares[r];
         (regions[r].clips_itself ? of_groups[regions[r].clips_with] : together) += squares[r];
       }
+    }
+    if (with_others) {
+      n->squares_all += n->squares_together - together;
+      together = n->squares_together;
     }
     decide(*n, together, limits);
     const double weight = n->step_weight * n->loss_scale;
