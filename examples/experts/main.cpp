@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPT with experts, and the dense one that computes as much for each token, on the same text: four ranks, in two
+// groups of two that own two experts each.
+//
+//   experts [FILE [STEPS]]     the text, or the repository's own; steps of each training, 1000
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <acco/acco.hpp>
+
+#include "../toy_gpt/text.hpp"
+#include "trainer.hpp"
+
+namespace {
+
+constexpr int ranks = 4;
+
+struct outcome {
+  std::vector<double> losses;  // of each step
+  double validation = 0;       // nats a byte
+  std::size_t parameters = 0;  // of all experts, and dense
+  std::vector<double> parts;   // of the tokens that chose each expert, over the last step
+  double dropped = 0;
+};
+
+outcome train(experts::settings const& s, toy_gpt::corpus const& text, std::uint64_t validations) {
+  outcome found;
+  std::mutex one_at_a_time;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+    toy_gpt::use_one_thread_for_products();
+    experts::trainer<float, acco::threads_backend> training(s, world);
+    const auto rank = static_cast<std::uint64_t>(world.rank());
+    toy_gpt::batch data;
+    for (std::uint64_t k = 0; training.dense().samples() < s.tokens; ++k) {
+      text.draw(data, s.sequences, s.seed, rank, k);
+      auto const report = training.micro_batch(data);
+      if (report && commits(report->plan) && rank == 0) found.losses.push_back(report->step_loss);
+    }
+    training.finish();
+
+    std::array<double, 2> sums{};  // losses, tokens
+    for (std::uint64_t k = 0; k < validations; ++k) {
+      text.draw_validation(data, s.sequences, k * ranks + rank);
+      sums[0] += training.loss(data);
+      sums[1] += static_cast<double>(data.targets.size());
+    }
+    training.dense().sum_over_ranks(sums);
+    const std::lock_guard lock(one_at_a_time);
+    found.validation = sums[0] / sums[1];
+    found.parameters = training.dense().layout().size() + s.model.experts.owners * training.own().layout().size();
+    found.parts.resize(s.model.experts.experts);
+    const auto layers = s.model.trunk.layers;
+    const double all = static_cast<double>(layers * data.targets.size() * ranks);
+    for (std::size_t l = 0; l < layers; ++l) {
+      auto const& layer = training.network().experts_of(l);
+      for (std::size_t e = 0; e < found.parts.size(); ++e) found.parts[e] += static_cast<double>(layer.tokens()[e]) / all;
+      found.dropped += static_cast<double>(layer.dropped()) / all;
+    }
+  });
+  return found;
+}
+
+double mean_around(std::vector<double> const& losses, std::size_t end, std::size_t steps) {
+  double sum = 0;
+  for (std::size_t k = end - steps; k < end; ++k) sum += losses[k];
+  return sum / static_cast<double>(steps);
+}
+
+void compare(toy_gpt::corpus const& text, std::size_t steps) {
+  experts::settings s;
+  s.tokens = static_cast<double>(steps * ranks * (s.pace.first + s.pace.second) * s.sequences * s.model.trunk.context);
+  const std::uint64_t validations = std::min<std::uint64_t>(steps, 16);  // of each rank
+  const outcome sparse = train(s, text, validations);
+  s.model.experts = {.experts = 1, .owners = 1, .capacity = 1, .auxiliary = 0};
+  const outcome dense = train(s, text, validations);
+  std::printf("loss in nats a byte      4 experts    dense\n");
+  const std::size_t lines = steps < 10 ? steps : 10;
+  for (std::size_t k = 1; k <= lines; ++k) {
+    const std::size_t end = k * steps / lines;
+    std::printf("  up to step %4zu          %8.4f %8.4f\n", end, mean_around(sparse.losses, end, steps / lines),
+                mean_around(dense.losses, end, steps / lines));
+  }
+  std::printf("  validation              %8.4f %8.4f\nparameters                %8zu %8zu\n", sparse.validation, dense.validation,
+              sparse.parameters, dense.parameters);
+  std::printf("validation tokens by expert:");
+  for (const double part : sparse.parts) std::printf(" %.0f %%", 100 * part);
+  std::printf("; without a slot %.1f %%\n", 100 * sparse.dropped);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    const experts::settings s;
+    const toy_gpt::corpus text(count > 1 ? toy_gpt::read_file(words[1]) : toy_gpt::repository_text(TOY_GPT_REPOSITORY),
+                               s.model.trunk.context);
+    const long steps = count > 2 ? std::stol(words[2]) : 1000;
+    if (steps < 1) throw std::invalid_argument("the number of steps is " + std::to_string(steps) + ": give 1 or more");
+    compare(text, static_cast<std::size_t>(steps));
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "experts: %s\n", e.what());
+    return 1;
+  }
+}
