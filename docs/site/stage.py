@@ -11,7 +11,8 @@ from pathlib import Path
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
     ("Begin", ["which", "install", "your_loop", "schedules", "links", "processes", "attach"]),
-    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "games", "muon", "numbers", "digits", "deadlines"]),
+    ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
+    ("In company", ["experts", "games"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen", "ggml"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),

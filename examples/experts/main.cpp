@@ -4,11 +4,10 @@
 //
 //   experts [FILE [STEPS]]     the text, or the repository's own; steps of each training, 1000
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,13 +25,12 @@ struct outcome {
   std::vector<double> losses;  // of each step
   double validation = 0;       // nats a byte
   std::size_t parameters = 0;  // of all experts, and dense
-  std::vector<double> parts;   // of the tokens that chose each expert, over the last step
-  double dropped = 0;
+  std::vector<double> parts;   // of the validation's tokens that chose each expert
+  double dropped = 0;          // of them, that found no slot
 };
 
 outcome train(experts::settings const& s, toy_gpt::corpus const& text, std::uint64_t validations) {
   outcome found;
-  std::mutex one_at_a_time;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
     toy_gpt::use_one_thread_for_products();
     experts::trainer<float, acco::threads_backend> training(s, world);
@@ -45,24 +43,25 @@ outcome train(experts::settings const& s, toy_gpt::corpus const& text, std::uint
     }
     training.finish();
 
-    std::array<double, 2> sums{};  // losses, tokens
+    const std::size_t n = s.model.experts.experts;
+    std::vector<double> sums(n + 4);  // tokens by expert, without a slot, of all layers; loss, tokens
     for (std::uint64_t k = 0; k < validations; ++k) {
       text.draw_validation(data, s.sequences, k * ranks + rank);
-      sums[0] += training.loss(data);
-      sums[1] += static_cast<double>(data.targets.size());
+      sums[n + 2] += training.loss(data);
+      sums[n + 3] += static_cast<double>(data.targets.size());
+      for (std::size_t l = 0; l < s.model.trunk.layers; ++l) {
+        auto const& layer = training.network().experts_of(l);
+        for (std::size_t e = 0; e < n; ++e) sums[e] += static_cast<double>(layer.tokens()[e]);
+        sums[n] += static_cast<double>(layer.dropped());
+        sums[n + 1] += static_cast<double>(data.targets.size());
+      }
     }
     training.dense().sum_over_ranks(sums);
-    const std::lock_guard lock(one_at_a_time);
-    found.validation = sums[0] / sums[1];
+    if (rank != 0) return;
+    found.validation = sums[n + 2] / sums[n + 3];
     found.parameters = training.dense().layout().size() + s.model.experts.owners * training.own().layout().size();
-    found.parts.resize(s.model.experts.experts);
-    const auto layers = s.model.trunk.layers;
-    const double all = static_cast<double>(layers * data.targets.size() * ranks);
-    for (std::size_t l = 0; l < layers; ++l) {
-      auto const& layer = training.network().experts_of(l);
-      for (std::size_t e = 0; e < found.parts.size(); ++e) found.parts[e] += static_cast<double>(layer.tokens()[e]) / all;
-      found.dropped += static_cast<double>(layer.dropped()) / all;
-    }
+    for (std::size_t e = 0; e < n; ++e) found.parts.push_back(sums[e] / sums[n + 1]);
+    found.dropped = sums[n] / sums[n + 1];
   });
   return found;
 }
@@ -101,8 +100,8 @@ int main(int count, char** words) {
     const experts::settings s;
     const toy_gpt::corpus text(count > 1 ? toy_gpt::read_file(words[1]) : toy_gpt::repository_text(TOY_GPT_REPOSITORY),
                                s.model.trunk.context);
-    const long steps = count > 2 ? std::stol(words[2]) : 1000;
-    if (steps < 1) throw std::invalid_argument("the number of steps is " + std::to_string(steps) + ": give 1 or more");
+    const long steps = count > 2 ? std::atol(words[2]) : 1000;
+    if (steps < 1) throw std::invalid_argument(std::string(words[2]) + " steps: give 1 or more");
     compare(text, static_cast<std::size_t>(steps));
   } catch (std::exception const& e) {
     std::fprintf(stderr, "experts: %s\n", e.what());

@@ -49,7 +49,7 @@ class tensors {
     embedding = add(dense, "wte", {toy_gpt::shape::vocabulary, w}, 0);
     position = add(dense, "wpe", {s.trunk.context, w}, 0);
     for (std::size_t l = 0; l < s.trunk.layers; ++l) {
-      const std::string h = "h" + std::to_string(l) + ".";
+      const std::string h = std::string("h").append(std::to_string(l)).append(".");
       block b{.norm1 = norm(h + "ln_1"),
               .qkv = linear(dense, h + "attn.qkv", 3 * w, w, 0, no_decay),
               .project = linear(dense, h + "attn.proj", w, w, 0, no_decay),

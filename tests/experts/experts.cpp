@@ -300,7 +300,8 @@ TEST_CASE("an expert without a token on some rank has the right weight, one with
       acco::parameter_layout dense, own;
       const experts::tensors at(s.model, owner, dense, own);
       auto const begun = experts::initial<double>(own, s.model.trunk.layers, s.seed);
-      const std::string prefix = "h" + std::to_string(l) + ".expert" + std::to_string(e) + ".";
+      const std::string prefix =
+          std::string("h").append(std::to_string(l)).append(".expert").append(std::to_string(e)).append(".");
       std::size_t compared = 0;
       for (std::size_t k = 0; k < own.tensor_count(); ++k) {
         if (!own[k].name.starts_with(prefix)) continue;
