@@ -63,3 +63,21 @@ TEST_CASE_TEMPLATE("adopted arrays on the device train to the bits of acco's own
   });
   CHECK(usual == adopted);
 }
+
+TEST_CASE("one norm over several optimizers is refused: the norms of a device never come to the host") {
+  acco::threads_backend::run(1, [](acco::threads_backend const& world) {
+    acco::cuda_stream stream;
+    const auto make = [&](acco::options const& chosen) {
+      acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1}},
+                               acco::adamw{.learning_rate = 0.01},
+                               acco::cuda_storage<float>{.computation = stream.get()},
+                               world,
+                               acco::parameter_layout(10),
+                               chosen};
+    };
+    make({.clip_norm = 1});
+    CHECK_THROWS_WITH_AS(make({.clip_norm = 1, .clip_with = [](double mine) { return mine; }}),
+                         doctest::Contains("options::clip_with: the norms of this storage's gradients never come to the host"),
+                         acco::usage_error);
+  });
+}
