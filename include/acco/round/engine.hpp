@@ -10,7 +10,6 @@
 #include <new>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -353,14 +352,11 @@ class round_engine : public training_engine<typename Storage::parameter_type, ty
     }
     schedule.check({.rank = rank});
     schedule.check(layout, {.rank = rank});
-    if (chosen.in_place && schedule.keeps() && !Storage::host_memory) {
+    if (const bool keeps = chosen.in_place && schedule.keeps(); !Storage::host_memory && (keeps || chosen.clip_with)) {
       throw usage_error({.rank = rank},
-                        text("options::in_place: nobody could see that kept gradients of this storage were cleared"),
+                        keeps ? text("options::in_place: nobody could see that kept gradients of this storage were cleared")
+                              : text("options::clip_with: the norms of this storage's gradients never come to the host"),
                         text("It is for gradients in host memory: leave it out"));
-    }
-    if (chosen.clip_with && !Storage::host_memory) {
-      throw usage_error({.rank = rank}, text("options::clip_with: the norms of this storage's gradients never come to the host"),
-                        text("It is for gradients in host memory: clip each optimizer by its own norm"));
     }
     rule.check(layout, chosen.average_decay != 0, rank);
     return chosen;
