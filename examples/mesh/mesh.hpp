@@ -39,6 +39,7 @@ worlds<World> split(World const& world, int parts) {
 /// The world of an optimizer whose parameters are one part of a model: rounds decide by the norm of the whole model.
 /// Of what is summed over its ranks, a lone double is summed over those of `model`, too. In a round these are the
 /// squares of the gradients (and the changes that a code refused, on which the ranks of a model must agree as well).
+/// Not for local updates, which sum a lone weight.
 template <class World>
 class joint_norm : public World {
  public:

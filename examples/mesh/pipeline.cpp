@@ -93,7 +93,7 @@ std::vector<mesh::step_numbers> train(World const& world, std::string_view sched
 
   // [train]
   const toy_gpt::corpus text = mesh::task();
-  const mesh::step_parts lengths = mesh::parts_of(schedule);
+  const mesh::step_lengths lengths = mesh::lengths_of(schedule);
   std::vector<mesh::step_numbers> curve;
   std::uint64_t drawn = 0;
   for (bool second = false; training.steps() < steps; second = !second && lengths.second != 0) {

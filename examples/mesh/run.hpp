@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -31,12 +32,12 @@ inline constexpr std::size_t sequences = 4;  // of a micro-batch
 inline constexpr int models = 2, parts = 2;  // so many models of so many parts are the ranks
 inline constexpr std::uint64_t seed = 1;
 
-/// A part of a step has so many micro-batches on each rank: one part, or two.
-struct step_parts {
+/// So many micro-batches has each part of a step on each rank; a second of 0: there is one part.
+struct step_lengths {
   unsigned first, second;
 };
-[[nodiscard]] inline step_parts parts_of(std::string_view schedule) {
-  return schedule == "synchronous" ? step_parts{4, 0} : step_parts{3, 1};
+[[nodiscard]] inline step_lengths lengths_of(std::string_view schedule) {
+  return schedule == "synchronous" ? step_lengths{4, 0} : step_lengths{3, 1};
 }
 
 /// Words of a small language, drawn at random.
@@ -52,7 +53,7 @@ template <class World>
 acco::any_optimizer<float> make_training(std::string_view schedule, unsigned ranks_in_one, World const& world,
                                          acco::parameter_layout const& layout, acco::options const& options) {
   using schedules = acco::only<acco::named_schedules, "synchronous", "two_phase", "two_phase+coded">;
-  const step_parts of_rank = parts_of(schedule);
+  const step_lengths of_rank = lengths_of(schedule);
   return acco::make<schedules>(
       schedule, acco::fixed_pace{.first = of_rank.first * ranks_in_one, .second = of_rank.second * ranks_in_one},
       acco::adamw{.learning_rate = 2e-3, .weight_decay = 0.1}, acco::host_storage<float>{}, world, layout, options);
@@ -108,7 +109,7 @@ inline void compare(std::string_view schedule, std::vector<step_numbers> const& 
   }
   const bool near = coarse ? std::abs(end / unsplit_end - 1) < 0.02 : of_losses < 1e-5 && of_norms < 1e-4;
   if (split.size() != unsplit.size() || !near) throw std::runtime_error("the split model did not train like the whole one");
-  if (end > 0.9 * split[0].loss) throw std::runtime_error("nothing was learned");
+  if (end > 0.9 * split[0].loss) throw std::runtime_error("nothing was learned: give it more --steps");
   if (clipped == 0 || clipped == steps) throw std::runtime_error("all steps were clipped alike, or none: that tests little");
 }
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of two parts over two ranks each, whose norm is joint (examples/mesh): each part saves into a folder of its
+// own. Where a kill has left one of them with a newer checkpoint, all go on from the newest that every part has, and
+// train what they trained.
+#include "../../examples/mesh/mesh.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <acco/acco.hpp>
+#include <acco/checkpoint.hpp>
+
+#include "checkpoint/scratch.hpp"
+
+namespace {
+
+struct told {
+  double loss, norm, clip;
+  bool operator==(told const&) const = default;
+};
+using curve = std::vector<told>;  // by step, from 1
+
+std::uint64_t step_of(std::string const& checkpoint) { return std::stoull(checkpoint.substr(checkpoint.rfind("step-") + 5)); }
+
+/// The newest step of which every part has a checkpoint that is whole.
+std::uint64_t common_step(acco::threads_backend const& world, std::string const& run) {
+  std::vector<float> steps(static_cast<std::size_t>(world.size()));
+  steps[static_cast<std::size_t>(world.rank())] = static_cast<float>(step_of(acco::latest_checkpoint(run).value()));
+  mesh::group<acco::threads_backend>(world).sum(steps);
+  return static_cast<std::uint64_t>(*std::min_element(steps.begin(), steps.end()));
+}
+std::string checkpoint_of(std::string const& run, std::uint64_t step) {
+  for (std::string const& path : acco::checkpoints_in(run)) {
+    if (step_of(path) == step) return path;
+  }
+  return "";
+}
+
+/// Trains until `end`; saves at steps of `saves`; goes on from checkpoints where there are some. Returns part 1's curve.
+curve train(std::string const& folder, std::uint64_t end, std::vector<std::uint64_t> const& saves) {
+  curve result(end + 1);
+  acco::threads_backend::run(4, [&](acco::threads_backend const& world) {
+    auto const ranks = mesh::split(world, 2);
+    const auto part = static_cast<std::size_t>(ranks.model.rank());
+    const acco::parameter_layout layout(300 + 100 * part);
+    const acco::options chosen{.clip_norm = 8};
+    acco::optimizer t{acco::two_phase{.pace = acco::fixed_pace{1}},
+                      acco::adamw{.learning_rate = 0.1},
+                      acco::host_storage<float>{},
+                      mesh::joint_norm(ranks.data, ranks.model, layout, chosen),
+                      layout,
+                      chosen};
+    const std::string run = folder + "/part" + std::to_string(part);
+    std::uint64_t drawn = 0;
+    if (std::filesystem::exists(run)) {
+      drawn = t.restore(checkpoint_of(run, common_step(world, run))).position<std::uint64_t>();
+    } else {
+      t.initialize(std::vector<float>(layout.size(), 1.0F));
+    }
+    while (t.steps() < end) {
+      double loss = 0;
+      const auto sample = static_cast<float>((drawn++ * 7 + static_cast<std::uint64_t>(ranks.data.rank()) * 3) % 5);
+      for (std::size_t i = 0; i < layout.size(); ++i) {
+        const float error = t.parameters()[i] - sample * static_cast<float>(1 + part);
+        loss += static_cast<double>(error);
+        t.gradients()[i] += error;
+      }
+      const auto report = t.accumulated(1, loss);
+      if (!report || !acco::commits(report->plan)) continue;
+      if (std::find(saves.begin(), saves.end(), report->step) != saves.end()) t.save(run, [&] { return drawn; });
+      if (world.rank() == 1) result[report->step] = {report->step_loss, report->gradient_norm, report->clip_scale};
+    }
+    t.finish();
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("parts of a model whose newest checkpoints differ go on from the newest that all have, as one run") {
+  const scratch peace, killed;
+  const curve whole = train(peace.run(), 40, {});
+  train(killed.run(), 30, {9, 19});
+  const std::string newest = acco::latest_checkpoint(killed.run() + "/part1").value(),
+                    left = acco::latest_checkpoint(killed.run() + "/part0").value();
+  CHECK(step_of(newest) == step_of(left));  // cut alike
+  std::filesystem::remove_all(newest);
+
+  const curve resumed = train(killed.run(), 40, {});
+  const auto first = static_cast<std::size_t>(
+      std::find_if(resumed.begin(), resumed.end(), [](told const& each) { return each.norm != 0; }) - resumed.begin());
+  CHECK(first > 9);
+  CHECK(first < step_of(left));
+  for (std::size_t k = first; k <= 40; ++k) CHECK(resumed[k] == whole[k]);
+  CHECK(std::any_of(whole.begin() + 1, whole.end(), [](told const& each) { return each.clip < 1; }));
+}
