@@ -117,6 +117,9 @@ inline void compare(std::string_view schedule, std::vector<step_numbers> const& 
 /// schedule, steps) returns the curve; the rank that `tells` compares it.
 template <class World, class Train>
 void run_schedules(World const& world, std::uint64_t steps, bool tells, Train&& train) {
+  if (world.size() != models * parts)
+    throw std::invalid_argument("there are " + std::to_string(world.size()) + " ranks: start " + std::to_string(models * parts) +
+                                ", for as many have their samples in the unsplit training");
   std::vector<step_numbers> synchronous;
   for (char const* const schedule : {"synchronous", "two_phase", "two_phase+coded"}) {
     const auto split = train(world, schedule, steps);
@@ -138,10 +141,10 @@ int run(int count, char** words, Function&& each_rank) try {
     const std::string_view word = words[k];
     if (word == "--gloo") {
       gloo = true;
-    } else if (word == "--steps" && k + 1 < count) {
-      steps = std::stoull(words[++k]);
+    } else if (word == "--steps" && k + 1 < count && std::atoi(words[k + 1]) > 0) {
+      steps = static_cast<std::uint64_t>(std::atoi(words[++k]));
     } else {
-      throw std::invalid_argument("usage: " + std::string(words[0]) + " [--steps N] [--gloo]");
+      throw std::invalid_argument("usage: " + std::string(words[0]) + " [--steps N] [--gloo], N 1 or more");
     }
   }
   if (gloo) {
