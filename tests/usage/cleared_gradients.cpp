@@ -63,6 +63,9 @@ TEST_CASE("gradients that are added are no clearing, however they differ, agree,
       [](auto, auto, bool) { return 0.0; },
       [](auto m, auto i, bool first) { return first ? all(i) + noise(m, i) : -1.9 * all(i); },
       [](auto m, auto i, bool) { return (m == 120 ? 1e10 : 1e-3) * std::sin(static_cast<double>(i * m)); },
+      // noise of one direction, and of two, as where few outputs decide: what undoes is as frequent as what doubles
+      [](auto m, auto i, bool) { return noise(m, count) * all(i); },
+      [](auto m, auto i, bool) { return noise(m, count) * all(i) + noise(m, count + 1) * std::cos(static_cast<double>(i)); },
   };
   for (gradient const& each : added) {
     CAPTURE(&each - added);
