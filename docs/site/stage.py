@@ -12,7 +12,7 @@ from pathlib import Path
 NAVIGATION = [
     ("Begin", ["which", "install", "your_loop", "schedules", "links", "processes", "attach"]),
     ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
-    ("In company", ["mesh", "experts", "games"]),
+    ("In company", ["mesh", "experts", "reinforcement_learning", "games"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
     ("Other languages and libraries", ["c", "torch_and_eigen", "ggml"]),
     ("Work on acco", ["extending", "architecture", "CONTRIBUTING", "CHANGELOG"]),
