@@ -162,7 +162,7 @@ struct plain_adam {
 template <class Task>
 trained train_plainly(settings const& s, std::size_t parts = 1) {
   models<Task> const nets(s.hidden);
-  trained now{nets.initial_actor(s.seed), nets.initial_critic(s.seed), {}};
+  trained now{.actor = nets.initial_actor(s.seed), .critic = nets.initial_critic(s.seed)};
   environments<Task> all(0, s.environments, s.seed);
   plain_adam of_actor, of_critic;
   activations scratch;
@@ -209,6 +209,7 @@ trained train_on_threads(settings const& s, int ranks) {
   });
   for (auto& each : all) {
     demand(each.actor == all[0].actor && each.critic == all[0].critic, "all ranks hold the same weights");
+    demand(each.updates == s.iterations * s.epochs * s.minibatches, s.schedule + " leaves no minibatch out");
     for (std::size_t k = 0; k < each.history.size(); ++k)
       demand(each.history[k].first_ratio_from_1 < 1e-12, s.schedule + " trains the policy that has collected");
   }

@@ -104,8 +104,9 @@ struct iteration {
   double first_ratio_from_1;  ///< of this rank's samples in the first half of the first minibatch
 };
 struct trained {
-  std::vector<double> actor, critic;
-  std::vector<iteration> history;
+  std::vector<double> actor = {}, critic = {};
+  std::vector<iteration> history = {};
+  std::uint64_t updates = 0;
 };
 
 /// One rank's part of a training.
@@ -156,6 +157,7 @@ class trainer {
       result.history.push_back(now);
       each_iteration(now);
     }
+    result.updates = actor_.steps();
     result.actor.assign(actor_.parameters().begin(), actor_.parameters().end());
     result.critic.assign(critic_.parameters().begin(), critic_.parameters().end());
     return result;
