@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include <acco/acco.hpp>
@@ -48,8 +49,9 @@ class one_norm {
       const bool all =
           changed_.wait_for(lock, std::chrono::duration<double>(deadline_), [&] { return rounds_ != round || ended_; });
       if (!all || rounds_ == round) {
-        throw acco::deadline_error(queue_.place, acco::text("another optimizer of this rank did not come to the common norm"),
-                                   acco::text("Both take the same fixed pace, under a schedule that does not wait for rounds"));
+        throw std::runtime_error(
+            "another optimizer of this rank did not come to the common norm. Both take the same fixed pace, "
+            "under a schedule that does not wait for rounds");
       }
       return all_;
     }

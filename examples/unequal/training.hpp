@@ -134,7 +134,7 @@ outcome train(settings const& s, source const& texts, Schedule const& schedule) 
       found.micro_batches[static_cast<std::size_t>(rank)] = k + 1;
       if (!report) continue;
       found.rounds[static_cast<std::size_t>(rank)].push_back(*report);
-      ended_at = acco::steady_seconds();
+      ended_at = std::chrono::duration<double>(clock::now().time_since_epoch()).count();
       if (begun_at == 0) begun_at = ended_at, mine_before = mine;
     }
     training.finish();
