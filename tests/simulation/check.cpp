@@ -268,8 +268,11 @@ std::string check_ends(setting const& s, outcome const& o, tally& counts) {
     // behind the place, which names the reporter
     if (!contains(mine.what.substr(mine.what.find(": ", 6) + 2), culprit))
       return wrong(rank, "an acco::error that names " + culprit);
-    // who goes in the middle of a round says why, before its thread ends; between two it may only be gone
-    const bool between = s.at == 0;
+    // who goes in the middle of a round says why, before its thread ends; between two it may only be gone, as in another
+    // training of its
+    training_setting const& its = s.trainings.front();
+    const bool between =
+        s.at == 0 || s.trainings.size() > 1 || (its.waits() && (its.elastic || its.found || s.at % its.first == 0));
     if (!between && ((s.kind == disaster::throws && !contains(mine.what, "an exception left its training loop")) ||
                      (s.kind == disaster::leaves && !contains(mine.what, "it destroyed its optimizer without finish()"))))
       return wrong(rank, "the reason that " + culprit + " gave");
