@@ -42,16 +42,22 @@ class one_norm {
 
  private:
   double sum(double mine) {
+    if (mine < 0) {  // this optimizer's round has failed
+      end();
+      return mine;
+    }
     std::unique_lock lock(mutex_);
     mine_ += mine;
     const std::uint64_t round = rounds_;
     if (++came_ < optimizers_) {
       const bool all =
           changed_.wait_for(lock, std::chrono::duration<double>(deadline_), [&] { return rounds_ != round || ended_; });
-      if (!all || rounds_ == round) {
+      if (all && rounds_ == round)
+        throw std::runtime_error("another optimizer of this rank has failed, or ended: look at its error first");
+      if (!all) {
         throw std::runtime_error(
-            "another optimizer of this rank did not come to the common norm. Both take the same fixed pace, "
-            "under a schedule that does not wait for rounds");
+            "another optimizer of this rank did not come to the common norm. Both take the same fixed pace, under a schedule "
+            "that does not wait for rounds; both finish with unfinished::drop; and nothing between their two calls waits");
       }
       return all_;
     }

@@ -270,17 +270,20 @@ inline void check_refusals() {
   other.add("hidden.weight", {inputs, hidden});
   require_refused("the layout of the optimizer is not that of the model",
                   [&] { acco::attach::ggml_training(good.params(), alone(other)); });
-  for (const bool with_optimizer : {false, true}) {
+  for (const int way : {0, 1, 2, 3}) {
+    const bool with_optimizer = way == 1, sum = way == 2, no_samples = way == 3;
     const model net;
-    const auto params = net.params();
+    auto params = net.params();
+    if (sum) params.loss_type = GGML_OPT_LOSS_TYPE_SUM;
     acco::attach::ggml_training training{params, alone(acco::attach::layout_of(params), 3)};
     const auto fill = [&] {
       ggml_set_f32(net.x, 1);
-      ggml_set_f32(ggml_opt_labels(training.context()), 0.5F);
+      if (!sum) ggml_set_f32(ggml_opt_labels(training.context()), 0.5F);
     };
     training.micro_batch(fill);
     ggml_opt_reset(training.context(), with_optimizer);
-    require_refused("ggml_opt_reset has cleared gradients", [&] { training.micro_batch(fill); });
+    require_refused("ggml_opt_reset has cleared gradients",
+                    [&] { no_samples ? training.micro_batch([] { return 0; }) : training.micro_batch(fill); });
     training.finish();
   }
 }

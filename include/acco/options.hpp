@@ -42,7 +42,8 @@ struct options {
       {};  ///< where other optimizers are clipped by the same norm: told the square of the
            ///< norm of this one's mean gradient, returns that of all, the same on every rank.
            ///< Called once a round, on the communication thread; it may wait for the others'
-           ///< rounds, which are to be in flight then: not under `synchronous`. In host memory
+           ///< rounds, which are to be in flight then: not under `synchronous`. Told -1 where
+           ///< the round has failed: the others' must not wait for it. In host memory
   learning_rate_function learning_rate =
       constant{};                 ///< factor for the rule's learning rate, a function of the samples committed
                                   ///< (`in_steps`: of the updates): 0 at `initialize`, then those that the

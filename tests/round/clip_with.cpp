@@ -28,6 +28,11 @@ class meeting {
  public:
   double sum(double mine) {
     std::unique_lock lock(mutex_);
+    if (mine < 0) {  // its round has failed
+      failed_ = true;
+      changed_.notify_all();
+      return mine;
+    }
     sum_ += mine;
     const std::size_t round = rounds_;
     if (++came_ == 2) {
@@ -35,9 +40,11 @@ class meeting {
       all_ = std::exchange(sum_, 0);
       ++rounds_;
       changed_.notify_all();
-    } else if (!changed_.wait_for(lock, std::chrono::duration<double>(60 * patience()), [&] { return rounds_ != round; })) {
+    } else if (!changed_.wait_for(lock, std::chrono::duration<double>(60 * patience()),
+                                  [&] { return rounds_ != round || failed_; })) {
       throw std::runtime_error("the other optimizer's round did not come");
     }
+    if (failed_) throw std::runtime_error("the other optimizer's round has failed");
     return all_;
   }
 
@@ -47,6 +54,7 @@ class meeting {
   double sum_ = 0, all_ = 0;
   int came_ = 0;
   std::size_t rounds_ = 0;
+  bool failed_ = false;
 };
 
 /// Of the joint layout's element i; large in its second part, so that either alone would be clipped otherwise. Some
@@ -105,8 +113,8 @@ outcome two_optimizers(Schedule schedule, double weighs) {
       for (std::size_t i = 0; i < one.size(); ++i) first.gradients()[i] += gradient_of(world.rank(), m, i);
       for (std::size_t i = 0; i < other.size(); ++i)
         second.gradients()[i] += has_gradient(m, first_count + i) ? weighs * gradient_of(world.rank(), m, first_count + i) : 0;
-      auto const report = first.accumulated(2);
-      second.accumulated(2 * weighs);
+      auto const report = first.accumulated(2), other_report = second.accumulated(2 * weighs);
+      if (report) CHECK(other_report->gradient_norm == doctest::Approx(report->gradient_norm).epsilon(1e-12));
       if (report && world.rank() == 0) found.norms.push_back(report->gradient_norm), found.scales.push_back(report->clip_scale);
     }
     first.finish();
@@ -141,14 +149,20 @@ TEST_CASE("two optimizers that are clipped by one norm end where one over both d
   compare(acco::delayed{.pace = acco::fixed_pace{4}});
 }
 
-TEST_CASE("gradients of the other optimizer that are not finite leave both updates out") {
+TEST_CASE(
+    "gradients of the other optimizer that are not finite leave both updates out, those of a group with a norm of its own, too") {
+  bool in_group = false;
+  SUBCASE("") {}
+  SUBCASE("of such a group") { in_group = true; }
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
     meeting point;
     acco::options const chosen{
         .clip_norm = limit, .clip_with = [&](double mine) { return point.sum(mine); }, .on_non_finite = acco::non_finite::skip};
     const acco::delayed schedule{.pace = acco::fixed_pace{1}};
+    acco::parameter_layout layout;
+    layout.add("w", {5}).add("x", {15}, in_group ? layout.add_group({.clip_norm = 0.1}) : std::size_t{0});
     acco::optimizer first{schedule, rule, acco::host_storage<double>{}, world, 10, chosen};
-    acco::optimizer second{schedule, rule, acco::host_storage<double>{}, world, 20, chosen};
+    acco::optimizer second{schedule, rule, acco::host_storage<double>{}, world, layout, chosen};
     first.initialize(std::vector<double>(10, 1.0));
     second.initialize(std::vector<double>(20, 1.0));
     std::size_t skipped = 0;
@@ -180,4 +194,34 @@ TEST_CASE("what the function throws ends the training of all ranks, and they are
     }
   });
   for (auto const& each : told) CHECK(each.find("no norm today") != std::string::npos);
+}
+
+TEST_CASE("a rank that dies between its optimizers: the others' rounds that wait for a norm are told that it will not come") {
+  std::array<std::string, ranks> told;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) {
+    meeting point;
+    acco::options const chosen{.clip_norm = limit, .clip_with = [&](double mine) { return point.sum(mine); }};
+    const acco::delayed schedule{.pace = acco::fixed_pace{1}};
+    try {
+      acco::optimizer first{schedule, rule, acco::host_storage<double>{}, world, 10, chosen};
+      acco::optimizer second{schedule, rule, acco::host_storage<double>{}, world, 20, chosen};
+      first.initialize(std::vector<double>(10, 1.0));
+      second.initialize(std::vector<double>(20, 1.0));
+      for (int m = 0; m < 6; ++m) {
+        first.accumulated(1);
+        if (m == 3 && world.rank() == 1) {
+          point.sum(-1);  // its own first round would wait
+          throw std::runtime_error("no second one");
+        }
+        second.accumulated(1);
+      }
+    } catch (std::exception const& e) {
+      told[static_cast<std::size_t>(world.rank())] = e.what();
+    }
+  });
+  for (auto const& each : told) {
+    CAPTURE(each);
+    CHECK_FALSE(each.empty());
+    CHECK(each.find("did not come") == std::string::npos);  // which takes a minute and more
+  }
 }

@@ -109,13 +109,15 @@ class ggml_training {
   };
   static constexpr std::int32_t period = 1 << 30;  // a power of two: multiplied by it and divided, no gradient changes
 
+  static constexpr float not_reset = -1;  // between evaluations; a reset leaves 1
+
+  void begin_backward_with(float factor) { ggml_backend_tensor_set(loss_gradient_, &factor, 0, sizeof(factor)); }
   std::optional<round_report> evaluate(double weight, ggml_opt_result_t result);
 
   std::unique_ptr<ggml_opt_context, ends> context_;
   ggml_tensor const* outputs_;
   bool loss_is_sum_;
   ggml_tensor* loss_gradient_ = nullptr;  // where the backward pass begins: the factor of all gradients
-  float factor_ = 1;                      // that it was left with
   any_optimizer<float> training_;         // ends first: it works in the memory of the context
 };
 
@@ -205,6 +207,7 @@ inline ggml_training::ggml_training(ggml_opt_params params, any_optimizer<float>
   params.optimizer = GGML_OPT_OPTIMIZER_TYPE_SGD;  // which has no momenta
   context_.reset(ggml_opt_init(params));
   loss_gradient_ = ggml_opt_grad_acc(context(), ggml_opt_loss(context()));
+  begin_backward_with(not_reset);
   std::vector<tensor_memory<float>> memory;
   for (ggml_tensor* each : parameters_of(params.outputs)) {
     ggml_tensor* const sum = ggml_opt_grad_acc(context(), each);
@@ -216,20 +219,21 @@ inline ggml_training::ggml_training(ggml_opt_params params, any_optimizer<float>
 }
 
 inline std::optional<round_report> ggml_training::evaluate(double weight, ggml_opt_result_t result) {
-  if (!(is_finite(weight) && weight > 0)) return training_.accumulated(weight);  // no samples; or it refuses them
   float found = 0;
   ggml_backend_tensor_get(loss_gradient_, &found, 0, sizeof(found));
-  if (found != factor_) {
+  if (found != not_reset) {
     throw usage_error({}, text("ggml_opt_reset has cleared gradients of micro-batches that had been counted"),
                       text("Remove it: acco clears gradients itself. Begin again, from a checkpoint, say"));
   }
+  if (!(is_finite(weight) && weight > 0)) return training_.accumulated(weight);  // no samples; or it refuses them
   ggml_opt_alloc(context(), true);
-  factor_ = loss_is_sum_ ? 1.0F : static_cast<float>(period) * static_cast<float>(outputs_->ne[1]);
-  ggml_backend_tensor_set(loss_gradient_, &factor_, 0, sizeof(factor_));
+  const float factor = loss_is_sum_ ? 1.0F : static_cast<float>(period) * static_cast<float>(outputs_->ne[1]);
+  begin_backward_with(factor);
   ggml_opt_eval(context(), result);
+  begin_backward_with(not_reset);
   float loss = 0;
   ggml_backend_tensor_get(ggml_opt_loss(context()), &loss, 0, sizeof(loss));
-  return training_.accumulated(weight, static_cast<double>(loss) * factor_);
+  return training_.accumulated(weight, static_cast<double>(loss) * factor);
 }
 
 }  // namespace ACCO_NAMESPACE::attach

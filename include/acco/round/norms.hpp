@@ -13,6 +13,7 @@
 #include "acco/layout/parameter_layout.hpp"
 #include "acco/layout/partition.hpp"
 #include "acco/layout/update_regions.hpp"
+#include "acco/number/finite.hpp"
 #include "acco/round/sharded_state.hpp"
 #include "acco/stage/decision.hpp"
 #include "acco/stage/gradient_norm.hpp"
@@ -87,12 +88,7 @@ class round_norms {
       all_reduce(&n->squares_mine, &n->squares_all, 1);
     }
     if constexpr (Storage::host_memory) {
-      if (clip_with) {
-        q.enqueue([n, all, loss_scale, this, ask = &clip_with] {
-          const double weight = n->step_weight * loss_scale;
-          n->squares_together = (*ask)(weight > 0 ? squares_together(n, all) / weight / weight : 0) * weight * weight;
-        });
-      }
+      if (clip_with) q.enqueue(ask_others{&q, n, all, loss_scale, this, &clip_with});
     }
     Storage::run(q, decide_step{n, loss_scale, limits, table_.there(), regions_.size(), all, of_groups_.there(),
                                 static_cast<bool>(clip_with), decided_.there()});
@@ -161,13 +157,38 @@ class round_norms {
   }
 
  private:
-  /// The squares, over all ranks, of what is not clipped by a norm of its group.
+  /// The squares, over all ranks, of what is not clipped by a norm of its group; not finite where some other is not.
   [[nodiscard]] double squares_together(round_numbers const* n, double const* by_region) const noexcept {
     if (by_region == nullptr) return n->squares_all;
-    double sum = 0;
-    for (std::size_t r = 0; r < regions_.size(); ++r) sum += regions_[r].clips_itself ? 0 : by_region[r];
-    return sum;
+    double sum = 0, all = 0;
+    for (std::size_t r = 0; r < regions_.size(); ++r) {
+      all += by_region[r];
+      sum += regions_[r].clips_itself ? 0 : by_region[r];
+    }
+    return is_finite(all) ? sum : all;
   }
+  /// `options::clip_with`, in a round.
+  struct ask_others {
+    queue const* of;
+    round_numbers* n;
+    double const* by_region;
+    double loss_scale;
+    round_norms const* norms;
+    std::function<double(double)> const* ask;
+
+    void operator()() const {
+      const double weight = n->step_weight * loss_scale, squares = norms->squares_together(n, by_region);
+      const double mine = !is_finite(squares) ? squares : weight > 0 ? squares / weight / weight : 0;
+      n->squares_together = (*ask)(mine) * (weight > 0 ? weight * weight : 1);
+    }
+    void dropped() const noexcept {
+      if (!of->failed()) return;
+      try {
+        (void)(*ask)(-1);
+      } catch (...) {  // the round has failed already
+      }
+    }
+  };
 
   update_regions regions_;
   std::size_t groups_;

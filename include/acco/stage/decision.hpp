@@ -317,7 +317,7 @@ struct decide_step {
       }
     }
     if (with_others) {
-      n->squares_all += n->squares_together - together;
+      if (is_finite(n->squares_all)) n->squares_all = n->squares_together;
       together = n->squares_together;
     }
     decide(*n, together, limits);
