@@ -120,7 +120,9 @@ void start(flags const& f) {
 #if defined(EXAMPLE_GLOO)
     return run<Task>(f.with, acco::gloo_backend::from_environment({.deadline = 60}));
 #else
-    throw std::runtime_error("built without Gloo: apt-get install libgloo-dev, and configure again");
+    throw std::runtime_error(
+        "built without Gloo: apt-get install libgloo-dev: with CMake configure again, else compile with -DEXAMPLE_GLOO and "
+        "-lgloo");
 #endif
   }
   acco::threads_backend::run(static_cast<int>(f.ranks), [&](acco::threads_backend const& world) { run<Task>(f.with, world); });
