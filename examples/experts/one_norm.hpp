@@ -62,8 +62,13 @@ class one_norm {
       return all_;
     }
     lock.unlock();  // nobody else is here; `end` does not wait
-    world_.all_reduce(queue_, acco::partial<double const>(std::span(&mine_, 1)), acco::replicated<double>(std::span(&all_, 1)));
-    queue_.wait();
+    try {
+      world_.all_reduce(queue_, acco::partial<double const>(std::span(&mine_, 1)), acco::replicated<double>(std::span(&all_, 1)));
+      queue_.wait();
+    } catch (...) {
+      end();  // the others of this rank wait for the sum
+      throw;
+    }
     lock.lock();
     mine_ = 0;
     came_ = 0;
