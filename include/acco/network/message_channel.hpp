@@ -211,7 +211,7 @@ class message_channel {
   [[nodiscard]] static std::uint64_t which(message_label label, std::size_t at) noexcept {
     return (static_cast<std::uint64_t>(label.piece) << 32U) + at / Transport::largest_message;
   }
-  /// What a message adds to the sum of several, in which none can take another one's place.
+  /// What a message adds to the sum of several; `which` tells them apart, but for a broadcast's two of one piece.
   [[nodiscard]] static std::uint64_t mixed(std::uint64_t sum, std::uint64_t which) noexcept {
     sum = (sum ^ (which * 0x9e3779b97f4a7c15U)) * 0xff51afd7ed558ccdU;
     return (sum ^ (sum >> 33U)) * 0xc4ceb9fe1a85ec53U;
