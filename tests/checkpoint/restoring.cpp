@@ -325,3 +325,38 @@ TEST_CASE("the end of a save is told by a report, also where updates are skipped
   }
   CHECK(told == 20);
 }
+
+TEST_CASE("a trainer with arrays of its own that restores and has not called adopt: found at once, however long it trained") {
+  std::vector<float> own(8, 1.0F), gradients(8);
+  for (const bool adopts : {false, true}) {
+    const scratch folder;
+    const auto begun = [&] {
+      return acco::optimizer{acco::synchronous{},  acco::sgd{}, acco::host_storage<float>{},
+                             acco::solo_backend{}, 8,           acco::options{.check_habits = acco::habit_checks::on}};
+    };
+    auto first = begun();
+    first.adopt(own, gradients);
+    for (std::size_t m = 0; m < 30; ++m) {
+      gradients[m % 8] += 1;
+      first.accumulated(1);
+    }
+    first.finish();
+    first.save(folder.run());
+    auto second = begun();
+    if (adopts) second.adopt(own, gradients);
+    second.restore(folder.run());
+    int done = 0;
+    std::string said;
+    try {
+      for (; done < 20; ++done) second.accumulated(1);
+    } catch (acco::usage_error const& e) {
+      said = e.what();
+    }
+    if (adopts) {
+      CHECK(done == 20);
+    } else {
+      CHECK(done == 9);
+      CHECK(said.find("take part where adopt was called, on every start, before restore") != std::string::npos);
+    }
+  }
+}

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
 #include <memory>
 #include <string>
 #include <vector>
@@ -236,6 +237,63 @@ TEST_CASE("checksums: on a local network where some rank asks for them, in its p
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("who hangs up ends its own connections, not another one of the same address that leads elsewhere") {
+  const int listening = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof at;
+  auto* const address = reinterpret_cast<sockaddr*>(&at);
+  REQUIRE(bind(listening, address, sizeof at) == 0);
+  REQUIRE(listen(listening, 2) == 0);
+  REQUIRE(getsockname(listening, address, &length) == 0);
+  auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+  gloo::rendezvous::HashStore store;
+  std::latch connected(2);
+  std::atomic<int> ends = -1;
+  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+    const int rank = thread.rank(), other = 1 - rank;
+    auto context = std::make_shared<acco::addressed_context>(rank, 2);
+    context->connectFullMesh(store, device);
+    context->set_awaited(other, store.get(std::to_string(other)));
+    // The kernel gives an address again where it is not one at which somebody was awaited: that of who has dialled.
+    using gloo::transport::tcp::Address;
+    auto const& own = dynamic_cast<Address const&>(context->getPair(other)->address());
+    const int dialled = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    if (own.str() != Address(store.get(std::to_string(rank))).str()) {
+      ends = rank;
+      const sockaddr_storage here = own.getSockaddr();
+      REQUIRE(setsockopt(dialled, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+      REQUIRE(bind(dialled, reinterpret_cast<sockaddr const*>(&here), sizeof at) == 0);
+      REQUIRE(connect(dialled, address, sizeof at) == 0);
+    }
+    auto transport = std::make_unique<acco::gloo_transport>(context);
+    connected.arrive_and_wait();
+    if (rank == ends) {
+      transport->hang_up_at_end();
+      transport.reset();
+      CHECK(send(dialled, &on, 1, MSG_NOSIGNAL) == 1);
+    } else if (ends >= 0) {
+      const auto hear = [&] {
+        char word = 0;
+        auto request = transport->receive(other, {}, &word, 1);
+        (void)transport->complete(request, 60 * patience());
+      };
+      CHECK_THROWS_AS(hear(), acco::delivery_failure);
+    }
+    close(dialled);
+  });
+  if (ends < 0) {
+    MESSAGE("skipped: this Gloo keeps its addresses to itself");
+  } else {
+    char byte = 0;
+    const int accepted = accept(listening, nullptr, nullptr);
+    CHECK(recv(accepted, &byte, 1, 0) == 1);  // it was not ended before
+    close(accepted);
+  }
+  close(listening);
 }
 
 TEST_CASE("several connections to each rank: who makes another call is named at once") {

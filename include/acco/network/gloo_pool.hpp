@@ -45,10 +45,10 @@ inline constexpr double long_round_trip = 0.005;  // seconds
 inline constexpr int most_connections = 64;
 
 /// A context whose addresses travel with those of others, and which can connect beside them.
-class further_context : public gloo::Context {
+class further_context : public addressed_context {
  public:
   further_context(rank_of mine, std::shared_ptr<gloo::transport::Device> device, double deadline)
-      : gloo::Context(mine.rank, mine.size) {
+      : addressed_context(mine.rank, mine.size) {
     device_ = std::move(device);
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(gloo_start::milliseconds(deadline / 5));  // as in gloo_start::meshed
@@ -73,7 +73,9 @@ class further_context : public gloo::Context {
       with = peer;
       std::byte const* const from = at(peer);
       auto const* const first = reinterpret_cast<char const*>(from);
-      getPair(peer)->connect(std::vector<char>(first, first + gloo_start::address_size()));
+      const std::vector<char> address(first, first + gloo_start::address_size());
+      getPair(peer)->connect(address);
+      set_awaited(peer, address);
     }
     setTimeout(gloo_start::milliseconds(deadline));
     transportContext_->setTimeout(gloo_start::milliseconds(deadline));
@@ -140,6 +142,7 @@ template <class Backend>
     world.all_to_all(queue, out, in);
     queue.wait();
     std::vector<joining_thread> connecting;  // at once: each takes round trips
+    connecting.reserve(more);
     for (std::size_t k = 0; k < more; ++k) {
       connecting.emplace_back([&, k] {
         try {

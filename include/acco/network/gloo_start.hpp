@@ -15,7 +15,6 @@
 #include <vector>
 
 #include <gloo/context.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
@@ -25,6 +24,7 @@
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
 #include "acco/error.hpp"
+#include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/message_sum.hpp"
 #include "acco/network/rendezvous.hpp"
@@ -112,6 +112,8 @@ class known_addresses : public gloo::rendezvous::Store {
   void wait(std::vector<std::string> const&, std::chrono::milliseconds const&) override {}
   /// The rank that Gloo is connecting this one with: it asks for their addresses one by one. -1: not yet any.
   [[nodiscard]] int connecting() const { return connecting_; }
+  /// At which each other rank has awaited this one.
+  [[nodiscard]] rendezvous::contributions const& addresses() const { return all_; }
 
  private:
   /// Where the address for a rank stands in what another one writes.
@@ -137,11 +139,15 @@ template <class Device, class Meeting>
   known_addresses<Meeting> store(mine, meeting, deadline);
   try {
     auto device = make_device();
-    auto context = std::make_shared<gloo::rendezvous::Context>(mine.rank, mine.size);
+    auto context = std::make_shared<addressed_context>(mine.rank, mine.size);
     // while a pair connects Gloo waits five times as long (its pair.cc)
     context->setTimeout(milliseconds(deadline / 5));
     context->connectFullMesh(store, device);
     context->setTimeout(milliseconds(deadline));
+    for (int peer = 0; peer < mine.size; ++peer) {
+      auto const& its = store.addresses()[static_cast<std::size_t>(peer)];
+      if (peer != mine.rank) context->set_awaited(peer, {its.begin(), its.end()});
+    }
     return context;
   } catch (error const&) {
     throw;

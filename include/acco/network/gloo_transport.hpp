@@ -12,9 +12,9 @@
 #include <exception>
 #include <filesystem>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <gloo/context.h>
+#include <gloo/rendezvous/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
@@ -40,6 +40,17 @@
 #include "acco/hide_macros.hpp"
 
 namespace ACCO_SIMD_NAMESPACE {
+
+/// A context that knows where its connections lead.
+struct addressed_context : gloo::rendezvous::Context {
+  using Context::Context;
+  /// By rank: the address at which it awaited this one, as Gloo writes it (`Address::bytes`).
+  void set_awaited(int peer, std::vector<char> const& address) {
+    awaited.resize(static_cast<std::size_t>(size));
+    awaited[static_cast<std::size_t>(peer)] = gloo::transport::tcp::Address(address).str();
+  }
+  std::vector<std::string> awaited;
+};
 
 /// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an
 /// array take turns among them, because one TCP connection does not fill it, and short messages leave at once
@@ -73,7 +84,7 @@ class gloo_transport {
 
   explicit gloo_transport(std::shared_ptr<gloo::Context> context)
       : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
-    std::vector<int> const sockets = sockets_of(own_addresses(*contexts_.front()));
+    std::vector<int> const sockets = sockets_of(*contexts_.front());
     unshared_.emplace_back(sockets);
     for (const int each : sockets) round_trip_ = std::max(round_trip_, net::round_trip(each));
     struct sigaction now{};
@@ -97,7 +108,7 @@ class gloo_transport {
   void give_up() noexcept { hangs_up_ = false; }
   /// More connections to the same ranks, as many on every rank. Before any other member is called.
   void add(std::shared_ptr<gloo::Context> more) {
-    unshared_.emplace_back(sockets_of(own_addresses(*more)));
+    unshared_.emplace_back(sockets_of(*more));
     contexts_.push_back(std::move(more));
   }
 
@@ -208,29 +219,38 @@ class gloo_transport {
     if (its == nullptr) its = std::make_unique<gloo_mailbox>(*contexts_.front(), from, mail_slot(label), longest_mail());
     return *its;
   }
-  /// Gloo tells the address of each connection, and not its socket.
-  static std::set<std::string> own_addresses(gloo::Context& context) {
-    std::set<std::string> result;
+  /// Gloo tells the address of each connection, and not its socket. The kernel gives one address to several connections
+  /// that lead elsewhere, another world's, say: of these it is the one that leads to where this rank was awaited.
+  static std::vector<int> sockets_of(gloo::Context& context) {
+    std::map<std::string, int> peers;
     for (int peer = 0; peer < context.size; ++peer) {
-      if (peer != context.rank) result.insert(context.getPair(peer)->address().str());
+      if (peer != context.rank) peers[context.getPair(peer)->address().str()] = peer;
     }
-    return result;
-  }
-  static std::vector<int> sockets_of(std::set<std::string> const& addresses) {
-    std::vector<int> result;
+    std::vector<std::vector<int>> found(static_cast<std::size_t>(context.size));
     std::error_code no_proc;
     for (auto const& each : std::filesystem::directory_iterator("/proc/self/fd", no_proc)) {
-      const int descriptor = std::atoi(each.path().filename().c_str());
-      if (is_one_of(addresses, descriptor)) result.push_back(descriptor);
+      const int socket = std::atoi(each.path().filename().c_str());
+      auto const its = peers.find(end_of(socket, getsockname));
+      if (its != peers.end()) found[static_cast<std::size_t>(its->second)].push_back(socket);
+    }
+    auto const* const known = dynamic_cast<addressed_context const*>(&context);
+    std::vector<int> result;
+    for (std::size_t peer = 0; peer < found.size(); ++peer) {
+      const bool told_apart = known != nullptr && peer < known->awaited.size();
+      for (const int socket : found[peer]) {
+        if (found[peer].size() == 1 || (told_apart && end_of(socket, getpeername) == known->awaited[peer]))
+          result.push_back(socket);
+      }
     }
     return result;
   }
-  static bool is_one_of(std::set<std::string> const& addresses, int descriptor) {
-    sockaddr_storage own{};
-    socklen_t length = sizeof own;
-    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) != 0) return false;
-    const bool internet = own.ss_family == AF_INET || own.ss_family == AF_INET6;
-    return internet && addresses.contains(gloo::transport::tcp::Address(own).str());
+  /// As Gloo writes it.
+  static std::string end_of(int socket, int (*which)(int, sockaddr*, socklen_t*)) {
+    sockaddr_storage found{};
+    socklen_t length = sizeof found;
+    if (which(socket, reinterpret_cast<sockaddr*>(&found), &length) != 0) return {};
+    const bool internet = found.ss_family == AF_INET || found.ss_family == AF_INET6;
+    return internet ? gloo::transport::tcp::Address(found).str() : std::string();
   }
   /// What was sent last may be on its way: Gloo would only close the connections. Waits for so long without progress.
   /// `front` carries what tells others that this rank is gone.
@@ -238,14 +258,7 @@ class gloo_transport {
   void hang_up(last which, double seconds) noexcept {
     try {
       std::vector<net::socket_handle> front, others;
-      for (auto const& each : contexts_) {
-        auto const addresses = own_addresses(*each);
-        for (const int descriptor : sockets_of(addresses)) {
-          net::socket_handle copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-          if (!is_one_of(addresses, copy.get())) continue;  // Gloo has closed it just now
-          (each == contexts_.front() ? front : others).push_back(std::move(copy));
-        }
-      }
+      for (auto const& each : unshared_) each.copy_open(&each == &unshared_.front() ? front : others);
       net::hang_up(which == last::front ? others : front, seconds);
       net::hang_up(which == last::front ? front : others, seconds);
     } catch (std::exception const&) {  // they end as Gloo ends them

@@ -63,6 +63,7 @@ class roll_call {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } while (steady_seconds() < until);
     std::vector<bool> result;
+    result.reserve(others_.size());
     for (other const& each : others_) result.push_back(each.waits == 0);
     if (!result.empty()) result[static_cast<std::size_t>(over.rank())] = false;
     return result;

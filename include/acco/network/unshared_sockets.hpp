@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "acco/network/socket.hpp"
 #include "acco/version.hpp"
 
 namespace ACCO_SIMD_NAMESPACE::net {
@@ -40,8 +41,19 @@ class unshared_sockets {
     const std::lock_guard lock(here.mutex);
     std::erase(here.living, this);
   }
+  /// Adds a handle of each that its owner has not closed.
+  void copy_open(std::vector<socket_handle>& to) const {
+    for (auto const& [descriptor, inode] : sockets_) {
+      socket_handle copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+      if (is(copy.get(), inode)) to.push_back(std::move(copy));
+    }
+  }
 
  private:
+  static bool is(int descriptor, ino_t inode) noexcept {
+    struct stat found{};
+    return fstat(descriptor, &found) == 0 && S_ISSOCK(found.st_mode) && found.st_ino == inode;
+  }
   struct all {
     std::mutex mutex;
     std::vector<unshared_sockets const*> living;
@@ -58,8 +70,7 @@ class unshared_sockets {
     const int unconnected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (unshared_sockets const* each : here.living) {
       for (auto const& [descriptor, inode] : each->sockets_) {
-        struct stat found{};
-        if (fstat(descriptor, &found) != 0 || !S_ISSOCK(found.st_mode) || found.st_ino != inode) continue;
+        if (!is(descriptor, inode)) continue;
         if (unconnected < 0 || dup3(unconnected, descriptor, O_CLOEXEC) < 0) (void)close(descriptor);
       }
     }

@@ -42,7 +42,7 @@ class slot_channel {
   /// Sums are in at least fp32, in the order of the workers. Returns the bytes that this rank has sent.
   template <class T>
   std::uint64_t average(std::span<T> values, double weight) {
-    split_backend<Backend>& backend = ranks_.held();
+    split_backend<Backend>& backend = ranks_.held();  // NOLINT(misc-const-correctness): of some, operations are not const
     const std::uint64_t before = ranks_.bytes_sent().all;
     double all = 0;
     backend.all_reduce(queue_, partial<double const>({&weight, 1}), replicated<double>({&all, 1}));

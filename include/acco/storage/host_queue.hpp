@@ -298,7 +298,7 @@ ACCO_ONCE progress host_queue::run_next(lane_state& mine, std::uint64_t availabl
     const progress result = ask(mine, first, others ? acco::patience::glance : acco::patience::rest);
     if (result == progress::done) return result;
     for (std::uint64_t k = candidate(); mine.at(k - 1).state >= asked::begun && k < available; k = candidate()) {
-      slot& each = mine.at(k);
+      slot const& each = mine.at(k);
       if (!each.beside || each.needs > other_than(mine).done()) break;
       (void)ask(mine, k, acco::patience::none);
       if (each.state == asked::once) break;

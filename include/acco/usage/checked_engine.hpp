@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -30,12 +31,11 @@ namespace ACCO_SIMD_NAMESPACE {
 
 /// Each array exists twice: the engine's, and one of this class. Where spans move, the trainer gets the latter, which
 /// is copied to and from the engine's at boundaries; of before a report it has another one, in which parameters show
-/// NaN and gradients
-/// are 0 until the next report. Where spans stay (adopted, stable_addresses, frozen tensors), the trainer gets the
-/// engine's, and this class keeps a copy. Either way the two parameters are equal unless the trainer wrote to them, and
-/// the two gradients are what was accumulated before a micro-batch and after it. Gradients keep every bit; nothing is
-/// kept in checkpoints. Everything is decided by this rank alone, from its own arrays or from numbers of the report,
-/// which are the same on every rank.
+/// NaN and gradients are 0 until the next report. Where spans stay (adopted, stable_addresses, frozen tensors), the trainer gets
+/// the engine's, and this class keeps a copy. Either way the two parameters are equal unless the trainer wrote to them, and the
+/// two gradients are what was accumulated before a micro-batch and after it. Gradients keep every bit; nothing is kept in
+/// checkpoints. Everything is decided by this rank alone, from its own arrays or from numbers of the report, which are the same
+/// on every rank.
 template <class Engine, class Storage>
 class checked_engine final : public Engine {
  public:
@@ -101,9 +101,11 @@ class checked_engine final : public Engine {
     return moves() ? std::span<parameter_type const>(now_.of_parameters(), Engine::layout().size()) : Engine::parameters();
   }
   [[nodiscard]] std::span<gradient_type> gradients() const noexcept override {
+    asked_ = true;
     return moves() ? std::span(now_.of_gradients(), Engine::layout().size()) : Engine::gradients();
   }
   [[nodiscard]] tensor_spans<parameter_type, gradient_type> tensor(std::size_t index) const noexcept override {
+    asked_ = true;
     if (!moves()) return Engine::tensor(index);
     auto const found = Engine::layout()[index];
     return {parameters().subspan(found.offset, found.size), gradients().subspan(found.offset, found.size)};
@@ -295,17 +297,20 @@ class checked_engine final : public Engine {
                         text("Shapes count samples: where warm-up and total are meant in steps, write acco::in_steps{...}. "
                              "Where this is meant, raise options::empty_limit, or set check_habits = habit_checks::off"));
     }
-    if (silent_ == 0 || silent_ < (had_gradients_ ? most : silent_steps)) return;
+    const bool reached = had_gradients_ && (asked_ || adopted_);  // a resumed training, perhaps not on this start
+    if (silent_ == 0 || silent_ < (reached ? most : silent_steps)) return;
     throw usage_error(
         Engine::place(),
         text("gradients() stayed zero on all ranks, in ", silent_, " steps in a row, though the micro-batches have a weight"),
         text("Add to the span that gradients() returns now: not to one of before the last report, nor to tensors that a "
-             "zero_grad has detached from it. Where this is meant, options::check_habits = habit_checks::off"));
+             "zero_grad has detached from it. Arrays of the trainer's own take part where adopt was called, on every start, "
+             "before restore. Where this is meant, options::check_habits = habit_checks::off"));
   }
 
   Storage storage_;
   arrays now_, old_;  // the trainer's, or copies of them; the trainer's of before the last report
   bool adopted_ = false, left_ = false;
+  mutable std::atomic<bool> asked_ = false;  // where gradients are to be added; any thread
   lending_workers workers_{*this};
   cleared_gradients cleared_;
   std::size_t spot_ = 0;
