@@ -69,9 +69,8 @@ class round_norms {
       measure(q, state, b.index, slice, b.offset);
     }
   }
-  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. So many ranks have each
-  /// share. `own`: this rank's
-  /// gradients stand for all ranks'. `clip_with`: of the options.
+  /// Enqueues the sum over ranks, by all_reduce(from, to, how many numbers), and the decision. `holders`: so many ranks
+  /// have each share. `own`: this rank's gradients stand for all ranks'. `clip_with`: of the options.
   template <class AllReduce>
   void decide(queue& q, sharded_state<Storage>& state, round_numbers* n, std::size_t buckets, norm_limits const& limits,
               double loss_scale, bool own, int holders, std::function<double(double)> const& clip_with, AllReduce&& all_reduce) {
@@ -158,7 +157,7 @@ class round_norms {
 
  private:
   /// The squares, over all ranks, of what is not clipped by a norm of its group; not finite where some other is not.
-  [[nodiscard]] double squares_together(round_numbers const* n, double const* by_region) const noexcept {
+  [[nodiscard]] double squares_not_of_groups(round_numbers const* n, double const* by_region) const noexcept {
     if (by_region == nullptr) return n->squares_all;
     double sum = 0, all = 0;
     for (std::size_t r = 0; r < regions_.size(); ++r) {
@@ -177,7 +176,7 @@ class round_norms {
     std::function<double(double)> const* ask;
 
     void operator()() const {
-      const double weight = n->step_weight * loss_scale, squares = norms->squares_together(n, by_region);
+      const double weight = n->step_weight * loss_scale, squares = norms->squares_not_of_groups(n, by_region);
       const double mine = !is_finite(squares) ? squares : weight > 0 ? squares / weight / weight : 0;
       n->squares_together = (*ask)(mine) * (weight > 0 ? weight * weight : 1);
     }
