@@ -153,7 +153,6 @@ using acco::warmup_stable_decay;
 // Layouts
 using acco::bucket;
 using acco::parameter_layout;
-using acco::update_regions;
 using acco::partition;
 using acco::tensor_memory;
 
@@ -169,7 +168,6 @@ using acco::storage_traits;
 
 // Backends
 using acco::backend_traits;
-using acco::traits_of;
 using acco::collective;
 using acco::collective_backend;
 using acco::solo_backend;

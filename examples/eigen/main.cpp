@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <acco/acco.hpp>
-#include <acco/attach/eigen.hpp>  // first: so it is known to include what it needs
+#include <acco/attach/eigen.hpp>
 
 #if defined(EXAMPLE_GLOO)
 #include <acco/gloo.hpp>

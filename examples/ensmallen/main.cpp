@@ -185,6 +185,14 @@ struct plain_momentum {
   }
 };
 
+/// Of a rank.
+template <class Function>
+std::size_t most_points(int ranks) {
+  std::size_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, Function(rank, ranks).NumFunctions());
+  return most;
+}
+
 template <class Function, class Plain, class Rule>
 void compare(char const* name, Rule const& rule) {
   constexpr std::size_t batch = 32, epochs = 5;
@@ -200,6 +208,7 @@ void compare(char const* name, Rule const& rule) {
       AccoOptimizer(world, rule, {.batchSize = batch, .tolerance = 0}).Optimize(function, x, seen);
       demand(x.memptr() == memory && seen.of_epochs.size() == epochs, "one rank's callback ends the optimization of all");
       demand(seen.of_epochs.back() < 0.9 * seen.of_epochs.front(), "the objective has become smaller");
+      demand(seen.steps == epochs * ((most_points<Function>(ranks) + batch - 1) / batch), "every step was told");
       if (world.rank() == 0) apart = arma::abs(x - plain).max();
     });
     std::printf("%s on %d ranks and on one process: largest difference %.1e, of weights that moved by up to %.1f\n", name, ranks,
@@ -234,12 +243,34 @@ void check_gradient() {
   }
 }
 
+/// When an optimization ends, on two ranks whose rounds are hidden, and whom it tells.
+void check_endings() {
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {
+    const auto ended = [&](std::size_t points, double tolerance) {
+      logistic_regression function(world.rank(), 2);
+      arma::mat x = logistic_regression::initial();
+      objectives seen;
+      AccoOptimizer(world, acco::adamw{.learning_rate = 0.01, .weight_decay = 0},
+                    {.batchSize = 32, .maxIterations = points, .tolerance = tolerance},
+                    acco::two_phase{.pace = acco::fixed_pace{.first = 2, .second = 1}})
+          .Optimize(function, x, seen);
+      return seen;
+    };
+    // Seven micro-batches, three are a step: one has landed, one is under way, and what has begun is dropped.
+    auto const limited = ended(all_points * 7 / 10, 0);
+    demand(limited.steps == 2, "maxIterations counts the points of all ranks, and each step is told");
+    auto const settled = ended(0, 1e9);
+    demand(settled.of_epochs.size() == 2, "it ends where two epochs are as near as the tolerance");
+  });
+}
+
 void check() {
   check_gradient<logistic_regression>();
   check_gradient<small_network>();
   compare<logistic_regression, plain_adam>("logistic regression, Adam", acco::adamw{.learning_rate = 0.01, .weight_decay = 0});
   compare<small_network, plain_adam>("network, Adam", acco::adamw{.learning_rate = 0.01, .weight_decay = 0});
   compare<small_network, plain_momentum>("network, momentum", acco::sgd{.learning_rate = 0.05, .momentum = 0.9});
+  check_endings();
   std::printf("all checks passed\n");
 }
 
@@ -264,7 +295,9 @@ int main(int count, char** words) try {
 #if defined(EXAMPLE_GLOO)
     run_both(epochs, acco::gloo_backend::from_environment({.deadline = 60}));
 #else
-    throw std::runtime_error("built without Gloo: apt-get install libgloo-dev, and configure again");
+    throw std::runtime_error(
+        "built without Gloo: apt-get install libgloo-dev: with CMake configure again, else compile with -DEXAMPLE_GLOO and "
+        "-lgloo");
 #endif
   } else {
     acco::threads_backend::run(ranks, [&](acco::threads_backend const& world) { run_both(epochs, world); });

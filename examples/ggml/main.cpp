@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include <acco/attach/ggml.hpp>  // first: so it is known to include what it needs
+#include <acco/attach/ggml.hpp>
 
 #include "check.hpp"
 #include "mlp.hpp"

@@ -50,11 +50,13 @@ class joint_norm : public World {
     return of_both;
   }();
 
-  /// Throws where the squares would travel by group or tensor, several numbers together.
+  /// Throws where the squares would travel by group or tensor, several numbers together: norms or a `clip_norm` of their
+  /// own ask for it, and `leave_without_gradient`.
   joint_norm(World data, World model, acco::parameter_layout const& layout, acco::options const& chosen)
       : joint_norm(std::move(data), std::move(model)) {
     if (acco::update_regions(layout, chosen.norms).measured())
-      throw std::invalid_argument("joint_norm sums one norm: leave options::norms at total, and clip_norm to the options");
+      throw std::invalid_argument(
+          "joint_norm sums one norm: leave options::norms at total, clip_norm to the options, and leave_without_gradient out");
   }
 
   template <class T>

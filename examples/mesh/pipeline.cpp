@@ -71,6 +71,7 @@ class stage {
 template <class World>
 std::vector<mesh::step_numbers> train(World const& world, std::string_view schedule, std::uint64_t steps) {
   const mesh::worlds<World> ranks = mesh::split(world, mesh::parts);
+  static_assert(mesh::model_shape.layers % mesh::parts == 0, "each stage has as many blocks");
   const std::size_t blocks = mesh::model_shape.layers / mesh::parts,
                     first_block = static_cast<std::size_t>(ranks.model.rank()) * blocks;
   const mesh::part which{.first_block = first_block, .end_block = first_block + blocks};

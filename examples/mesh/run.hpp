@@ -18,7 +18,7 @@
 
 #include <acco/acco.hpp>
 #include <acco/make.hpp>
-#if defined(MESH_GLOO)
+#if defined(EXAMPLE_GLOO)
 #include <acco/gloo.hpp>
 #endif
 
@@ -148,10 +148,12 @@ int run(int count, char** words, Function&& each_rank) try {
     }
   }
   if (gloo) {
-#if defined(MESH_GLOO)
+#if defined(EXAMPLE_GLOO)
     return acco::gloo_backend::run([&](acco::gloo_backend const& world) { each_rank(world, steps); });
 #else
-    throw std::runtime_error("this program was built without Gloo: install libgloo-dev and configure again");
+    throw std::runtime_error(
+        "built without Gloo: apt-get install libgloo-dev: with CMake configure again, else compile with -DEXAMPLE_GLOO and "
+        "-lgloo");
 #endif
   }
   acco::threads_backend::run(models * parts, [&](acco::threads_backend const& world) { each_rank(world, steps); });

@@ -69,6 +69,39 @@ inline void check_route() {
   demand(earned > 0 && earned < 0.2 && off.along < 0.2 * route::length, "the route ends beside the road");
 }
 
+/// Two steps an episode, which ends by time, the next one for good.
+struct two_steps {
+  static constexpr std::size_t observations = 1, actions = 2;
+  double now = 0;
+  int episodes = 0;
+  void reset(random_numbers&) { now = 10.0 * ++episodes; }
+  [[nodiscard]] std::array<double, observations> observe() const { return {now / 100}; }
+  outcome step(std::size_t) {
+    now += 1;
+    const bool ends = std::fmod(now, 10) == 2;
+    return {1, !ends ? ending::none : episodes % 2 == 1 ? ending::time : ending::terminal};
+  }
+};
+/// A state that was cut off has a value, that of no other episode; one in which nothing can be earned any more has none.
+inline void check_endings() {
+  const models<two_steps> nets(5);
+  auto const actor = nets.actor.initial(1, 1), critic = nets.critic.initial(2, 1);
+  activations scratch;
+  returns ended;
+  environments<two_steps> one(0, 1, 1);
+  auto const samples = one.collect(9, nets.actor, nets.critic, actor, critic, ended);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto value = [&](double shown) { return nets.critic.forward(critic, std::array{shown / 100}, scratch)[0]; };
+    const double begin = 10.0 * static_cast<double>(1 + i / 2), shown = begin + static_cast<double>(i % 2);
+    const bool terminal = i % 4 == 3;
+    demand(samples[i].value == value(shown), "a state has its value");
+    demand(samples[i].next_value == (terminal ? 0 : value(shown + 1)),
+           "the state behind a step has a value, unless it was the last");
+    demand(samples[i].ended == (i % 2 == 1), "episodes end by time, too");
+  }
+  demand(ended.episodes == 4 && ended.sum == 8, "returns are those of whole episodes");
+}
+
 /// The recursion gives the sums of the definition, within each episode and each environment.
 inline void check_advantages() {
   constexpr std::size_t steps = 40;
@@ -254,7 +287,7 @@ inline void check_schedules() {
   }
 }
 
-/// The pole is balanced, and the route completed.
+/// The pole is balanced.
 inline void check_learning() {
   const settings s{.environments = 16, .steps = 128, .minibatches = 4, .iterations = 20, .hidden = 16};
   const double first = evaluate<cart_pole>(models<cart_pole>(s.hidden).initial_actor(s.seed), s.hidden);
@@ -267,6 +300,7 @@ inline void check_learning() {
 inline void check_all() {
   check_cart_pole();
   check_route();
+  check_endings();
   check_advantages();
   check_gradients();
   check_against_plain();

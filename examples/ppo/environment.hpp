@@ -2,6 +2,7 @@
 // What both tasks share: random numbers that are the same everywhere, and how a step ends.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 

@@ -13,7 +13,7 @@
 
 #include "cart_pole.hpp"
 #include "check.hpp"
-#include "ppo.hpp"  // first: so it is known to include what it needs
+#include "ppo.hpp"
 #include "route.hpp"
 
 #if defined(EXAMPLE_GLOO)

@@ -28,10 +28,11 @@ using curve = std::vector<told>;  // by step, from 1
 
 std::uint64_t step_of(std::string const& checkpoint) { return std::stoull(checkpoint.substr(checkpoint.rfind("step-") + 5)); }
 
-/// The newest step of which every part has a checkpoint that is whole.
+/// The newest step of which every part has a checkpoint that is whole; 0 where some part has none.
 std::uint64_t common_step(acco::threads_backend const& world, std::string const& run) {
   std::vector<float> steps(static_cast<std::size_t>(world.size()));
-  steps[static_cast<std::size_t>(world.rank())] = static_cast<float>(step_of(acco::latest_checkpoint(run).value()));
+  if (auto const latest = acco::latest_checkpoint(run))
+    steps[static_cast<std::size_t>(world.rank())] = static_cast<float>(step_of(*latest));
   mesh::group<acco::threads_backend>(world).sum(steps);
   return static_cast<std::uint64_t>(*std::min_element(steps.begin(), steps.end()));
 }
@@ -60,9 +61,10 @@ curve train(std::string const& folder, std::uint64_t end, int saves) {
                       chosen};
     const std::string run = folder + "/part" + std::to_string(part);
     std::uint64_t drawn = 0;
-    if (std::filesystem::exists(run)) {
-      drawn = t.restore(checkpoint_of(run, common_step(world, run))).position<std::uint64_t>();
+    if (const std::uint64_t step = common_step(world, run); step != 0) {
+      drawn = t.restore(checkpoint_of(run, step)).position<std::uint64_t>();
     } else {
+      if (ranks.data.rank() == 0) std::filesystem::remove_all(run);
       t.initialize(std::vector<float>(layout.size(), 1.0F));
     }
     int left = saves;
@@ -115,4 +117,16 @@ TEST_CASE("parts of a model whose newest checkpoints differ go on from the newes
   CHECK(first < cut);
   for (std::size_t k = first; k <= 40; ++k) CHECK(resumed[k] == whole[k]);
   CHECK(std::any_of(whole.begin() + 1, whole.end(), [](told const& each) { return each.clip < 1; }));
+}
+
+TEST_CASE("parts of which one has no checkpoint yet begin anew, all of them") {
+  const scratch peace, killed;
+  const curve whole = train(peace.run(), 30, 0);
+  train(killed.run(), 20, 1);
+  std::filesystem::remove_all(killed.run() + "/part1");
+  const curve again = train(killed.run(), 30, 1);
+  REQUIRE(again.size() >= whole.size());
+  for (std::size_t k = 1; k < whole.size(); ++k) CHECK(again[k] == whole[k]);
+  CHECK(step_of(acco::latest_checkpoint(killed.run() + "/part1").value()) ==
+        step_of(acco::latest_checkpoint(killed.run() + "/part0").value()));
 }
