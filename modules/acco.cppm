@@ -280,6 +280,8 @@ using acco::seconds_of;
 using acco::sharded;
 using acco::square_root;
 using acco::together;
+using acco::traits_of;
+using acco::update_regions;
 using acco::weights;
 using acco::with_error_feedback;
 
