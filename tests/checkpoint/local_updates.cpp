@@ -213,6 +213,10 @@ TEST_CASE("killed and resumed, a training is the one that was never stopped") {
     check_exact(4, maker(acco::keeping{.rule = acco::diloco.rule, .delay = 2}, 3, 2, 1, acco::full{}, acco::two_phase{}),
                 {1, 4, 6, 7});
   }
+  SUBCASE("fragments whose exchanges start early and land at the boundary") {
+    const acco::restarting early{.rule = acco::diloco.rule, .delay = 2, .keep_local = 0.5, .lands_at_boundary = true};
+    check_exact(2, maker(early, 6, 1, 2, acco::block_int4<>{}), {1, 2, 3, 4, 5, 6});
+  }
   SUBCASE("inner rounds in four bits with error feedback, two ranks a worker") {
     check_exact(
         4,
