@@ -69,9 +69,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives. Its
   /// connections stay open behind it: end them when every rank has what it waits for.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
-      : message_backend(std::make_shared<message_collectives<gloo_transport>>(
-            chosen.piece_bytes, usual_piece, std::make_shared<connections<gloo_transport>>(std::move(context)), chosen.deadline)),
-        connections_(chosen.connections) {
+      : gloo_backend(std::make_shared<connections<gloo_transport>>(std::move(context)), chosen) {
     if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), chosen.sum));
   }
 
@@ -133,7 +131,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:
-  static std::shared_ptr<gloo::Context> connected(rank_of mine, gloo_options chosen, rendezvous::tcp_rendezvous& meeting) {
+  static std::shared_ptr<addressed_context> connected(rank_of mine, gloo_options chosen, rendezvous::tcp_rendezvous& meeting) {
     const double whole = std::exchange(chosen.deadline, meeting.seconds_left());
     auto context = gloo_start::connected(mine, meeting.own_address(), chosen, meeting);
     context->setTimeout(gloo_start::milliseconds(whole));
@@ -143,15 +141,17 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     auto context = connected(mine, chosen, meeting);
     return pooled(std::move(context), chosen, std::max(meeting.seconds_left(), 1.0));
   }
-  static gloo_backend pooled(std::shared_ptr<gloo::Context> context, gloo_options const& chosen, double deadline) {
-    gloo_options none = chosen;
-    none.checksums = checksums::none;  // until all have agreed
-    gloo_backend result(std::move(context), none);
+  static gloo_backend pooled(std::shared_ptr<addressed_context> context, gloo_options const& chosen, double deadline) {
+    gloo_backend result(std::make_shared<connections<gloo_transport>>(std::move(context)), chosen);
     auto& all = result.collectives().shared();
     all.transport().hang_up_at_end();
     all.set_sum(gloo_pool::widen(result, all.transport(), chosen, deadline));
     return result;
   }
+  gloo_backend(std::shared_ptr<connections<gloo_transport>> all, gloo_options const& chosen)  // checksums: what all agree on
+      : message_backend(std::make_shared<message_collectives<gloo_transport>>(chosen.piece_bytes, usual_piece, std::move(all),
+                                                                              chosen.deadline)),
+        connections_(chosen.connections) {}
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}
 
   int connections_;  // as chosen

@@ -134,8 +134,8 @@ class known_addresses : public gloo::rendezvous::Store {
 /// A context of all ranks that meet in `meeting`; `network` names the device in errors. Throws `peer_error` where Gloo
 /// cannot connect them, within `deadline` seconds.
 template <class Device, class Meeting>
-[[nodiscard]] std::shared_ptr<gloo::Context> meshed(rank_of mine, Device make_device, std::string const& network, double deadline,
-                                                    Meeting& meeting) {
+[[nodiscard]] std::shared_ptr<addressed_context> meshed(rank_of mine, Device make_device, std::string const& network,
+                                                        double deadline, Meeting& meeting) {
   known_addresses<Meeting> store(mine, meeting, deadline);
   try {
     auto device = make_device();
@@ -162,8 +162,8 @@ template <class Device, class Meeting>
 }
 /// Over the network that the options or the environment choose, else the one at `address`.
 template <class Meeting>
-[[nodiscard]] std::shared_ptr<gloo::Context> connected(rank_of mine, std::string const& address, gloo_options const& chosen,
-                                                       Meeting& meeting) {
+[[nodiscard]] std::shared_ptr<addressed_context> connected(rank_of mine, std::string const& address, gloo_options const& chosen,
+                                                           Meeting& meeting) {
   char const* const set = std::getenv("GLOO_SOCKET_IFNAME");
   std::string named = !chosen.interface.empty() ? chosen.interface : set != nullptr ? set : "";
   if (named.empty()) named = address;

@@ -82,14 +82,8 @@ class gloo_transport {
     std::size_t bytes_ = 0;
   };
 
-  explicit gloo_transport(std::shared_ptr<gloo::Context> context)
-      : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
-    std::vector<int> const sockets = sockets_of(*contexts_.front());
-    unshared_.emplace_back(sockets);
-    for (const int each : sockets) round_trip_ = std::max(round_trip_, net::round_trip(each));
-    struct sigaction now{};
-    if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
-  }
+  explicit gloo_transport(std::shared_ptr<gloo::Context> context) : gloo_transport(std::move(context), {}) {}
+  explicit gloo_transport(std::shared_ptr<addressed_context> const& context) : gloo_transport(context, context->awaited) {}
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
@@ -107,8 +101,8 @@ class gloo_transport {
   /// Messages are under way that nobody waits for any more: it ends at once.
   void give_up() noexcept { hangs_up_ = false; }
   /// More connections to the same ranks, as many on every rank. Before any other member is called.
-  void add(std::shared_ptr<gloo::Context> more) {
-    unshared_.emplace_back(sockets_of(*more));
+  void add(std::shared_ptr<addressed_context> more) {
+    unshared_.emplace_back(sockets_of(*more, more->awaited));
     contexts_.push_back(std::move(more));
   }
 
@@ -199,6 +193,15 @@ class gloo_transport {
  private:
   using clock = std::chrono::steady_clock;
 
+  gloo_transport(std::shared_ptr<gloo::Context> context, std::vector<std::string> const& awaited)
+      : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
+    std::vector<int> const sockets = sockets_of(*contexts_.front(), awaited);
+    unshared_.emplace_back(sockets);
+    for (const int each : sockets) round_trip_ = std::max(round_trip_, net::round_trip(each));
+    struct sigaction now{};
+    if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  }
+
   gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
   /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.
   [[nodiscard]] std::size_t longest_mail() const noexcept {
@@ -221,7 +224,7 @@ class gloo_transport {
   }
   /// Gloo tells the address of each connection, and not its socket. The kernel gives one address to several connections
   /// that lead elsewhere, another world's, say: of these it is the one that leads to where this rank was awaited.
-  static std::vector<int> sockets_of(gloo::Context& context) {
+  static std::vector<int> sockets_of(gloo::Context& context, std::vector<std::string> const& awaited) {
     std::map<std::string, int> peers;
     for (int peer = 0; peer < context.size; ++peer) {
       if (peer != context.rank) peers[context.getPair(peer)->address().str()] = peer;
@@ -233,13 +236,11 @@ class gloo_transport {
       auto const its = peers.find(end_of(socket, getsockname));
       if (its != peers.end()) found[static_cast<std::size_t>(its->second)].push_back(socket);
     }
-    auto const* const known = dynamic_cast<addressed_context const*>(&context);
     std::vector<int> result;
     for (std::size_t peer = 0; peer < found.size(); ++peer) {
-      const bool told_apart = known != nullptr && peer < known->awaited.size();
+      const bool told_apart = peer < awaited.size();
       for (const int socket : found[peer]) {
-        if (found[peer].size() == 1 || (told_apart && end_of(socket, getpeername) == known->awaited[peer]))
-          result.push_back(socket);
+        if (found[peer].size() == 1 || (told_apart && end_of(socket, getpeername) == awaited[peer])) result.push_back(socket);
       }
     }
     return result;
