@@ -73,9 +73,9 @@ class further_context : public addressed_context {
       with = peer;
       std::byte const* const from = at(peer);
       auto const* const first = reinterpret_cast<char const*>(from);
-      const std::vector<char> address(first, first + gloo_start::address_size());
-      getPair(peer)->connect(address);
-      set_awaited(peer, address);
+      const std::vector<char> own = getPair(peer)->address().bytes(), other(first, first + gloo_start::address_size());
+      getPair(peer)->connect(other);
+      set_ends(peer, own, other);
     }
     setTimeout(gloo_start::milliseconds(deadline));
     transportContext_->setTimeout(gloo_start::milliseconds(deadline));

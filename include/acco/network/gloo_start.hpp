@@ -93,7 +93,8 @@ class known_addresses : public gloo::rendezvous::Store {
     for (int to = 0; to < mine_.size; ++to) {
       if (to != mine_.rank) parts[static_cast<std::size_t>(to)].assign(data.data() + place(to, mine_.rank), address_size());
     }
-    all_ = meeting_.deliver(parts);
+    own_ = parts;
+    all_ = meeting_.deliver(std::move(parts));
   }
   std::vector<char> get(std::string const& key) override {
     if (all_.empty() || key.find_first_not_of("0123456789") != std::string::npos) return {};
@@ -112,8 +113,11 @@ class known_addresses : public gloo::rendezvous::Store {
   void wait(std::vector<std::string> const&, std::chrono::milliseconds const&) override {}
   /// The rank that Gloo is connecting this one with: it asks for their addresses one by one. -1: not yet any.
   [[nodiscard]] int connecting() const { return connecting_; }
-  /// At which each other rank has awaited this one.
-  [[nodiscard]] rendezvous::contributions const& addresses() const { return all_; }
+  /// At which this rank and the other one have awaited each other.
+  void tell_ends(addressed_context& context, int peer) const {
+    std::string const &own = own_[static_cast<std::size_t>(peer)], &other = all_[static_cast<std::size_t>(peer)];
+    context.set_ends(peer, {own.begin(), own.end()}, {other.begin(), other.end()});
+  }
 
  private:
   /// Where the address for a rank stands in what another one writes.
@@ -123,7 +127,7 @@ class known_addresses : public gloo::rendezvous::Store {
   Meeting& meeting_;
   double deadline_, until_;
   int connecting_ = -1;
-  rendezvous::contributions all_;
+  rendezvous::contributions own_, all_;
 };
 
 [[nodiscard]] inline std::chrono::milliseconds milliseconds(double seconds) {
@@ -145,8 +149,7 @@ template <class Device, class Meeting>
     context->connectFullMesh(store, device);
     context->setTimeout(milliseconds(deadline));
     for (int peer = 0; peer < mine.size; ++peer) {
-      auto const& its = store.addresses()[static_cast<std::size_t>(peer)];
-      if (peer != mine.rank) context->set_awaited(peer, {its.begin(), its.end()});
+      if (peer != mine.rank) store.tell_ends(*context, peer);
     }
     return context;
   } catch (error const&) {

@@ -41,15 +41,19 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// A context that knows where its connections lead.
+/// A context that knows its connections' ends, as Gloo writes addresses (`Address::bytes`).
 struct addressed_context : gloo::rendezvous::Context {
   using Context::Context;
-  /// By rank: the address at which it awaited this one, as Gloo writes it (`Address::bytes`).
-  void set_awaited(int peer, std::vector<char> const& address) {
+  /// Where this rank awaited the other one, and was awaited by it: one of them has dialled.
+  struct ends {
+    std::string own, other;
+  };
+  void set_ends(int peer, std::vector<char> const& own, std::vector<char> const& other) {
     awaited.resize(static_cast<std::size_t>(size));
-    awaited[static_cast<std::size_t>(peer)] = gloo::transport::tcp::Address(address).str();
+    awaited[static_cast<std::size_t>(peer)] = {gloo::transport::tcp::Address(own).str(),
+                                               gloo::transport::tcp::Address(other).str()};
   }
-  std::vector<std::string> awaited;
+  std::vector<ends> awaited;  // by rank
 };
 
 /// Messages over connected Gloo contexts of the same ranks. Where there are several, the link is long: pieces of an
@@ -193,7 +197,7 @@ class gloo_transport {
  private:
   using clock = std::chrono::steady_clock;
 
-  gloo_transport(std::shared_ptr<gloo::Context> context, std::vector<std::string> const& awaited)
+  gloo_transport(std::shared_ptr<gloo::Context> context, std::vector<addressed_context::ends> const& awaited)
       : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
     std::vector<int> const sockets = sockets_of(*contexts_.front(), awaited);
     unshared_.emplace_back(sockets);
@@ -223,25 +227,30 @@ class gloo_transport {
     return *its;
   }
   /// Gloo tells the address of each connection, and not its socket. The kernel gives one address to several connections
-  /// that lead elsewhere, another world's, say: of these it is the one that leads to where this rank was awaited.
-  static std::vector<int> sockets_of(gloo::Context& context, std::vector<std::string> const& awaited) {
-    std::map<std::string, int> peers;
+  /// that were dialled, in this world or another: it is the one that leads to where this rank was awaited, or, where
+  /// that is not known, the only one.
+  static std::vector<int> sockets_of(gloo::Context& context, std::vector<addressed_context::ends> const& awaited) {
+    std::multimap<std::string, std::size_t> peers;
     for (int peer = 0; peer < context.size; ++peer) {
-      if (peer != context.rank) peers[context.getPair(peer)->address().str()] = peer;
+      if (peer != context.rank) peers.emplace(context.getPair(peer)->address().str(), peer);
     }
-    std::vector<std::vector<int>> found(static_cast<std::size_t>(context.size));
+    std::vector<std::vector<int>> sure(static_cast<std::size_t>(context.size)), perhaps(sure);
     std::error_code no_proc;
     for (auto const& each : std::filesystem::directory_iterator("/proc/self/fd", no_proc)) {
       const int socket = std::atoi(each.path().filename().c_str());
-      auto const its = peers.find(end_of(socket, getsockname));
-      if (its != peers.end()) found[static_cast<std::size_t>(its->second)].push_back(socket);
+      const std::string own = end_of(socket, getsockname), other = end_of(socket, getpeername);
+      auto const [begin, end] = peers.equal_range(own);
+      for (auto its = begin; its != end; ++its) {
+        const std::size_t peer = its->second;
+        const bool known = peer < awaited.size();
+        if (known && awaited[peer].other == other) sure[peer].push_back(socket);
+        if (!known || awaited[peer].own == own) perhaps[peer].push_back(socket);
+      }
     }
     std::vector<int> result;
-    for (std::size_t peer = 0; peer < found.size(); ++peer) {
-      const bool told_apart = peer < awaited.size();
-      for (const int socket : found[peer]) {
-        if (found[peer].size() == 1 || (told_apart && end_of(socket, getpeername) == awaited[peer])) result.push_back(socket);
-      }
+    for (std::size_t peer = 0; peer < sure.size(); ++peer) {
+      auto const& its = sure[peer].empty() ? perhaps[peer] : sure[peer];
+      if (its.size() == 1) result.push_back(its.front());
     }
     return result;
   }

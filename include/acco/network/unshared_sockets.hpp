@@ -44,6 +44,7 @@ class unshared_sockets {
   /// Adds a handle of each that its owner has not closed.
   void copy_open(std::vector<socket_handle>& to) const {
     for (auto const& [descriptor, inode] : sockets_) {
+      if (!is(descriptor, inode)) continue;  // closing a copy of a file would end its owner's locks
       socket_handle copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
       if (is(copy.get(), inode)) to.push_back(std::move(copy));
     }

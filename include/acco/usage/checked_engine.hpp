@@ -115,6 +115,7 @@ class checked_engine final : public Engine {
     check_parameters(Engine::place());
     check_spans();
     if (weight > 0) look_for_clearing();
+    if (weight == 0) asked_ = true;  // it brings nothing, and needs to ask for nothing
     hand_over();
     auto report = showing_what_it_left([&] { return Engine::accumulated(weight, loss_sum); });
     if (report) change_places();
