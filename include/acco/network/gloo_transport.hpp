@@ -91,7 +91,7 @@ class gloo_transport {
   gloo_transport(gloo_transport const&) = delete;
   gloo_transport& operator=(gloo_transport const&) = delete;
   ~gloo_transport() {
-    if (hangs_up_ && !left_) hang_up(last::front, 10);
+    if (hangs_up_ && !left_) hang_up(last::front, longest_silence());
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -185,7 +185,7 @@ class gloo_transport {
       left_ = true;
       for (watched_wait* each : waits_) stop_waiting(each->which);
     }
-    if (hangs_up_ && round_trip_ > 0.005) hang_up(last::others, std::max(1.0, 8 * round_trip_));  // and arrive
+    if (hangs_up_ && round_trip_ > 0.005) hang_up(last::others, longest_silence());  // and arrive
     for (auto const& each : contexts_) {
       try {
         each->closeConnections();
@@ -265,6 +265,8 @@ class gloo_transport {
   /// What was sent last may be on its way: Gloo would only close the connections. Waits for so long without progress.
   /// `front` carries what tells others that this rank is gone.
   enum class last { front, others };
+  /// Seconds: two packets may be lost behind each other. A host that is gone keeps its peers no longer from their steps.
+  [[nodiscard]] double longest_silence() const noexcept { return std::max(1.0, 8 * round_trip_); }
   void hang_up(last which, double seconds) noexcept {
     try {
       std::vector<net::socket_handle> front, others;
