@@ -249,6 +249,7 @@ class runs {
 }  // namespace
 
 int main(int count, char** words) {
+  toy_gpt::use_one_thread_for_products();
   std::map<std::string, std::string> given{
       {"--samples", "12800"}, {"--ranks", "4,8"},         {"--rates", "1e-3,3e-3"}, {"--seeds", "1,2,3"}, {"--steps", "30"},
       {"--rows", ""},         {"--results", "codes.txt"}, {"--minutes", "60"},      {"--layers", "2"},    {"--width", "64"}};

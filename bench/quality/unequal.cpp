@@ -90,6 +90,7 @@ outcome train(settings const& s, toy_gpt::corpus const& text, Level const& level
 }  // namespace
 
 int main(int count, char** words) {
+  toy_gpt::use_one_thread_for_products();
   std::map<std::string, std::string> given{{"--samples", "12800"},   {"--ranks", "4"}, {"--slower", "4"},
                                            {"--milliseconds", "50"}, {"--steps", "8"}, {"--rate", "2e-3"},
                                            {"--seeds", "1,2,3"},     {"--width", "32"}};

@@ -20,6 +20,31 @@
 #include "network/gloo_world.hpp"
 #include "support/patience.hpp"
 
+namespace {
+
+/// On the loopback interface, at a port that the kernel has chosen.
+struct listening_socket {
+  int number = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  listening_socket() {
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof at;
+    auto* const own = reinterpret_cast<sockaddr*>(&at);
+    REQUIRE(bind(number, own, sizeof at) == 0);
+    REQUIRE(listen(number, 2) == 0);
+    REQUIRE(getsockname(number, own, &length) == 0);
+  }
+  listening_socket(listening_socket const&) = delete;
+  listening_socket& operator=(listening_socket const&) = delete;
+  ~listening_socket() { close(number); }
+  [[nodiscard]] int connect_with(int dialled) const {
+    return connect(dialled, reinterpret_cast<sockaddr const*>(&at), sizeof at);
+  }
+};
+
+}  // namespace
+
 TEST_CASE("from files: three ranks find each other and train; the waiting thread uses no processor time") {
   const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_gloo_" + std::to_string(getpid()));
   setenv("GLOO_SOCKET_IFNAME", "lo", 1);
@@ -51,21 +76,13 @@ TEST_CASE("connections by the round trip: one on a short link, one for each 10 m
 }
 
 TEST_CASE("the round trip of a connection is what the kernel has seen; of no connection there is none") {
-  const int listening = socket(AF_INET, SOCK_STREAM, 0), dialled = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof at;
-  auto* const address = reinterpret_cast<sockaddr*>(&at);
-  REQUIRE(bind(listening, address, sizeof at) == 0);
-  REQUIRE(listen(listening, 1) == 0);
-  REQUIRE(getsockname(listening, address, &length) == 0);
-  REQUIRE(connect(dialled, address, sizeof at) == 0);
+  const listening_socket listening;
+  const int dialled = socket(AF_INET, SOCK_STREAM, 0);
+  REQUIRE(listening.connect_with(dialled) == 0);
   CHECK(acco::net::round_trip(dialled) > 0);
   CHECK(acco::net::round_trip(dialled) < 10);  // what stands elsewhere in the kernel's answer is not in this range
   CHECK(acco::net::round_trip(-1) == 0);
   close(dialled);
-  close(listening);
 }
 
 TEST_CASE("several connections to each rank: one rank's wish counts for all, results have the same bits") {
@@ -240,15 +257,7 @@ TEST_CASE("checksums: on a local network where some rank asks for them, in its p
 }
 
 TEST_CASE("who hangs up ends its own connections, not another one of the same address that leads elsewhere") {
-  const int listening = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof at;
-  auto* const address = reinterpret_cast<sockaddr*>(&at);
-  REQUIRE(bind(listening, address, sizeof at) == 0);
-  REQUIRE(listen(listening, 2) == 0);
-  REQUIRE(getsockname(listening, address, &length) == 0);
+  const listening_socket listening;
   auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
   gloo::rendezvous::HashStore store;
   std::latch connected(2), ended(2);
@@ -266,8 +275,8 @@ TEST_CASE("who hangs up ends its own connections, not another one of the same ad
       ends = rank;
       const sockaddr_storage here = own.getSockaddr();
       CHECK(setsockopt(dialled, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-      CHECK(bind(dialled, reinterpret_cast<sockaddr const*>(&here), sizeof at) == 0);
-      CHECK(connect(dialled, address, sizeof at) == 0);
+      CHECK(bind(dialled, reinterpret_cast<sockaddr const*>(&here), sizeof(sockaddr_in)) == 0);
+      CHECK(listening.connect_with(dialled) == 0);
     }
     auto transport = std::make_unique<acco::gloo_transport>(context);
     connected.arrive_and_wait();
@@ -290,11 +299,10 @@ TEST_CASE("who hangs up ends its own connections, not another one of the same ad
     MESSAGE("skipped: this Gloo keeps its addresses to itself");
   } else {
     char byte = 0;
-    const int accepted = accept(listening, nullptr, nullptr);
+    const int accepted = accept(listening.number, nullptr, nullptr);
     CHECK(recv(accepted, &byte, 1, 0) == 1);  // it was not ended before
     close(accepted);
   }
-  close(listening);
 }
 
 TEST_CASE("several connections to each rank: who makes another call is named at once") {

@@ -94,6 +94,15 @@ class network {
   void enter(int rank) const {
     if (setns(hosts_.at(at(rank)).space, CLONE_NEWNET) != 0) throw failed("setns");
   }
+  /// Of a rank's namespace, for other processes while this object lives.
+  std::string path(int rank) const {
+    return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(hosts_.at(at(rank)).space);
+  }
+  /// Packets until now.
+  unsigned long long travelled() const {
+    const std::lock_guard lock(mutex_);
+    return number_;
+  }
   void set(int from, int to, conditions const& now) {
     const std::lock_guard lock(mutex_);
     between(at(from), at(to)) = now;
@@ -202,7 +211,7 @@ class network {
   std::vector<host> hosts_;
   std::vector<conditions> all_;  // by sender and receiver
   std::mt19937 random_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable some_;
   std::priority_queue<packet, std::vector<packet>, std::greater<>> under_way_;
   unsigned long long number_ = 0;

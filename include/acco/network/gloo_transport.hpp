@@ -198,12 +198,13 @@ class gloo_transport {
   using clock = std::chrono::steady_clock;
 
   gloo_transport(std::shared_ptr<gloo::Context> context, std::vector<addressed_context::ends> const& awaited)
-      : contexts_{std::move(context)}, watchdog_([this] { watch(); }) {
+      : contexts_{std::move(context)} {
     std::vector<int> const sockets = sockets_of(*contexts_.front(), awaited);
     unshared_.emplace_back(sockets);
     for (const int each : sockets) round_trip_ = std::max(round_trip_, net::round_trip(each));
     struct sigaction now{};
     if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+    watchdog_ = std::thread([this] { watch(); });  // nothing throws behind it
   }
 
   gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
