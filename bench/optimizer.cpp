@@ -13,10 +13,15 @@
 namespace {
 
 constexpr std::size_t count = 1000;
+const acco::options as_released{.check_habits = acco::habit_checks::off};  // as where NDEBUG is defined
 
 void accumulated_without_round(benchmark::State& state) {
-  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1U << 30U}}, acco::adamw{}, acco::host_storage<float>{},
-                           acco::solo_backend{}, count};
+  acco::optimizer training{acco::two_phase{.pace = acco::fixed_pace{1U << 30U}},
+                           acco::adamw{},
+                           acco::host_storage<float>{},
+                           acco::solo_backend{},
+                           count,
+                           as_released};
   training.initialize(std::vector<float>(count, 1.0F));
   for (auto _ : state) benchmark::DoNotOptimize(training.accumulated(1.0, 2.0));
 }
@@ -29,7 +34,7 @@ void accumulated_of_the_engine(benchmark::State& state) {
   acco::round_engine<storage> direct(std::make_unique<schedule>(acco::two_phase{.pace = acco::fixed_pace{1U << 30U}}),
                                      std::make_unique<acco::rule_of<acco::adamw, storage>>(acco::adamw{}), storage{},
                                      std::make_unique<acco::backend_of<acco::solo_backend, storage>>(acco::solo_backend{}),
-                                     acco::parameter_layout(count), acco::options{});
+                                     acco::parameter_layout(count), as_released);
   direct.initialize(std::vector<float>(count, 1.0F));
   for (auto _ : state) benchmark::DoNotOptimize(direct.accumulated(1.0, 2.0));
 }
@@ -37,8 +42,12 @@ BENCHMARK(accumulated_of_the_engine);
 
 /// Both spans of a micro-batch, as every trainer asks for them.
 void spans(benchmark::State& state) {
-  acco::any_optimizer<float> training = acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}}, acco::adamw{},
-                                                        acco::host_storage<float>{}, acco::solo_backend{}, count};
+  acco::any_optimizer<float> training = acco::optimizer{acco::two_phase{.pace = acco::fixed_pace{1}},
+                                                        acco::adamw{},
+                                                        acco::host_storage<float>{},
+                                                        acco::solo_backend{},
+                                                        count,
+                                                        as_released};
   training.initialize(std::vector<float>(count, 1.0F));
   for (auto _ : state) {
     benchmark::DoNotOptimize(training.parameters().data());
@@ -53,7 +62,7 @@ void round_overhead(benchmark::State& state, World run) {
   for (auto _ : state) {
     run([&](auto backend) {
       using clock = std::chrono::steady_clock;
-      acco::optimizer training{acco::synchronous{}, acco::adamw{}, acco::host_storage<float>{}, backend, count};
+      acco::optimizer training{acco::synchronous{}, acco::adamw{}, acco::host_storage<float>{}, backend, count, as_released};
       training.initialize(std::vector<float>(count, 1.0F));
       acco::host_queue queue;
       const auto ranks = static_cast<std::size_t>(backend.size());

@@ -1,63 +1,71 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The front of loss against bytes: what bench_quality_codes has kept in its --results, each method at the best of its learning rates, beside PyTorch's hooks, and what a link makes of it.
-A method is on the front where no other one of that world has less loss at as few bytes.
+A method is on the front where no other one of that table has less loss at as few bytes.
 
   bench/front/run.py codes.txt [--hooks hooks.txt] [--samples 12800] [--seeds 3] [--rate 2e-3] [--plot front.svg]
 
---hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --seeds: rows with fewer are left out. --rate: all rows at this one. The plot needs gnuplot.
+--hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --samples: so many of a training. --seeds: rows with fewer are left out. --rate: all rows at this one. The plot needs gnuplot.
 
+memory: of parameters, gradients and all that the optimizer keeps, bytes a parameter and rank.
 speed at r: samples a second, as a share of those of all ranks alone, at the limit, where an exchange of all gradients and parameters in fp32 takes r times a step's computation:
 1 / (1 + X) where ranks wait, 1 / max(1, X) where rounds are hidden, X = r (bytes / 8). bench/network/run.py measures how near schedules come to it.
+time at r: until the loss that synchronous has at the end, over its time. Who ends with more loss needs more samples, by the power of samples with which the loss of synchronous falls between its
+two longest trainings of that model and world that are in the results; where there is one only, the column is missing.
+Exponents: b of loss / (loss of synchronous) ~ N^b, for methods that are there for several worlds, at as many samples in all.
 """
 import argparse
 import collections
+import math
 import re
 import shutil
 import statistics
 import subprocess
 
 RATIOS = (0.5, 1, 4, 16, 64)
+TIME_AT = (4, 16)
 NAME = re.compile(r"(.*); ranks (\d+), samples (\d+), steps (\d+), rate ([^,]+), seed (\d+)(?:, layers (\d+), width (\d+))?$")
-Run = collections.namedtuple("Run", "loss bytes")
-Row = collections.namedtuple("Row", "name loss percent bytes apart rate hidden front")
+Run = collections.namedtuple("Run", "loss bytes memory")
+World = collections.namedtuple("World", "layers width ranks")
+Row = collections.namedtuple("Row", "name loss percent bytes memory apart rate hidden front")
 
 
-def read(file, samples, only):
-    """By model, ranks and name: by rate, the runs."""
-    found = collections.defaultdict(lambda: collections.defaultdict(list))
+def read(file, only):
+    """By samples, world and name: by rate, the runs."""
+    found = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list))))
     seen = set()
     for line in open(file):
         key, _, values = line.rstrip("\n").partition("\t")
         match = NAME.match(key)
-        if not match or int(match[3]) != samples or (only and float(match[5]) != only):
+        if not match or (only and float(match[5]) != only):
             continue
-        name, ranks, steps, rate, seed, layers, width = match[1], int(match[2]), match[4], float(match[5]), match[6], int(match[7] or 2), int(match[8] or 64)
-        local = re.match(r"local_sgd|diloco|mu_loco", name)
-        if (name, ranks, rate, seed, layers, width, steps if local else "") in seen:  # --steps are of local updates: for all others the same run
-            continue
-        seen.add((name, ranks, rate, seed, layers, width, steps if local else ""))
-        label = f"{name}, H = {steps}" if local else name
-        loss, sent = map(float, values.split())
-        found[(layers, width), ranks, label][rate].append(Run(loss, sent))
+        local = re.match(r"local_sgd|diloco|mu_loco", match[1])
+        label = f"{match[1]}, H = {match[4]}" if local else match[1]  # --steps are of local updates: for all others the same run
+        world = World(int(match[7] or 2), int(match[8] or 64), int(match[2]))
+        samples, rate = int(match[3]), float(match[5])
+        if (label, world, samples, rate, match[6]) not in seen:
+            seen.add((label, world, samples, rate, match[6]))
+            found[samples][world][label][rate].append(Run(*map(float, values.split())))
     return found
 
 
-def rows_of(found, model, ranks, seeds):
-    rows = []
-    best = {}
-    for (of_model, of_ranks, name), by_rate in found.items():
-        whole = {rate: runs for rate, runs in by_rate.items() if len(runs) >= seeds}
-        if (of_model, of_ranks) == (model, ranks) and whole:
-            best[name] = min(whole.items(), key=lambda item: statistics.mean(run.loss for run in item[1]))
-    if "synchronous" not in best:
+def best(by_rate, seeds):
+    """Of the rates that all seeds have trained at; None where there is none."""
+    whole = [(rate, runs) for rate, runs in by_rate.items() if len(runs) >= seeds]
+    return min(whole, key=lambda each: statistics.mean(run.loss for run in each[1])) if whole else None
+
+
+def rows_of(methods, seeds):
+    chosen = {name: best(by_rate, seeds) for name, by_rate in methods.items()}
+    if not chosen.get("synchronous"):
         return []
-    base = statistics.mean(run.loss for run in best["synchronous"][1])
-    for name, (rate, runs) in best.items():
+    base = statistics.mean(run.loss for run in chosen["synchronous"][1])
+    rows = []
+    for name, (rate, runs) in ((name, found) for name, found in chosen.items() if found):
         losses = [run.loss for run in runs]
         loss = statistics.mean(losses)
         hidden = re.match(r"two_phase|delayed|.*: two_phase", name) is not None
-        rows.append(Row(name, loss, 100 * (loss / base - 1), statistics.mean(run.bytes for run in runs), max(losses) - min(losses), rate, hidden, False))
+        rows.append(Row(name, loss, 100 * (loss / base - 1), statistics.mean(run.bytes for run in runs), runs[0].memory, max(losses) - min(losses), rate, hidden, False))
     rows.sort(key=lambda row: (-row.bytes, row.loss))
     return [row._replace(front=all(other.loss >= row.loss or other.bytes > row.bytes for other in rows if other is not row)) for row in rows]
 
@@ -75,21 +83,51 @@ def hooks_of(file):
     return found
 
 
+def power_of_samples(found, world, seeds):
+    """With which the loss of synchronous falls; None where it is not known."""
+    known = [(samples, row.loss) for samples in sorted(found) for row in rows_of(found[samples][world], seeds) if row.name == "synchronous"]
+    if len(known) < 2:
+        return None
+    (few, more_loss), (many, less_loss) = known[-2:]
+    return math.log(more_loss / less_loss) / math.log(many / few)
+
+
 def speed(row, ratio):
     exchange = ratio * row.bytes / 8
     return 1 / max(1, exchange) if row.hidden else 1 / (1 + exchange)
 
 
-def table(rows, ranks, model, hooks):
-    print(f"\nN = {ranks}, {model[0]} layers of width {model[1]}\n")
-    print("| | bytes a parameter and step | loss | over synchronous | seeds apart | rate | " + " | ".join(f"speed at {ratio:g}" for ratio in RATIOS) + " |")
-    print("|---|---|---|---|---|---|" + "---|" * len(RATIOS))
+def table(rows, samples, world, hooks, power):
+    print(f"\nN = {world.ranks}, {world.layers} layers of width {world.width}, {samples} samples\n")
+    times = TIME_AT if power else ()
+    if power:
+        print(f"The loss of synchronous falls with the samples to the power of {-power:.3f}.\n")
+    heads = [f"speed at {ratio:g}" for ratio in RATIOS] + [f"time at {ratio:g}" for ratio in times]
+    print("| | bytes a parameter and step | loss | over synchronous | seeds apart | rate | memory | " + " | ".join(heads) + " |")
+    print("|---|---|---|---|---|---|---|" + "---|" * len(heads))
+    waiting = next(row for row in rows if row.name == "synchronous")
     for row in rows:
         name = f"**{row.name}**" if row.front else row.name
-        speeds = " | ".join(f"{100 * speed(row, ratio):.0f} %" for ratio in RATIOS)
-        print(f"| {name} | {row.bytes:.4g} | {row.loss:.4f} | {row.percent:+.2f} % | {row.apart:.4f} | {row.rate:g} | {speeds} |")
+        cells = [f"{100 * speed(row, ratio):.0f} %" for ratio in RATIOS]
+        cells += [f"{(row.loss / waiting.loss) ** (1 / power) * speed(waiting, ratio) / speed(row, ratio):.2f}" for ratio in times]
+        print(f"| {name} | {row.bytes:.4g} | {row.loss:.4f} | {row.percent:+.2f} % | {row.apart:.4f} | {row.rate:g} | {row.memory:.1f} | " + " | ".join(cells) + " |")
     for name, sent, percent in hooks:
-        print(f"| PyTorch: {name} | {sent:.4g} | | {percent:+.2f} % | | | " + " | " * (len(RATIOS) - 1) + " |")
+        print(f"| PyTorch: {name} | {sent:.4g} | | {percent:+.2f} % | | | | " + " | " * (len(heads) - 1) + " |")
+
+
+def exponents(found, samples, seeds):
+    """Of loss over that of synchronous in the number of ranks, by model."""
+    percents = collections.defaultdict(dict)
+    for world in sorted(found[samples]):
+        for row in rows_of(found[samples][world], seeds):
+            percents[world[:2], row.name][world.ranks] = math.log1p(row.percent / 100)
+    lines = [(model, name, by_ranks) for (model, name), by_ranks in percents.items() if len(by_ranks) > 1 and name != "synchronous"]
+    if not lines:
+        return
+    print(f"\nExponents, {samples} samples\n\n| layers, width | | N | b |\n|---|---|---|---|")
+    for (layers, width), name, by_ranks in lines:
+        few, many = min(by_ranks), max(by_ranks)
+        print(f"| {layers}, {width} | {name} | {few}, {many} | {(by_ranks[many] - by_ranks[few]) / math.log(many / few):+.4f} |")
 
 
 def beaten(rows, hooks):
@@ -102,7 +140,7 @@ def plot(rows, hooks, ranks, file):
         return print(f"no {file}: gnuplot is not installed")
     front = [row for row in rows if row.front]
     data = "$all << END\n" + "".join(f"{row.bytes} {row.percent}\n" for row in rows) + "END\n"
-    data += "$front << END\n" + "".join(f"{row.bytes} {row.percent} {re.sub(r'[ ,;:]+', '_', row.name)}\n" for row in front) + "END\n"
+    data += "$front << END\n" + "".join(f"{row.bytes} {row.percent}\n" for row in front) + "END\n"
     data += "$hooks << END\n" + "".join(f"{sent} {percent}\n" for _, sent, percent in hooks) + "END\n"
     words = "".join(f"set label '{row.name}' at {row.bytes},{row.percent} offset 0.8,{0.6 if k % 2 else -0.6} font ',10' noenhanced\n" for k, row in enumerate(front))
     script = f"""set terminal svg size 1000,520 font 'sans,13'
@@ -114,7 +152,7 @@ set ylabel 'validation loss over synchronous fp32, %'
 set key top right
 set offsets graph 0.02, graph 0.15, graph 0.05, graph 0.05
 {data}{words}plot $front using 1:2 with lines lw 2 lc 2 title 'the front', $all using 1:2 with points pt 7 ps 0.7 lc 1 title 'acco'"""
-    script += ", $hooks using 1:2 with points pt 4 ps 0.9 lc 7 title 'PyTorch\\'s hooks'\n".replace("\\'", "''") if hooks else "\n"
+    script += ", $hooks using 1:2 with points pt 4 ps 0.9 lc 7 title 'PyTorch''s hooks'\n" if hooks else "\n"
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
 
 
@@ -127,20 +165,20 @@ def main():
     parser.add_argument("--rate", type=float)
     parser.add_argument("--plot")
     a = parser.parse_args()
-    found = read(a.results, a.samples, a.rate)
+    found = read(a.results, a.rate)
     hooks = hooks_of(a.hooks) if a.hooks else []
-    worlds = sorted({(model, ranks) for model, ranks, _ in found})
-    for k, (model, ranks) in enumerate(worlds):
-        rows = rows_of(found, model, ranks, a.seeds)
+    for world in sorted(found[a.samples]):
+        rows = rows_of(found[a.samples][world], a.seeds)
         if not rows:
             continue
-        mine = hooks if k == 0 else []
-        table(rows, ranks, model, mine)
-        if mine:
-            lost = beaten(rows, mine)
+        table(rows, a.samples, world, hooks, power_of_samples(found, world, a.seeds))
+        if hooks:
+            lost = beaten(rows, hooks)
             print("\nNo hook has less loss at its bytes." if not lost else "\nLess loss at their bytes have: " + ", ".join(lost))
-        if a.plot and k == 0:
-            plot(rows, mine, ranks, a.plot)
+        if a.plot:
+            plot(rows, hooks, world.ranks, a.plot)
+        hooks, a.plot = [], None  # of the first world
+    exponents(found, a.samples, a.seeds)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ struct settings {
 };
 struct outcome {
   double loss = 0, bytes = 0;  // of a parameter and step of two micro-batches, in units of (ranks - 1) / ranks
+  double memory = 0;           // bytes a parameter, of the first rank
 };
 using maker = std::function<training(acco::threads_backend const&, acco::parameter_layout const&, acco::options const&)>;
 
@@ -77,6 +78,7 @@ outcome train(settings const& s, corpus const& text, maker const& make, bool ave
       found.loss += model.loss(data, shown) / (batches * sequences);
     }
     found.bytes = sent / static_cast<double>(model.layout().size() * micro_batches / 2) * s.ranks / (s.ranks - 1);
+    found.memory = static_cast<double>(one.memory().total()) / static_cast<double>(model.layout().size());
   });
   return found;
 }
@@ -221,7 +223,7 @@ class runs {
     for (std::string line; std::getline(in, line);) {
       std::istringstream words(line.substr(line.find('\t') + 1));
       outcome one;
-      if (words >> one.loss >> one.bytes) done_[line.substr(0, line.find('\t'))] = one;
+      if (words >> one.loss >> one.bytes >> one.memory) done_[line.substr(0, line.find('\t'))] = one;
     }
   }
   struct no_time {};
@@ -234,7 +236,8 @@ class runs {
     if (found == done_.end()) {
       if (std::chrono::steady_clock::now() > until_) throw no_time();
       found = done_.emplace(key.str(), train(s, text_, of.make, of.averaged)).first;
-      std::ofstream(file_, std::ios::app) << key.str() << '\t' << found->second.loss << ' ' << found->second.bytes << std::endl;
+      std::ofstream(file_, std::ios::app) << key.str() << '\t' << found->second.loss << ' ' << found->second.bytes << ' '
+                                          << found->second.memory << std::endl;
     }
     return found->second;
   }

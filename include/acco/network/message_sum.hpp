@@ -10,6 +10,11 @@
 
 #if defined(ACCO_WITH_XXHASH)
 #include <xxhash.h>
+#if defined(__x86_64__) && defined(__ELF__) && !defined(XXH_NAMESPACE) && !defined(XXH_INLINE_ALL)
+/// XXH3 by the widest registers that the processor has; null where the library was built without it (XXH_DISPATCH).
+extern "C" [[gnu::weak]] XXH64_hash_t XXH3_64bits_dispatch(void const* from, std::size_t bytes);
+#define ACCO_XXH3_DISPATCH
+#endif
 #endif
 
 #include "acco/error.hpp"
@@ -30,7 +35,13 @@ using message_sum = std::uint64_t (*)(void const* from, std::size_t bytes) noexc
 
 #if defined(ACCO_WITH_XXHASH) && XXH_VERSION_NUMBER >= 800
 /// XXH3, 64 bits. `acco::gloo` and `acco::mpi` define ACCO_WITH_XXHASH, and link xxHash, where CMake finds it.
-[[nodiscard]] inline std::uint64_t xxh3(void const* from, std::size_t bytes) noexcept { return XXH3_64bits(from, bytes); }
+[[nodiscard]] inline std::uint64_t xxh3(void const* from, std::size_t bytes) noexcept {
+#if defined(ACCO_XXH3_DISPATCH)
+  if (XXH3_64bits_dispatch != nullptr) return XXH3_64bits_dispatch(from, bytes);
+#undef ACCO_XXH3_DISPATCH
+#endif
+  return XXH3_64bits(from, bytes);
+}
 constexpr message_sum found_message_sum = xxh3;  // each file's own: files of one program may differ
 constexpr bool has_xxhash = true;
 #else
