@@ -256,6 +256,15 @@ TEST_CASE("checksums: on a local network where some rank asks for them, in its p
   std::filesystem::remove_all(directory);
 }
 
+#if defined(ACCO_WITH_XXHASH)
+TEST_CASE("a sum is XXH3's by whichever registers it is made: ranks on other processors make the same") {
+  std::vector<unsigned char> bytes(5000);
+  for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = static_cast<unsigned char>(k * k % 251);
+  for (const std::size_t n : {0U, 1U, 16U, 240U, 241U, 1024U, 4999U})
+    CHECK(acco::xxh3(bytes.data(), n) == XXH3_64bits_withSeed(bytes.data(), n, 0));
+}
+#endif
+
 TEST_CASE("who hangs up ends its own connections, not another one of the same address that leads elsewhere") {
   const listening_socket listening;
   auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
