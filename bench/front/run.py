@@ -3,9 +3,10 @@
 """The front of loss against bytes: what bench_quality_codes has kept in its --results, each method at the best of its learning rates, beside PyTorch's hooks, and what a link makes of it.
 A method is on the front where no other one of that table has less loss at as few bytes.
 
-  bench/front/run.py codes.txt [--hooks hooks.txt] [--samples 12800] [--seeds 3] [--rate 2e-3] [--plot front.svg]
+  bench/front/run.py codes.txt [--hooks hooks.txt] [--samples 12800] [--model 2,64] [--seeds 3] [--rate 2e-3] [--plot front.svg] [--top 6]
 
---hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --samples: so many of a training. --seeds: rows with fewer are left out. --rate: all rows at this one. The plot needs gnuplot.
+--hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --samples: so many of a training. --model: layers and width. --seeds: rows with fewer are left out. --rate: all rows at this one.
+--plot: of the smallest world; it needs gnuplot. --top: percent of loss at its upper edge; what has more is left out.
 
 memory: of parameters, gradients and all that the optimizer keeps, bytes a parameter and rank.
 speed at r: samples a second, as a share of those of all ranks alone, at the limit, where an exchange of all gradients and parameters in fp32 takes r times a step's computation:
@@ -135,9 +136,10 @@ def beaten(rows, hooks):
     return [name for name, sent, percent in hooks if not any(row.bytes <= 1.01 * sent and row.percent <= percent for row in rows)]
 
 
-def plot(rows, hooks, ranks, file):
+def plot(rows, hooks, ranks, file, top):
     if not shutil.which("gnuplot"):
         return print(f"no {file}: gnuplot is not installed")
+    rows, hooks = [row for row in rows if row.percent <= top], [hook for hook in hooks if hook[2] <= top]
     front = [row for row in rows if row.front]
     data = "$all << END\n" + "".join(f"{row.bytes} {row.percent}\n" for row in rows) + "END\n"
     data += "$front << END\n" + "".join(f"{row.bytes} {row.percent}\n" for row in front) + "END\n"
@@ -163,20 +165,23 @@ def main():
     parser.add_argument("--samples", type=int, default=12800)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rate", type=float)
+    parser.add_argument("--model", default="2,64")
     parser.add_argument("--plot")
+    parser.add_argument("--top", type=float, default=6)
     a = parser.parse_args()
     found = read(a.results, a.rate)
     hooks = hooks_of(a.hooks) if a.hooks else []
+    model = tuple(map(int, a.model.split(",")))
     for world in sorted(found[a.samples]):
         rows = rows_of(found[a.samples][world], a.seeds)
-        if not rows:
+        if not rows or world[:2] != model:
             continue
         table(rows, a.samples, world, hooks, power_of_samples(found, world, a.seeds))
         if hooks:
             lost = beaten(rows, hooks)
             print("\nNo hook has less loss at its bytes." if not lost else "\nLess loss at their bytes have: " + ", ".join(lost))
         if a.plot:
-            plot(rows, hooks, world.ranks, a.plot)
+            plot(rows, hooks, world.ranks, a.plot, a.top)
         hooks, a.plot = [], None  # of the first world
     exponents(found, a.samples, a.seeds)
 

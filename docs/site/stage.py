@@ -10,7 +10,7 @@ from pathlib import Path
 
 # The navigation. Pages of docs/ that stand nowhere here come last, under "More": no page is lost.
 NAVIGATION = [
-    ("Begin", ["which", "install", "your_loop", "schedules", "links", "processes", "attach"]),
+    ("Begin", ["which", "install", "your_loop", "schedules", "links", "front", "processes", "attach"]),
     ("Understand", ["algorithm", "stability", "coarse", "local_updates", "demo", "galore", "muon", "numbers", "digits", "deadlines"]),
     ("In company", ["mesh", "experts", "reinforcement_learning", "games"]),
     ("Run", ["checkpoints", "network", "gpu", "security", "errors", "performance"]),
