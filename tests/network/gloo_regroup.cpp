@@ -228,3 +228,41 @@ TEST_CASE("an exchange with a damaged message: nobody uses it, and workers that 
     exchange_damaged(where, "damaged " + std::to_string(wrong), wrong);
   }
 }
+
+TEST_CASE("who comes is lost while the others regroup: behind that error they go on where they were, in every bit alike") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_came_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  std::array<std::vector<float>, 2> ends;
+  acco::threads_backend::run(3, [&](acco::threads_backend const& thread) {
+    const int person = thread.rank();
+    const auto world = [&](int size, char const* name) {
+      return acco::gloo_backend::from_files({person, size}, directory, name, {.deadline = 60 * patience()});
+    };
+    if (person == 2) {  // it ends as soon as it is there
+      (void)made(world(3, "with it"), 1, 60 * patience());
+      return;
+    }
+    auto training = made(world(2, "before"), 1, 60 * patience());
+    training.initialize(std::vector<float>(count, 1.0F));
+    train(training, person);
+    const std::vector<float> before(training.parameters().begin(), training.parameters().end());
+    const auto steps = training.steps();
+    const double samples = training.samples();
+    try {
+      training.regroup(world(3, "with it"));
+      FAIL_CHECK("nobody was lost");
+    } catch (acco::peer_error const& e) {
+      CHECK(e.peer() == 2);
+    }
+    training.regroup(world(2, "without it"));
+    CHECK(std::equal(before.begin(), before.end(), training.parameters().begin()));
+    CHECK(training.steps() == steps);
+    CHECK(training.samples() == samples);
+    train(training, person);
+    ends[static_cast<std::size_t>(person)].assign(training.parameters().begin(), training.parameters().end());
+    CHECK(ends[static_cast<std::size_t>(person)] != before);
+  });
+  CHECK(ends[0] == ends[1]);
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
