@@ -83,7 +83,7 @@ outcome train(settings const& s, corpus const& text, maker const& make, bool ave
   return found;
 }
 
-/// By name: `muon ...` has it inside workers, with AdamW beside it.
+/// `muon` in a name: it trains the matrices, and AdamW the rest.
 struct row {
   std::string name;
   maker make;
@@ -115,11 +115,11 @@ std::vector<row> rows(settings const& s) {
   std::vector<row> all;
   const auto add = [&](char const* name, auto schedule, bool muon = false) { all.push_back({name, with(s, muon, schedule)}); };
   constexpr fixed_pace two{.first = 2}, halves{.first = 1, .second = 1};
-  const auto at_once = [&](char const* name, auto gradients, auto parameters) {
-    add(name, synchronous{.commit = coded{gradients, parameters}, .pace = two});
+  const auto at_once = [&](char const* name, auto gradients, auto parameters, bool muon = false) {
+    add(name, synchronous{.commit = coded{gradients, parameters}, .pace = two}, muon);
   };
-  const auto hidden = [&](char const* name, auto estimate, auto commit) {
-    add(name, two_phase{.estimate = estimate, .commit = commit, .pace = halves});
+  const auto hidden = [&](char const* name, auto estimate, auto commit, bool muon = false) {
+    add(name, two_phase{.estimate = estimate, .commit = commit, .pace = halves}, muon);
   };
   const block_ternary ternary;
   const block_gauss4 gauss4;
@@ -143,6 +143,8 @@ std::vector<row> rows(settings const& s) {
   at_once("synchronous: sign kept, ternary", kept(block_sign{}), ternary);
   at_once("synchronous: top 16 of 256 kept, ternary", kept(block_top<16>{}), ternary);
   at_once("synchronous: power_sgd 4 kept, ternary", kept(power_sgd{.rank = 4}), ternary);
+  at_once("synchronous, muon", full{}, full{}, true);
+  at_once("synchronous, muon: rotated gauss3, ternary", plain(rotated<block_gauss3>{}), ternary, true);
   add("delayed", delayed{.pace = two});
   hidden("two_phase", full{}, full{});
   hidden("two_phase: int4; full", int4, full{});
@@ -152,6 +154,7 @@ std::vector<row> rows(settings const& s) {
   hidden("two_phase: own, gauss3; gauss4, ternary", coded{own_slice{}, gauss3}, coded{plain(gauss4), ternary});
   hidden("two_phase: own, ternary; int8, ternary", coded{own_slice{}, ternary}, coded{int8, ternary});
   hidden("two_phase: gauss2, gauss3; gauss4, gauss3", coded{gauss2, gauss3}, coded{plain(gauss4), gauss3});
+  hidden("two_phase, muon: own, gauss3; gauss4, gauss3", coded{own_slice{}, gauss3}, coded{plain(gauss4), gauss3}, true);
   hidden("two_phase: power_sgd 4, int4; int8, int4", coded{power_sgd{.rank = 4}, int4}, coded{int8, int4});
   const auto in_bases = [&](char const* name, auto inner) {
     all.push_back(

@@ -27,6 +27,34 @@ void demand(bool good, char const* what) {
   if (!good) throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
 }
 
+/// In a /sys of this network, where UCX looks for them.
+void see_its_cards() {
+  demand(unshare(CLONE_NEWNS) == 0 && mount("", "/", nullptr, MS_SLAVE | MS_REC, nullptr) == 0, "a mount namespace");
+  (void)umount2("/sys", MNT_DETACH);
+  demand(mount("wan", "/sys", "sysfs", 0, nullptr) == 0, "a mount of /sys");
+}
+/// What a child of this process does, which ends with its answer.
+int answer_of(auto const& child_does) {
+  const pid_t child = fork();
+  demand(child >= 0, "fork");
+  if (child == 0) {
+    child_does();
+    _exit(127);
+  }
+  int status = 0;
+  demand(waitpid(child, &status, 0) == child, "waitpid");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+void try_to_see_cards() {
+  try {
+    if (unshare(CLONE_NEWNET) != 0) _exit(errno);
+    see_its_cards();
+    _exit(0);
+  } catch (std::exception const&) {
+    _exit(errno);
+  }
+}
+
 int enter(char** program) {
   char const* rank = std::getenv("PMI_RANK");
   if (rank == nullptr) throw std::runtime_error("no rank in PMI_RANK: which host is not known");
@@ -34,10 +62,7 @@ int enter(char** program) {
   if (host == nullptr) throw std::runtime_error(std::string("there is no host for rank ") + rank);
   const int space = open(host, O_RDONLY | O_CLOEXEC);
   demand(space >= 0 && setns(space, CLONE_NEWNET) == 0, host);
-  // its /sys, in which UCX looks for cards
-  demand(unshare(CLONE_NEWNS) == 0 && mount("", "/", nullptr, MS_SLAVE | MS_REC, nullptr) == 0, "a mount namespace");
-  (void)umount2("/sys", MNT_DETACH);
-  demand(mount("wan", "/sys", "sysfs", 0, nullptr) == 0, "/sys");
+  see_its_cards();
   execvp(program[0], program);
   demand(false, program[0]);
   return 1;
@@ -45,20 +70,17 @@ int enter(char** program) {
 
 int run(int ranks, wan::conditions const& conditions, char** command) {
   if (auto const why = wan::network::missing(); !why.empty()) return std::printf("skipped: %s\n", why.c_str()), 0;
+  if (const int why = answer_of(try_to_see_cards); why != 0)
+    return std::printf("skipped: a host needs a /sys of its own: %s\n", std::strerror(why)), 0;
   const wan::network link(ranks, conditions);
   for (int rank = 0; rank < ranks; ++rank) setenv(variable(rank).c_str(), link.path(rank).c_str(), 1);
-  const pid_t child = fork();
-  demand(child >= 0, "fork");
-  if (child == 0) {
+  const int answer = answer_of([&] {
     execvp(command[0], command);
     std::perror(command[0]);
-    _exit(127);
-  }
-  int status = 0;
-  demand(waitpid(child, &status, 0) == child, "waitpid");
+  });
   std::printf("%llu packets travelled\n", link.travelled());
   if (link.travelled() < 1000) return std::fputs("the ranks have hardly used the links\n", stderr), 1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  return answer;
 }
 
 }  // namespace
