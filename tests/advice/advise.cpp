@@ -166,6 +166,9 @@ TEST_CASE("what cannot be seconds, bytes, steps or losses is refused in words") 
   for (way const& wrong : {way{.every = 2, .fragments = 3}, way{.delay = 2}, way{.in_parts = true, .every = 8}})
     refuses(wrong, in, "Give fragments that divide the steps between exchanges");
   refuses({.every = 0}, in, "way::every is 0");
+  in = joined(8);
+  in.joined_by.bytes_per_second = 1e-320;
+  refuses(waits, in, "a step of 'waits' would take ");
   refuses({.commit = {.gradients = -2}}, in, "bytes of a message is -2");
   refuses({.name = "odd", .loss_percent = not_a_number}, in, "way::loss_percent of 'odd' is nan. Give a finite number.");
   CHECK_THROWS_AS((void)acco::advise(in, std::array{waits}, -0.5), acco::usage_error);

@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t elements = 700, loud = 384, rounds = 24;  // on two ranks a bucket has 384
 using names = std::vector<std::string>;
 
+template <class codes = acco::planned<acco::block_gauss4, acco::block_int8<>, acco::block_gauss2>>
 acco::any_optimizer<float> make(acco::threads_backend const& world, double budget, unsigned every) {
-  using codes = acco::planned<acco::block_gauss4, acco::block_int8<>, acco::block_gauss2>;
   return acco::optimizer{
       acco::delayed{.commit = acco::with_feedback{codes{.budget = budget, .every = every}, acco::error_feedback{}}},
       acco::sgd{.learning_rate = 1},
@@ -130,4 +130,13 @@ TEST_CASE("a plan is made when there are gradients; it comes back among other ra
       t.finish();
     });
   }
+  acco::threads_backend::run(2, [&](acco::threads_backend const& world) {  // the same codes at other places
+    auto t = make<acco::planned<acco::block_gauss4, acco::block_gauss2, acco::block_int8<>>>(world, 1.2, 100);
+    auto const dropped = t.restore(folder.run(), acco::changes::allowed).dropped;
+    CHECK(dropped.size() == 1);
+    CHECK(dropped.at(0).starts_with("plan."));
+    (void)step(t, world.rank(), 8);
+    CHECK(step(t, world.rank(), 9).codes == names{then[0], then[0]});
+    t.finish();
+  });
 }

@@ -114,6 +114,27 @@ TEST_CASE("ranks that call different things are told so") {
   CHECK(what[1].find("this rank calls broadcast of 8 elements of 4 bytes, rank 0 calls reduce_scatter") != std::string::npos);
 }
 
+TEST_CASE("a rank that returns while others wait: both hear that it has left in peace, and not of an error of its own") {
+  std::vector<std::string> what(2);
+  CHECK_THROWS_AS(acco::threads_backend::run(3,
+                                             [&](acco::threads_backend const& world) {
+                                               if (world.rank() == 2) return;
+                                               acco::host_queue queue;
+                                               double in[1] = {1}, out[1];
+                                               world.all_reduce(queue, acco::partial<double const>(in),
+                                                                acco::replicated<double>(out));
+                                               try {
+                                                 queue.wait();
+                                               } catch (acco::error const& e) {
+                                                 what[static_cast<std::size_t>(world.rank())] = e.what();
+                                                 throw;
+                                               }
+                                             }),
+                  acco::peer_error);
+  for (std::string const& each : what)
+    CHECK(each.find("rank 2 has returned and will not come to this all_reduce") != std::string::npos);
+}
+
 TEST_CASE("a world needs a rank") { CHECK_THROWS_AS((void)acco::threads_backend::world(0), acco::usage_error); }
 
 TEST_CASE("programs that start their own threads use world()") {

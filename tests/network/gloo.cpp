@@ -111,6 +111,16 @@ TEST_CASE("several connections to each rank: one rank's wish counts for all, res
     CHECK(reduced(backend) == reduced(thread));
     CHECK_THROWS_WITH_AS((void)make("many", rank == 2 ? 65 : 1), doctest::Contains("connections is 65 on rank 2"),
                          acco::usage_error);
+    const auto with_pieces = [&](char const* run, std::size_t bytes) {
+      (void)acco::gloo_backend::from_files({rank, 3}, directory, run, {.piece_bytes = bytes, .deadline = 60 * patience()});
+    };
+    CHECK_THROWS_WITH_AS(
+        with_pieces("other pieces", rank == 2 ? 65536 : 8192),
+        doctest::Contains(rank == 2 ? "65536 bytes here, and of 8192 on rank 0" : "8192 bytes here, and of 65536 on rank 2"),
+        acco::mismatch_error);
+    with_pieces("what is usual, chosen by one", rank == 2 ? acco::gloo_backend::usual_piece / 2 : 0);
+    CHECK_THROWS_WITH_AS(with_pieces("too large", (std::size_t{1} << 30U) + 1), doctest::Contains("piece_bytes is 1073741825"),
+                         acco::usage_error);
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);

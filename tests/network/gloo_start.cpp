@@ -125,6 +125,30 @@ TEST_CASE("a run's name that differs: rank 0 does not take the other for its own
   CHECK(words[2] == "3");
 }
 
+TEST_CASE("a rank that brings too much or too little for an address is named, and nothing of it is used") {
+  for (const std::size_t bytes : {std::size_t{3000}, std::size_t{3}, std::size_t{0}}) {
+    CAPTURE(bytes);
+    const auto port = free_port();
+    const auto rank = [port](int number) {
+      return [=] {
+        environment({number, 3}, "127.0.0.1", port);
+        return sum([] { return acco::gloo_backend::from_environment({.deadline = 2 * enough()}); });
+      };
+    };
+    const auto words =
+        together({rank(0), rank(1), [&] {
+                    environment({2, 3}, "127.0.0.1", port);
+                    acco::rendezvous::tcp_rendezvous meeting(acco::launch_environment::read(), {.deadline = 2 * enough()});
+                    (void)meeting.bring(std::string(bytes, 'x'));
+                    return std::string();
+                  }});
+    for (std::size_t other : {0U, 1U}) {
+      CAPTURE(words[other]);
+      CHECK(contains(words[other], "start-up: rank 2 brings " + std::to_string(bytes) + " bytes, which are no address"));
+    }
+  }
+}
+
 TEST_CASE("a rank that ends while the others connect with it: they are told within the deadline, with its number") {
   const auto port = free_port();
   struct quits {

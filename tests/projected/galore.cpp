@@ -513,5 +513,12 @@ TEST_CASE("settings that mean nothing, and what does not go together, are refuse
     acco::parameter_layout left;
     left.add("matrix", {6, 6}, left.add_group({.leave_without_gradient = true}));
     CHECK(has(refused({.rank = 2}, acco::adamw{.weight_decay = 0.1}, left), "is left alone without a gradient"));
+    acco::optimizer decays{acco::galore<either>{.rank = 2}, acco::adamw{.learning_rate = 0.5, .weight_decay = 2},
+                           acco::host_storage<double>{}, world, layout_of()};
+    decays.initialize(std::vector<double>(layout_of().size(), 1.0));
+    const auto steps = [&] {
+      for (int k = 0; k < 4; ++k) (void)decays.accumulated(1);
+    };
+    CHECK_THROWS_WITH_AS(steps(), doctest::Contains("weight decay leaves 0 of a parameter in one update"), acco::usage_error);
   });
 }

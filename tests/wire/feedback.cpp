@@ -194,8 +194,31 @@ TEST_CASE("what is kept in int8_blocks is rounded once a round, by at most 1/127
 }
 
 TEST_CASE("parameters that arrive in the memory of smaller gradients arrive behind what is kept of those, in either type") {
+  (void)train<acco::bfloat16>(acco::with_error_feedback<code>{});
   (void)train<acco::half>(acco::with_error_feedback<code>{});
-  (void)train<acco::half>(acco::with_error_feedback<code, float>{});
+}
+
+TEST_CASE("gradients in half: what is kept of several is larger than any of them, and none of it is lost") {
+  using wire = acco::with_error_feedback<acco::block_top<64, 4096, 2>>;
+  using Schedule = acco::synchronous<acco::coded<wire>>;
+  using storage = acco::host_storage<float, acco::half>;
+  constexpr std::size_t count = 4096;
+  acco::round_engine<storage> training(
+      std::make_unique<acco::schedule_of<Schedule, storage>>(Schedule{}),
+      std::make_unique<acco::rule_of<acco::sgd, storage>>(acco::sgd{.learning_rate = 1, .momentum = 0}), storage{},
+      std::make_unique<acco::backend_of<acco::solo_backend, storage>>(acco::solo_backend{}), acco::parameter_layout(count), {});
+  training.initialize(std::vector<float>(count, 0.0F));
+  for (int round = 1; round <= 4; ++round) {
+    std::fill(training.gradients().begin(), training.gradients().end(), static_cast<acco::half>(40000.0F));
+    REQUIRE(training.accumulated(1, 0));
+    double lost = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const float kept = training.feedback<float>()[i], applied = -training.parameters()[i];
+      lost = std::max(lost, std::abs(static_cast<double>(kept + applied) - 40000.0 * round));
+    }
+    CHECK(lost < 1);
+  }
+  training.finish(acco::unfinished::commit);
 }
 
 TEST_CASE("momentum that was sent leaves, or stays") {

@@ -143,6 +143,10 @@ inline void check_way(way const& of) {
   const timeline seen = simulate(in.computing, in.ranks, period, (rounds + 1) * period.size(), period.size());
   p.step_seconds = seen.step_seconds();
   p.utilisation = seen.utilisation();
+  if (!is_finite(p.step_seconds) || p.step_seconds <= 0) {
+    throw usage_error({}, text("a step of '", of.name, "' would take ", p.step_seconds, " s"),
+                      text("Give seconds, parameters, bytes and rates whose products and quotients are numbers"));
+  }
   return p;
 }
 

@@ -9,6 +9,7 @@
 
 #include "acco/bfloat16.hpp"
 #include "acco/code/encoding.hpp"
+#include "acco/half.hpp"
 #include "acco/number/int8_blocks.hpp"
 #include "acco/number/pack.hpp"
 #include "acco/number/require.hpp"
@@ -115,7 +116,7 @@ struct ef21 {
   }
 };
 
-/// In what a state may be kept; `full`: in the gradients' type.
+/// In what a state may be kept; `full`: in the gradients' type, of `half` in `float`.
 template <class Store>
 concept feedback_store =
     std::same_as<Store, full> || std::same_as<Store, float> || std::same_as<Store, bfloat16> || std::same_as<Store, int8_blocks>;
@@ -130,7 +131,8 @@ concept keeps_sent = requires { requires Feedback::keeps_sent; };
 /// gradients of a schedule's `commit`. Alone it stands for both directions: parameters travel in the encoding, which
 /// needs no feedback there (in full, where the code is one of matrices).
 /// It rounds to nearest. The state is an array of all trainable elements on every rank, in memory, digests and
-/// checkpoints (docs/coarse.md): in the gradients' type, or in that of `Store`, `float`, `bfloat16` or `int8_blocks`.
+/// checkpoints (docs/coarse.md): in the gradients' type (of `half` in `float`: what is kept is a sum, and may be larger
+/// than any gradient), or in that of `Store`, `float`, `bfloat16` or `int8_blocks`.
 /// What a store rounds is lost, in each round that counts. By bfloat16 it is at most 2^-8 of each number; of error
 /// feedback behind `block_int4` that is 1/3500 of the largest magnitude of its block. By `int8_blocks`, 65 bytes for 64
 /// numbers, it is at most 1/127 of the largest magnitude that is kept of the 64, whatever the size of the number
@@ -172,7 +174,8 @@ struct number_of_state {
 };
 template <feeds_back Wire, class Gradient>
 struct number_of_state<Wire, Gradient> {
-  using type = std::conditional_t<std::same_as<typename Wire::store, full>, Gradient, typename Wire::store>;
+  using own = std::conditional_t<std::same_as<Gradient, half>, float, Gradient>;
+  using type = std::conditional_t<std::same_as<typename Wire::store, full>, own, typename Wire::store>;
 };
 template <class Wire, class Gradient>
 using state_number = typename number_of_state<Wire, Gradient>::type;

@@ -25,8 +25,9 @@ namespace ACCO_SIMD_NAMESPACE {
 /// changes no plan, and a bucket of which nothing is lost, as its gradients are all 0, keeps its code. Where it could
 /// not be measured, in the first round say, the next one is.
 ///
-/// The plan is an array of the state, `plan`: two bytes an element of a rank's shard. So digests and checkpoints have
-/// it, and among other ranks a bucket has the code that most of its elements had. `set_parameters` forgets it.
+/// The plan is an array of the state, `plan` and a number that these codes have: two bytes an element of a rank's shard.
+/// So digests and checkpoints have it, and among other ranks a bucket has the code that most of its elements had; a
+/// training with other codes does not take it. `set_parameters` forgets it.
 ///
 /// For gradients, of estimates or commits, also in `with_feedback`; alone, parameters travel in full. Host memory.
 template <encoding... Codes>

@@ -87,6 +87,7 @@ class meeting_point {
 
   void wait_for_all(int rank, post const& brought, error_place where, double deadline);
   [[noreturn]] void throw_failure(error_place const& where, collective operation) const {
+    if (gone_ != nullptr) impossible::throw_departed(where, operation, failed_rank_, gone_, [](text const&) {});
     impossible::throw_failed(where, operation, failed_rank_, reason_.view());
   }
 
@@ -99,6 +100,7 @@ class meeting_point {
   std::uint64_t generation_ = 0, departures_ = 0;
   int arrived_ = 0, departed_ = 0, running_out_ = 0;
   int failed_rank_ = -1;
+  char const* gone_ = nullptr;  // how that rank left, if it did so in peace
   text reason_;
 };
 
@@ -184,6 +186,7 @@ ACCO_ONCE void meeting_point::wait_for_all(int rank, post const& brought, error_
       if (how == nullptr || came_[static_cast<std::size_t>(peer)]) continue;
       impossible::throw_departed(where, operation, peer, how, [&](text const& reason) {
         failed_rank_ = peer;
+        gone_ = how;
         reason_ = reason;
         lock.unlock();
         changed_.notify_all();

@@ -149,8 +149,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     return result;
   }
   gloo_backend(std::shared_ptr<connections<gloo_transport>> all, gloo_options const& chosen)  // checksums: what all agree on
-      : message_backend(std::make_shared<message_collectives<gloo_transport>>(chosen.piece_bytes, usual_piece, std::move(all),
-                                                                              chosen.deadline)),
+      : message_backend(std::make_shared<message_collectives<gloo_transport>>(message_window::checked_piece(chosen.piece_bytes),
+                                                                              usual_piece, std::move(all), chosen.deadline)),
         connections_(chosen.connections) {}
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}
 

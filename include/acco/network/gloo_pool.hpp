@@ -26,6 +26,7 @@
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
+#include "acco/network/message_window.hpp"
 #include "acco/storage/host_queue.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -90,8 +91,9 @@ struct agreement {
 };
 template <class Backend>
 [[nodiscard]] agreement agreed(Backend const& world, host_queue& queue, double round_trip, gloo_options const& chosen) {
+  const auto piece_of = [&](std::size_t bytes) { return message_window::piece_bytes(bytes, Backend::usual_piece, world.size()); };
   const double mine[] = {round_trip, static_cast<double>(chosen.connections), static_cast<double>(chosen.checksums),
-                         chosen.sum == nullptr ? 0.0 : 1.0};
+                         chosen.sum == nullptr ? 0.0 : 1.0, static_cast<double>(piece_of(chosen.piece_bytes))};
   std::vector<double> all(std::size(mine) * static_cast<std::size_t>(world.size()));
   world.all_gather(queue, sharded(std::span<double const>(mine)), replicated(std::span(all)));
   queue.wait();
@@ -103,6 +105,12 @@ template <class Backend>
     if (wanted < 0 || wanted > most_connections) {
       throw usage_error({world.rank(), -1, "start-up"}, text("gloo_options::connections is ", wanted, " on rank ", rank),
                         text("Give 1 to ", most_connections, ", or 0: as the round trip asks"), rank);
+    }
+    if (all[k + 4] != mine[4]) {
+      throw mismatch_error({world.rank(), -1, "start-up"},
+                           text("messages have pieces of ", piece_of(chosen.piece_bytes), " bytes here, and of ",
+                                static_cast<std::size_t>(all[k + 4]), " on rank ", rank),
+                           text("Give gloo_options::piece_bytes the same value on every rank, or leave it 0"), rank);
     }
     longest = std::max(longest, all[k]);
     most = std::max(most, wanted);

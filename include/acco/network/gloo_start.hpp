@@ -36,9 +36,11 @@
 namespace ACCO_SIMD_NAMESPACE {
 
 struct gloo_options {
-  std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 512 KiB, less for more ranks
-  double deadline = 600;        ///< seconds to wait for the other ranks at start-up
-  int connections = 0;          ///< to each other rank; 0: as the round trip asks, one on a local network
+  /// Of a rank's part that travels and is summed as one, the same on every rank, at most 1 GiB; 0: 512 KiB, less for
+  /// more ranks.
+  std::size_t piece_bytes = 0;
+  double deadline = 600;  ///< seconds to wait for the other ranks at start-up
+  int connections = 0;    ///< to each other rank; 0: as the round trip asks, one on a local network
   acco::checksums checksums = acco::checksums::long_links;  ///< the most that a rank asks for counts
   message_sum sum = found_message_sum;                      ///< the same on every rank; null: there is none
   /// Network interface, e.g. "eth0", or one of this host's addresses; default: GLOO_SOCKET_IFNAME, then the one that
@@ -95,6 +97,15 @@ class known_addresses : public gloo::rendezvous::Store {
     }
     own_ = parts;
     all_ = meeting_.deliver(std::move(parts));
+    for (std::size_t from = 0; from < own_.size(); ++from) {
+      const int peer = static_cast<int>(from);
+      if (peer == mine_.rank || all_[from].size() == address_size()) continue;
+      throw mismatch_error({mine_.rank, -1, "start-up"},
+                           text("rank ", peer, " brings ", all_[from].size(), " bytes, which are no address of this Gloo's"),
+                           text("Build all ranks with the same Gloo; who is no rank of this run is kept out by "
+                                "gloo_options::secret"),
+                           peer);
+    }
   }
   std::vector<char> get(std::string const& key) override {
     if (all_.empty() || key.find_first_not_of("0123456789") != std::string::npos) return {};

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 
+#include "acco/error.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -21,6 +22,12 @@ class message_window {
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;  // 1 Gbit/s for half a second
   static constexpr double shortest = 1e-3;                           // seconds; below it 4 fill any link
 
+  static constexpr std::size_t largest_piece = std::size_t{1} << 30U;
+  /// What an option chooses. Throws `usage_error`.
+  [[nodiscard]] static std::size_t checked_piece(std::size_t chosen, error_place const& where = {}) {
+    if (chosen <= largest_piece) return chosen;
+    throw usage_error(where, text("piece_bytes is ", chosen), text("Give at most ", largest_piece, ", or 0: as was measured"));
+  }
   /// Bytes of a piece, of a rank's part that travels and is summed as one: as chosen, in units of the smallest; 0: the
   /// usual ones divided by the number of other ranks, but not below 32 KiB: where several ranks send to one, its link
   /// drops what it cannot hold.

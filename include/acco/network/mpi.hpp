@@ -55,7 +55,8 @@ class ACCO_VISIBLE mpi_backend : public message_backend<mpi_transport> {
   /// Duplicates `group`; collective over it. MPI must outlive the last copy of the handle.
   explicit mpi_backend(MPI_Comm group = MPI_COMM_WORLD, mpi_options const& chosen = {})
       : message_backend(std::make_shared<message_collectives<mpi_transport>>(
-            chosen.piece_bytes, usual_piece, std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {
+            message_window::checked_piece(chosen.piece_bytes), usual_piece,
+            std::make_shared<connections<mpi_transport>>(group, chosen), chosen.deadline)) {
     if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), chosen.sum));
   }
 

@@ -25,8 +25,10 @@ enum class mpi_progress {
 
 struct mpi_options {
   mpi_progress progress = mpi_progress::helper_thread;
-  std::size_t piece_bytes = 0;  ///< of a rank's part that travels and is summed as one; 0: 128 KiB, less for more ranks
-  double deadline = 600;        ///< seconds to wait for the other ranks when the communicator is duplicated
+  /// Of a rank's part that travels and is summed as one, the same on every rank, at most 1 GiB; 0: 128 KiB, less for
+  /// more ranks.
+  std::size_t piece_bytes = 0;
+  double deadline = 600;  ///< seconds to wait for the other ranks when the communicator is duplicated
   /// The same on every rank; MPI tells no round trip: `long_links` is none.
   acco::checksums checksums = acco::checksums::long_links;
   message_sum sum = found_message_sum;  ///< likewise; null: there is none

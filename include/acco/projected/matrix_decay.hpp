@@ -17,7 +17,8 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// By what an update without a gradient multiplies a parameter of a group, at a rate.
+/// By what an update without a gradient multiplies a parameter of a group, at a rate. Throws `usage_error` where nothing
+/// is left: what has been shown is divided by it.
 using kept_share = std::function<double(update_group const&, double)>;
 
 /// That of a rule in the masters' type. Throws `usage_error` where updates of these matrices depend on the parameter
@@ -29,9 +30,12 @@ template <class Real, class Rule>
     Rule::apply(parameter, gradient, slots, rule.prepare({.count = 1, .learning_rate_scale = rate}, group));
     return static_cast<double>(parameter);
   };
-  const auto kept = [updated](update_group const& group, double rate) {
+  const auto kept = [updated, where](update_group const& group, double rate) {
     std::array<Real, Rule::slot_count> slots{};
-    return updated(Real(1), Real(0), group, rate, slots);
+    const double keeps = updated(Real(1), Real(0), group, rate, slots);
+    if (keeps > 0) return keeps;
+    throw usage_error(where, text("galore: weight decay leaves ", keeps, " of a parameter in one update"),
+                      text("Give a learning rate whose product with weight_decay is below 1"));
   };
   for (projected_matrix const& m : layout.matrices) {
     update_group const& group = layout.whole.groups()[m.group];

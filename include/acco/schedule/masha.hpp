@@ -37,7 +37,8 @@ template <gradient_wire Gradients = full, full_or_encoding Parameters = full>
 struct masha {
   Gradients gradients = {};    ///< how differences travel to the owners
   Parameters parameters = {};  ///< how points come back; a new w comes in full
-  double tau = 0.75;           ///< from 0 to below 1; at 0 every step is plain extragradient
+  double tau = 0.75;           ///< from 0 to below 1; at 0 every step is plain extragradient. Each round looks back
+                               ///< over 1 / tau others: 0 is cheap, a millionth is not
   std::uint64_t seed = 1;      ///< of the coin
   fixed_pace pace = {};        ///< the same for both points: F_i is one function
 

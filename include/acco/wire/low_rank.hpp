@@ -92,12 +92,13 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
   using gradient_type = typename Storage::gradient_type;
   using sum_type = typename Storage::sum_type;
   using master_type = typename Storage::master_type;
+  using state_type = state_number<Code, gradient_type>;
   using numbers = pack<sum_type>;
   using tensor = thin_tensors::tensor;
   static_assert(!sums_states<Code>,
                 "acco: a feedback whose receivers sum states (ef21) is for encodings of blocks: give "
                 "power_sgd error_feedback");
-  static_assert(std::is_same_v<state_number<Code, gradient_type>, gradient_type>,
+  static_assert(std::is_same_v<state_type, state_number<with_error_feedback<Code>, gradient_type>>,
                 "acco: power_sgd keeps what it loses in the gradients' type: give its feedback no other store");
 
  public:
@@ -122,7 +123,7 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
     kept_directions_ = v.arrays.template declare<master_type>({.name = "directions", .use = array_use::feedback},
                                                               {stagger::encoded, &memory_table::encoded});
     if constexpr (feeds_back<Code>) {
-      state_ = v.arrays.template declare<gradient_type>(
+      state_ = v.arrays.template declare<state_type>(
           {.name = decltype(code_.policy)::name, .extent = array_extent::whole, .use = array_use::feedback},
           {stagger::encoded + 1, &memory_table::encoded});
     }
@@ -166,7 +167,7 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
   struct round_arrays {
     partition const* shares;
     gradient_type const* gradients;
-    gradient_type* state;
+    state_type* state;
     sum_type *reduced, *leaving, *left, *right, *directions;
     master_type* kept_directions;
     double rate;
@@ -176,7 +177,7 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
     const auto room = [&](std::size_t which) { return v.arrays.template as<sum_type>(which); };
     return {&v.shares,
             v.carried.local().data(),
-            feeds_back<Code> ? v.arrays.template as<gradient_type>(state_) : nullptr,
+            feeds_back<Code> ? v.arrays.template as<state_type>(state_) : nullptr,
             v.reduced,
             room(rooms_.leaving),
             room(rooms_.sums),
@@ -328,7 +329,7 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
     tensors_[0].for_pieces(
         *a.shares, b.begin, whole, [&](tensor const& t, std::size_t at, std::size_t position, std::size_t count) {
           const auto keep_of = [&](std::size_t i, auto n, numbers const& x, numbers const& arrived) {
-            gradient_type* const to = a.state + position + i;
+            state_type* const to = a.state + position + i;
             elementwise::store(code_.policy.kept(x, arrived, elementwise::load<numbers>(to, n)), to, n);
           };
           if (t.thin.rank == 0) {

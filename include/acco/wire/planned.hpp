@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -53,6 +54,16 @@ struct reducers_of<Wire, Storage, type_list<Codes...>> {
   std::tuple<reducer<decltype(code_in<Codes>(std::declval<Wire const&>())), Storage>...> all;
 
   explicit reducers_of(Wire const& wire) : all(code_in<Codes>(wire)...) {}
+  /// A plan has codes by their places: among others it means nothing.
+  [[nodiscard]] static std::string name_of_plan() {
+    std::uint64_t mixed = 0xcbf29ce484222325ULL;  // FNV-1a
+    for (std::size_t k = 0; k < count; ++k) {
+      for (char const* each = names[k]; *each != 0; ++each)
+        mixed = (mixed ^ static_cast<unsigned char>(*each)) * 0x100000001b3ULL;
+      mixed = (mixed ^ sizes(std::size_t{1} << 12U)[k]) * 0x100000001b3ULL;
+    }
+    return "plan." + std::to_string(mixed % 1000000007);
+  }
   [[nodiscard]] static constexpr std::array<std::size_t, count> sizes(std::size_t elements) noexcept {
     return {encoded_size<Codes>(elements)...};
   }
@@ -96,7 +107,7 @@ class reducer<Wire, Storage> final : public reducer_in_use<Storage> {
       for (const std::size_t bytes : codes_type::sizes(b.share)) sizes_.push_back(bytes * static_cast<std::size_t>(v.ranks()));
     }
     if (!chooses()) return;
-    kept_ = v.arrays.template declare<bfloat16>({.name = "plan", .use = array_use::feedback},
+    kept_ = v.arrays.template declare<bfloat16>({.name = codes_type::name_of_plan(), .use = array_use::feedback},
                                                 {stagger::encoded, &memory_table::encoded});
     table_ = v.arrays.declare_room("", 2 * buckets * columns * sizeof(double), {stagger::encoded + 1, &memory_table::encoded});
     next_.resize(buckets);
