@@ -26,10 +26,14 @@ foreach(i RANGE ${CMAKE_ARGC})
   endif()
 endforeach()
 set(target toy_gpt)
-if("${flags}" MATCHES "[^-]elastic|extrapolation|velocity|compensation|own_corrected|local|fedavg|slowmo|diloco|co2|muon") # many engines more
-  set(target toy_gpt_family)
-endif()
+set(programs ${build}/examples/toy_gpt)
 run(${CMAKE_COMMAND} --build ${build} --target ${target} --parallel ${cores} ${clean})
+# It knows itself what it lacks: toy_gpt_family has many engines more. What it refuses, it refuses again below, for all to read.
+execute_process(COMMAND ${programs}/${target} --program ${flags} WORKING_DIRECTORY ${acco_root} OUTPUT_VARIABLE answer ERROR_QUIET)
+if(answer STREQUAL "toy_gpt_family\n")
+  set(target toy_gpt_family)
+  run(${CMAKE_COMMAND} --build ${build} --target ${target} --parallel ${cores})
+endif()
 if(NOT "${flags}" MATCHES "--(schedule|rule|compare|estimate|commit|batch|micro-batches)")
   list(PREPEND flags --estimate int4 --batch 4 --micro-batches 3:1) # a lower loss than the program's own default, at no less speed: docs/performance.md
 endif()
@@ -43,7 +47,7 @@ endforeach()
 message(STATUS "")
 # CMake would stand between the program and the terminal, and go first at Ctrl-C: the program writes to the terminal itself,
 # where CMake's output is one. A file would be opened a second time, and what is written by one would cover what is written by the other.
-set(program ${build}/examples/toy_gpt/${target} ${flags})
+set(program ${programs}/${target} ${flags})
 list(JOIN program " " line)
 message(STATUS "$ ${line}")
 execute_process(COMMAND sh -c [[for n in 1 2; do [ -c /proc/$PPID/fd/$n ] && (: >> /proc/$PPID/fd/$n) 2> /dev/null || exec "$@"; done; exec "$@" >> /proc/$PPID/fd/1 2>> /proc/$PPID/fd/2]] - ${program}

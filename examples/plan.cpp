@@ -54,6 +54,9 @@ constexpr char usage[] =
 [[noreturn]] void refuse(std::string const& flag, std::string const& value, char const* wanted) {
   throw std::invalid_argument(flag + ": '" + value + "' is not " + wanted + ". acco_plan --help lists all flags");
 }
+[[noreturn]] void no_flag(std::string const& flag) {
+  throw std::invalid_argument("there is no flag '" + flag + "'. acco_plan --help lists all");
+}
 double number(std::string const& flag, std::string const& value, bool may_be_zero) {
   char* end = nullptr;
   const double read = std::strtod(value.c_str(), &end);
@@ -104,7 +107,7 @@ void read(flags& f, std::string const& flag, std::string const& value) {
     f.run_skipped = count(flag, value.substr(colon + 1), 0, 1000000);
     if (f.run_skipped >= f.run_steps) refuse(flag, value, "more steps than are skipped");
   } else {
-    throw std::invalid_argument("there is no flag '" + flag + "'. acco_plan --help lists all");
+    no_flag(flag);
   }
 }
 
@@ -137,7 +140,9 @@ flags parse(int arguments, char** words) {
     if (flag == "--measure") {
       f.measures = true;
     } else {
-      if (const std::size_t at = flag.find('='); at != std::string::npos)
+      const std::size_t at = flag.find('=');
+      if (std::string(usage).find("\n  " + flag.substr(0, at) + " ") == std::string::npos) no_flag(flag);
+      if (at != std::string::npos)
         throw std::invalid_argument("give '" + flag + "' as " + std::string(flag).replace(at, 1, " ") +
                                     ". acco_plan --help lists all flags");
       if (k + 1 == arguments) throw std::invalid_argument(flag + " needs a value. acco_plan --help lists all flags");

@@ -71,10 +71,16 @@ std::vector<std::string> rules() {
   names.emplace_back("muon");
   return names;
 }
-/// For programs that run this one, as bench/quality/run.py does.
+/// For programs that run this one, as bench/quality/run.py and cmake/demo.cmake do.
 void print_names() {
   for (std::string const& label : labels()) std::cout << (is_local(label) ? "local " : "schedule ") << label << '\n';
   for (std::string const& rule : rules()) std::cout << "rule " << rule << '\n';
+}
+
+void print_program(settings const& s) {
+  const std::vector<settings> runs = runs_of(s);
+  const bool of_family = std::any_of(runs.begin(), runs.end(), [](settings const& one) { return one.needs_family(); });
+  std::cout << (of_family ? "toy_gpt_family\n" : "toy_gpt\n");
 }
 
 /// What `s` asks for, the program that has it, what that needs, and how it is built and started.
@@ -98,14 +104,18 @@ std::string how_to_get(settings const& s) {
          "\n  start it:  " + words.start + TOY_GPT_PROGRAMS "/" + target;
 }
 
-const CLI::Validator above_zero(
-    [](std::string const& text) -> std::string {
-      char* end = nullptr;
-      const double value = std::strtod(text.c_str(), &end);
-      const bool good = end != text.c_str() && *end == '\0' && acco::is_finite(value) && value > 0;
-      return good ? "" : text + " is no finite number above 0";
-    },
-    "ABOVE 0");
+/// CLI11's own words for these name the ends of the range, of which one has 300 digits.
+CLI::Validator number_where(bool (*is_good)(double), char const* wanted, char const* name) {
+  return {[is_good, wanted](std::string const& text) -> std::string {
+            char* end = nullptr;
+            const double value = std::strtod(text.c_str(), &end);
+            const bool good = end != text.c_str() && *end == '\0' && acco::is_finite(value) && is_good(value);
+            return good ? "" : text + " is no finite number" + wanted;
+          },
+          name};
+}
+const CLI::Validator above_zero = number_where([](double value) { return value > 0; }, " above 0", "ABOVE 0");
+const CLI::Validator not_negative = number_where([](double value) { return value >= 0; }, ", 0 or more", "0 OR MORE");
 
 /// Fills in what --save and --resume leave open. Throws where they cannot be meant.
 void complete_checkpoints(settings& s, bool resumes) {
@@ -191,12 +201,9 @@ void add_places(CLI::App& app, settings& s) {
       ->check(CLI::IsMember({"helper_thread", "poll", "none"}))
       ->capture_default_str();
   app.add_option("--piece", s.piece_kib, "KiB of a rank's part that travel as one over mpi or gloo (default: the backend's)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--deadline", s.deadline, "Seconds that any rank waits for another")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--slow-rank", s.slow_rank, "This rank computes every micro-batch twice: a slower machine")
-      ->check(CLI::NonNegativeNumber);
+      ->check(above_zero);
+  app.add_option("--deadline", s.deadline, "Seconds that any rank waits for another")->check(above_zero)->capture_default_str();
+  app.add_option("--slow-rank", s.slow_rank, "This rank computes every micro-batch twice: a slower machine")->check(not_negative);
   app.add_option("--ranks", s.ranks, "Ranks as threads, each with its own model")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -205,25 +212,19 @@ void add_places(CLI::App& app, settings& s) {
 
 /// What is trained, on what, for how long.
 void add_model(CLI::App& app, settings& s) {
-  app.add_option("--samples", s.samples, "Sequences to train on, over all ranks")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batch", s.batch, "Sequences of a micro-batch")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--samples", s.samples, "Sequences to train on, over all ranks")->check(above_zero)->capture_default_str();
+  app.add_option("--batch", s.batch, "Sequences of a micro-batch")->check(above_zero)->capture_default_str();
   app.add_option("--context", s.model.context, "Bytes of a sequence")->check(CLI::Range(2, 4096))->capture_default_str();
   app.add_option("--layers", s.model.layers, "Blocks of the model")->check(CLI::Range(1, 100))->capture_default_str();
-  app.add_option("--width", s.model.width, "Width of the residual stream")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", s.model.heads, "Attention heads; must divide the width")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--width", s.model.width, "Width of the residual stream")->check(above_zero)->capture_default_str();
+  app.add_option("--heads", s.model.heads, "Attention heads; must divide the width")->check(above_zero)->capture_default_str();
   app.add_option("--learning-rate", s.learning_rate, "Peak learning rate (default: adamw and muon 3e-3, sgd 0.3, lion 3e-4)")
       ->check(above_zero);
-  app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--warmup", s.warmup, "Samples of linear warm-up; a cosine follows")->check(not_negative)->capture_default_str();
   app.add_option("--rule", s.rule, "Update rule")->check(CLI::IsMember(rules()))->capture_default_str();
-  app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--clip", s.clip, "Largest gradient norm, 0 for none")->check(not_negative)->capture_default_str();
   app.add_option("--validations", s.validations, "How often to validate, the last time at the end")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero)
       ->capture_default_str();
   app.add_option("--seed", s.seed, "Seed of weights and batches")->capture_default_str();
   app.add_option("--dtype", s.dtype, "Parameters and gradients; masters are always float")
@@ -257,10 +258,10 @@ void add_schedule(CLI::App& app, settings& s, std::string& micro_batches) {
       ->check(CLI::IsMember({"full", "coded", "feedback"}))
       ->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "Of local updates (local_sgd ... co2): steps from one exchange to the next")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero)
       ->capture_default_str();
   app.add_option("--group", s.group, "Of local updates: ranks that train together, synchronously")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero)
       ->capture_default_str();
   app.add_option("--exchange", s.exchange, "How exchanges of local updates travel: the whole numbers, or 8 or 4 bits each")
       ->check(CLI::IsMember({"full", "int8", "int4"}))
@@ -346,12 +347,17 @@ settings parse(int count, char** words) {
   add_schedule(app, s, micro_batches);
   add_model(app, s);
   CLI::Option const* const resume = add_files(app, s);
-  bool lists = false;
+  bool lists = false, asks = false;
   app.add_flag("--list", lists, "Print the names of all schedules and rules");
+  app.add_flag("--program", asks, "Print which program trains on threads what the other flags say: toy_gpt or toy_gpt_family");
   try {
     app.parse(count, words);
     if (lists) {
       print_names();
+      std::exit(0);
+    }
+    if (asks) {
+      print_program(s);
       std::exit(0);
     }
     read_micro_batches(s, micro_batches);
