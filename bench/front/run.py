@@ -5,7 +5,7 @@ A method is on the front where no other one of that table has less loss at as fe
 
   bench/front/run.py codes.txt [--hooks hooks.txt] [--samples 12800] [--model 2,64] [--seeds 3] [--rate 2e-3] [--plot front.svg] [--top 6]
 
---hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --samples: so many of a training. --model: layers and width. --seeds: rows with fewer are left out. --rate: all rows at this one.
+--hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --samples: so many of a training. --model: layers and width. --seeds: rows with fewer are left out, and counted. --rate: all rows at this one.
 --plot: of the smallest world; it needs gnuplot. --top: percent of loss at its upper edge; what has more is left out.
 
 memory: of parameters, gradients and all that the optimizer keeps, bytes a parameter and rank.
@@ -22,6 +22,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 
 RATIOS = (0.5, 1, 4, 16, 64)
 TIME_AT = (4, 16)
@@ -31,14 +32,21 @@ World = collections.namedtuple("World", "layers width ranks")
 Row = collections.namedtuple("Row", "name loss percent bytes memory apart rate hidden front")
 
 
+def lines_of(file):
+    try:
+        return open(file).read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{file}: {getattr(error, 'strerror', None) or 'it is no text'}")
+
+
 def read(file, only):
     """By samples, world and name: by rate, the runs."""
     found = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list))))
     seen = set()
-    for line in open(file):
-        key, _, values = line.rstrip("\n").partition("\t")
+    for line in lines_of(file):
+        key, _, values = line.partition("\t")
         match = NAME.match(key)
-        if not match or (only and float(match[5]) != only):
+        if not match or len(values.split()) != 3 or (only and float(match[5]) != only):
             continue
         local = re.match(r"local_sgd|diloco|mu_loco", match[1])
         label = f"{match[1]}, H = {match[4]}" if local else match[1]  # --steps are of local updates: for all others the same run
@@ -74,7 +82,7 @@ def rows_of(methods, seeds):
 def hooks_of(file):
     """Of peers.py's table: name, bytes, loss over DDP."""
     found, base = [], None
-    for line in open(file):
+    for line in lines_of(file):
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) < 3 or not re.fullmatch(r"[\d.]+", cells[1]) or not re.match(r"[\d.]+", cells[2]):
             continue
@@ -158,6 +166,11 @@ set offsets graph 0.02, graph 0.15, graph 0.05, graph 0.05
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
 
 
+def model_of(words):
+    layers, width = map(int, words.split(","))
+    return layers, width
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results")
@@ -165,24 +178,35 @@ def main():
     parser.add_argument("--samples", type=int, default=12800)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rate", type=float)
-    parser.add_argument("--model", default="2,64")
+    parser.add_argument("--model", type=model_of, default="2,64")
     parser.add_argument("--plot")
     parser.add_argument("--top", type=float, default=6)
     a = parser.parse_args()
     found = read(a.results, a.rate)
     hooks = hooks_of(a.hooks) if a.hooks else []
-    model = tuple(map(int, a.model.split(",")))
+    shown = False
     for world in sorted(found[a.samples]):
-        rows = rows_of(found[a.samples][world], a.seeds)
-        if not rows or world[:2] != model:
+        if world[:2] != a.model:
             continue
-        table(rows, a.samples, world, hooks, power_of_samples(found, world, a.seeds))
+        methods = found[a.samples][world]
+        rows = rows_of(methods, a.seeds)
+        if rows:
+            table(rows, a.samples, world, hooks, power_of_samples(found, world, a.seeds))
+        lacking = sum(best(by_rate, a.seeds) is None for by_rate in methods.values())
+        if lacking:
+            print(f"\nN = {world.ranks}: left out because no rate has {a.seeds} seeds: {lacking} of {len(methods)} rows")
+        if not rows:
+            print(f"\nN = {world.ranks}: no table, because synchronous has none")
+            continue
+        shown = True
         if hooks:
             lost = beaten(rows, hooks)
             print("\nNo hook has less loss at its bytes." if not lost else "\nLess loss at their bytes have: " + ", ".join(lost))
         if a.plot:
             plot(rows, hooks, world.ranks, a.plot, a.top)
         hooks, a.plot = [], None  # of the first world
+    if not shown:
+        sys.exit(f"{a.results}: no rows of {a.samples} samples, layers and width {a.model[0]},{a.model[1]}, and {a.seeds} seeds are left")
     exponents(found, a.samples, a.seeds)
 
 

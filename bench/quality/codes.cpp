@@ -7,15 +7,17 @@
 //
 // `--rows`: the first, and those whose name contains NAME; `--steps`: of local updates, from one exchange to the next.
 // What has ended is kept in `--results`: a second call goes on there, and prints the table of all; bench/front/run.py
-// draws it.
+// draws it. After `--minutes` no further training begins: rows are left empty then, and the program ends with 1.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -222,6 +224,7 @@ class runs {
  public:
   runs(std::string const& file, corpus const& text, double minutes) : file_(file), text_(text) {
     until_ = std::chrono::steady_clock::now() + std::chrono::seconds(static_cast<long>(60 * minutes));
+    if (!std::ofstream(file, std::ios::app)) throw std::runtime_error("cannot write " + file);
     std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
       std::istringstream words(line.substr(line.find('\t') + 1));
@@ -252,48 +255,79 @@ class runs {
   std::map<std::string, outcome> done_;
 };
 
+/// Prints the table of `s.ranks`. Returns how many of its rows are left for another call.
+int print_table(settings s, toy_gpt::command_line const& given, runs& all) {
+  auto const rates = given.numbers<double>("--rates");
+  auto const seeds = given.numbers<std::uint64_t>("--seeds", -1);
+  std::printf(
+      "\nN = %d\n\n| | bytes a parameter and step | loss | over synchronous | seeds apart | rate "
+      "|\n|---|---|---|---|---|---|\n",
+      s.ranks);
+  double first = 0;
+  int left = 0;
+  for (std::size_t k = 0; k < rows(s).size(); ++k) {
+    std::string const name = rows(s)[k].name;
+    if (k != 0 && name.find(given["--rows"]) == std::string::npos) continue;
+    try {
+      auto const now = toy_gpt::tune(rates, seeds, [&](double rate, std::uint64_t seed) {
+        s.rate = rate;
+        s.seed = seed;
+        return all.one(s, rows(s)[k]);
+      });
+      const double loss = now.mean(&outcome::loss);
+      if (k == 0) first = loss;
+      char over[32] = "";  // synchronous may be one of those that are left
+      if (first > 0) std::snprintf(over, sizeof over, "%+.2f %%", 100 * (loss / first - 1));
+      std::printf("| %s | %.4f | %.4f | %s | %.4f | %g |\n", name.c_str(), now.mean(&outcome::bytes), loss, over, now.spread(),
+                  now.rate);
+    } catch (runs::no_time const&) {
+      ++left;
+      std::printf("| %s | | | | | |\n", name.c_str());
+    }
+    std::fflush(stdout);
+  }
+  return left;
+}
+
+constexpr char usage[] =
+    "bench_quality_codes TEXT [--samples 12800] [--ranks 4,8] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--steps 30] [--rows NAME] "
+    "[--layers 2] [--width 64] [--results codes.txt] [--minutes 60]";
+
 }  // namespace
 
 int main(int count, char** words) {
   toy_gpt::use_one_thread_for_products();
-  std::map<std::string, std::string> given{
-      {"--samples", "12800"}, {"--ranks", "4,8"},         {"--rates", "1e-3,3e-3"}, {"--seeds", "1,2,3"}, {"--steps", "30"},
-      {"--rows", ""},         {"--results", "codes.txt"}, {"--minutes", "60"},      {"--layers", "2"},    {"--width", "64"}};
-  if (count < 2) return std::fputs("bench_quality_codes TEXT [--samples 12800] ...: the head of codes.cpp has all\n", stderr), 1;
-  for (int k = 2; k + 1 < count; k += 2) given.at(words[k]) = words[k + 1];
-  settings s{.samples = std::stoul(given["--samples"]),
-             .layers = std::stoul(given["--layers"]),
-             .width = std::stoul(given["--width"]),
-             .steps = static_cast<unsigned>(std::stoul(given["--steps"]))};
-  const corpus text(toy_gpt::read_file(words[1]), toy_gpt::shape{}.context);
-  runs all(given["--results"], text, std::stod(given["--minutes"]));
-  auto const rates = toy_gpt::numbers_of<double>(given["--rates"]);
-  auto const seeds = toy_gpt::numbers_of<std::uint64_t>(given["--seeds"]);
-  for (const int ranks : toy_gpt::numbers_of<int>(given["--ranks"])) {
-    s.ranks = ranks;
-    std::printf(
-        "\nN = %d\n\n| | bytes a parameter and step | loss | over synchronous | seeds apart | rate "
-        "|\n|---|---|---|---|---|---|\n",
-        s.ranks);
-    double first = 0;
-    for (std::size_t k = 0; k < rows(s).size(); ++k) {
-      std::string const name = rows(s)[k].name;
-      if (k != 0 && name.find(given["--rows"]) == std::string::npos) continue;
-      try {
-        auto const now = toy_gpt::tune(rates, seeds, [&](double rate, std::uint64_t seed) {
-          s.rate = rate;
-          s.seed = seed;
-          return all.one(s, rows(s)[k]);
-        });
-        const double loss = now.mean(&outcome::loss);
-        if (k == 0) first = loss;
-        std::printf("| %s | %.4f | %.4f | %+.2f %% | %.4f | %g |\n", name.c_str(), now.mean(&outcome::bytes), loss,
-                    100 * (loss / first - 1), now.spread(), now.rate);
-      } catch (runs::no_time const&) {
-        std::printf("| %s | | | | | |\n", name.c_str());
-      }
-      std::fflush(stdout);
+  const toy_gpt::command_line given(count, words, usage,
+                                    {{"--samples", "12800"},
+                                     {"--ranks", "4,8"},
+                                     {"--rates", "1e-3,3e-3"},
+                                     {"--seeds", "1,2,3"},
+                                     {"--steps", "30"},
+                                     {"--rows", ""},
+                                     {"--results", "codes.txt"},
+                                     {"--minutes", "60"},
+                                     {"--layers", "2"},
+                                     {"--width", "64"}});
+  settings s{.samples = given.number<std::size_t>("--samples"),
+             .layers = given.number<std::size_t>("--layers"),
+             .width = given.number<std::size_t>("--width"),
+             .steps = given.number<unsigned>("--steps")};
+  const auto minutes = given.number<double>("--minutes", -1);
+  auto const worlds = given.numbers<int>("--ranks", 1);
+  (void)given.numbers<double>("--rates");  // what cannot be meant is told before anything is trained
+  (void)given.numbers<std::uint64_t>("--seeds", -1);
+  try {
+    const corpus text(toy_gpt::read_file(given.text()), toy_gpt::shape{}.context);
+    runs all(given["--results"], text, minutes);
+    int left = 0;
+    for (const int ranks : worlds) {
+      s.ranks = ranks;
+      left += print_table(s, given, all);
     }
+    if (left == 0) return 0;
+    std::printf("\n%d row%s left: call it again\n", left, left == 1 ? " is" : "s are");
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "bench_quality_codes: %s\n", e.what());
   }
-  return 0;
+  return 1;
 }

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <map>
+#include <exception>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,31 +87,26 @@ outcome train(settings const& s, toy_gpt::corpus const& text, Level const& level
   return found;
 }
 
-}  // namespace
+constexpr char usage[] =
+    "bench_quality_unequal TEXT [--samples 12800] [--ranks 4] [--slower 4] [--milliseconds 50] [--steps 8] [--rate 2e-3] "
+    "[--seeds 1,2,3] [--width 32]";
 
-int main(int count, char** words) {
-  toy_gpt::use_one_thread_for_products();
-  std::map<std::string, std::string> given{{"--samples", "12800"},   {"--ranks", "4"}, {"--slower", "4"},
-                                           {"--milliseconds", "50"}, {"--steps", "8"}, {"--rate", "2e-3"},
-                                           {"--seeds", "1,2,3"},     {"--width", "32"}};
-  if (count < 2)
-    return std::fputs("bench_quality_unequal TEXT [--samples 12800] ...: the head of unequal.cpp has all\n", stderr), 1;
-  for (int k = 2; k + 1 < count; k += 2) given.at(words[k]) = words[k + 1];
-  settings s{.samples = std::stod(given["--samples"]),
-             .milliseconds = std::stod(given["--milliseconds"]),
-             .rate = std::stod(given["--rate"]),
-             .ranks = std::stoi(given["--ranks"]),
-             .width = std::stoul(given["--width"]),
-             .steps = static_cast<unsigned>(std::stoul(given["--steps"]))};
-  const toy_gpt::corpus text(toy_gpt::read_file(words[1]), toy_gpt::shape{}.context);
-  const double slower = std::stod(given["--slower"]);
+int print_table(toy_gpt::command_line const& given) {
+  settings s{.samples = given.number<double>("--samples"),
+             .milliseconds = given.number<double>("--milliseconds"),
+             .rate = given.number<double>("--rate"),
+             .ranks = given.number<int>("--ranks", 1),
+             .width = given.number<std::size_t>("--width"),
+             .steps = given.number<unsigned>("--steps")};
+  const auto slower = given.number<double>("--slower");
+  auto const seeds = given.numbers<std::uint64_t>("--seeds", -1);
+  const toy_gpt::corpus text(toy_gpt::read_file(given.text()), toy_gpt::shape{}.context);
   double first = 0;
   std::printf("| | of the summed speed | loss | over the first row |\n|---|---|---|---|\n");
   const auto print = [&](char const* name, double slower_now, auto level) {
     s.slower = slower_now;
     level.steps = s.steps;
     outcome mean;
-    auto const seeds = toy_gpt::numbers_of<std::uint64_t>(given["--seeds"]);
     for (const std::uint64_t seed : seeds) {
       s.seed = seed;
       const outcome each = train(s, text, level);
@@ -139,4 +134,25 @@ int main(int count, char** words) {
   print("delayed_diloco by samples, one slower, steps_by_speed", slower,
         local_updates{.method = delayed_by_samples, .steps_by_speed = true});
   return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  toy_gpt::use_one_thread_for_products();
+  const toy_gpt::command_line given(count, words, usage,
+                                    {{"--samples", "12800"},
+                                     {"--ranks", "4"},
+                                     {"--slower", "4"},
+                                     {"--milliseconds", "50"},
+                                     {"--steps", "8"},
+                                     {"--rate", "2e-3"},
+                                     {"--seeds", "1,2,3"},
+                                     {"--width", "32"}});
+  try {
+    return print_table(given);
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "bench_quality_unequal: %s\n", e.what());
+    return 1;
+  }
 }
