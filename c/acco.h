@@ -68,7 +68,7 @@ enum {
                               ///< acco_last_error_peer() names the rank it came from
   ACCO_ERROR_MEMORY = 6,      ///< no memory
   ACCO_ERROR_DEVICE = 7,      ///< a call to a GPU's runtime failed (none is made by this library yet)
-  ACCO_ERROR_OTHER = 8,       ///< anything else
+  ACCO_ERROR_OTHER = 8,       ///< anything else; spikes, ranks that differ, and checkpoints among them
   ACCO_STATUS_OF_CALLER = 1000
 };
 
@@ -143,6 +143,8 @@ ACCO_API acco_status acco_world_mpi(acco_mpi_options const* options, acco_world*
 /// (`communicator%MPI_VAL` with mpi_f08).
 ACCO_API acco_status acco_world_mpi_of(int fortran_communicator, acco_mpi_options const* options, acco_world** world);
 
+/// What gloo_options has in C++ and this has not keeps its default: connections to each other rank are as many as the
+/// round trip asks for, and messages carry checksums where the link is long.
 typedef struct acco_gloo_options {
   size_t struct_size;
   double deadline;                ///< seconds for all ranks to come together; 600

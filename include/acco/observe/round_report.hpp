@@ -104,7 +104,9 @@ struct round_report {
 };
 
 /// Sums over the rounds of this rank. A restore brings `rounds`, `skipped` and `dropped` of the run with it; all others
-/// are of what this optimizer has done.
+/// are of what this optimizer has done. Under local updates `communication_seconds` are of the worker's own rounds,
+/// while `exposed_seconds` and `bytes_sent` hold exchanges, too: `hidden_fraction` does not tell what of these is
+/// hidden, `outer_report` does.
 struct round_totals {
   std::size_t rounds = 0;
   std::size_t micro_batches = 0;
