@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The front of loss against bytes: what bench_quality_codes has kept in its --results, each method at the best of its learning rates, beside PyTorch's hooks, and what a link makes of it.
-A method is on the front where no other one of that table has less loss at as few bytes.
+A method is on the front where no other one of that table, by the same rule (Muon or AdamW), has less loss at as few bytes.
 
   bench/front/run.py codes.txt [--hooks hooks.txt] [--samples 12800] [--model 2,64] [--seeds 3] [--rate 2e-3] [--plot front.svg] [--top 6]
 
 --hooks: the table that bench/quality/peers.py has printed; its losses count over its own DDP. --samples: so many of a training. --model: layers and width. --seeds: rows with fewer are left out, and counted. --rate: all rows at this one.
---plot: of the smallest world; it needs gnuplot. --top: percent of loss at its upper edge; what has more is left out.
+--plot: of the smallest world, by AdamW; it needs gnuplot. --top: percent of loss at its upper edge; what has more is left out.
 
 memory: of parameters, gradients and all that the optimizer keeps, bytes a parameter and rank.
 speed at r: samples a second, as a share of those of all ranks alone, at the limit, where an exchange of all gradients and parameters in fp32 takes r times a step's computation:
@@ -76,7 +76,12 @@ def rows_of(methods, seeds):
         hidden = re.match(r"two_phase|delayed|.*: two_phase", name) is not None
         rows.append(Row(name, loss, 100 * (loss / base - 1), statistics.mean(run.bytes for run in runs), runs[0].memory, max(losses) - min(losses), rate, hidden, False))
     rows.sort(key=lambda row: (-row.bytes, row.loss))
-    return [row._replace(front=all(other.loss >= row.loss or other.bytes > row.bytes for other in rows if other is not row)) for row in rows]
+    rivals = lambda row: (other for other in rows if other is not row and by_muon(other) == by_muon(row))
+    return [row._replace(front=all(other.loss >= row.loss or other.bytes > row.bytes for other in rivals(row))) for row in rows]
+
+
+def by_muon(row):
+    return ", muon" in row.name
 
 
 def hooks_of(file):
@@ -141,13 +146,13 @@ def exponents(found, samples, seeds):
 
 def beaten(rows, hooks):
     """Hooks that no row of at most their bytes equals."""
-    return [name for name, sent, percent in hooks if not any(row.bytes <= 1.01 * sent and row.percent <= percent for row in rows)]
+    return [name for name, sent, percent in hooks if not any(row.bytes <= 1.01 * sent and row.percent <= percent for row in rows if not by_muon(row))]
 
 
 def plot(rows, hooks, ranks, file, top):
     if not shutil.which("gnuplot"):
         return print(f"no {file}: gnuplot is not installed")
-    rows, hooks = [row for row in rows if row.percent <= top], [hook for hook in hooks if hook[2] <= top]
+    rows, hooks = [row for row in rows if row.percent <= top and not by_muon(row)], [hook for hook in hooks if hook[2] <= top]
     front = [row for row in rows if row.front]
     data = "$all << END\n" + "".join(f"{row.bytes} {row.percent}\n" for row in rows) + "END\n"
     data += "$front << END\n" + "".join(f"{row.bytes} {row.percent}\n" for row in front) + "END\n"

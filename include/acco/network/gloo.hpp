@@ -64,7 +64,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     }
   }
 
-  static constexpr std::size_t usual_piece = std::size_t{512} << 10U;  // docs/performance.md
+  static constexpr std::size_t usual_piece = gloo_start::usual_piece;
 
   /// Over a context that is already connected (`connectFullMesh`); nobody else may use it while the handle lives. Its
   /// connections stay open behind it: end them when every rank has what it waits for.

@@ -91,7 +91,9 @@ struct agreement {
 };
 template <class Backend>
 [[nodiscard]] agreement agreed(Backend const& world, host_queue& queue, double round_trip, gloo_options const& chosen) {
-  const auto piece_of = [&](std::size_t bytes) { return message_window::piece_bytes(bytes, Backend::usual_piece, world.size()); };
+  const auto piece_of = [&](std::size_t bytes) {
+    return message_window::piece_bytes(bytes, gloo_start::usual_piece, world.size());
+  };
   const double mine[] = {round_trip, static_cast<double>(chosen.connections), static_cast<double>(chosen.checksums),
                          chosen.sum == nullptr ? 0.0 : 1.0, static_cast<double>(piece_of(chosen.piece_bytes))};
   std::vector<double> all(std::size(mine) * static_cast<std::size_t>(world.size()));

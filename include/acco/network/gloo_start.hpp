@@ -56,6 +56,8 @@ struct gloo_options {
 
 namespace gloo_start {
 
+inline constexpr std::size_t usual_piece = std::size_t{512} << 10U;  // docs/performance.md
+
 /// Bytes of an address. This Gloo writes one for each other rank; each rank needs its own only.
 inline std::size_t address_size() { return gloo::transport::tcp::Address(sockaddr_storage{}).bytes().size(); }
 
