@@ -257,6 +257,65 @@ TEST_CASE("who does not say who it is for five seconds is let go, and who says t
   CHECK(contains(zero.error, "Connections that were dropped: 3 did not say who they are, 1 did not speak"));
 }
 
+TEST_CASE("a guest that never stops speaking: the others have their turn") {
+  const auto port = free_port();
+  const int ranks = 1 << 16;  // a message may have 512 MiB
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough(), .run = "r"})({0, ranks}); }); });
+  frames::line endless = dial(port), other = dial(port);
+  REQUIRE(hear(endless));
+  REQUIRE(hear(other));
+  std::string first = message("hello", hello("r", 1, ranks)), again(1U << 20U, 'x');
+  SUBCASE("in one message") { first += "acco4 bring "; }
+  SUBCASE("message after message") { again = message("bring", frames::pack(contributions(static_cast<std::size_t>(ranks)))); }
+  SUBCASE("refused") { first = message("hello", hello("another", 1, ranks)); }
+  say(endless, first);
+  std::size_t sent = 0;
+  const auto pour = [&](std::size_t most) {  // until rank 0 says something to the other, or takes no more
+    for (ssize_t n = 0; n >= 0 && sent < most && !other.socket.ready(POLLIN, {});) {
+      REQUIRE(endless.socket.ready(POLLOUT, acco::net::after(enough())));
+      const std::string_view left = std::string_view(again).substr(sent % again.size());
+      n = ::send(endless.socket.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      sent += n > 0 ? static_cast<std::size_t>(n) : 0;
+    }
+  };
+  pour(std::size_t{16} << 20U);
+  say(other, message("hello", hello("r", 2, ranks + 1)));
+  const std::size_t most = std::size_t{96} << 20U;
+  pour(most);
+  CHECK(sent < most);
+  CHECK(hear(other));
+  CHECK(other.kind == "refusal");
+  endless = {};
+  other = {};
+  listens.join();
+  CHECK(contains(zero.error, "rank 2 cannot join: it was started with WORLD_SIZE 65537, rank 0 with 65536"));
+}
+
+TEST_CASE("a long message is read to its end while its deadline lasts, a part at a time") {
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const acco::net::socket_handle speaks(ends[0]);
+  frames::line hears{acco::net::socket_handle(ends[1])};
+  const std::size_t all = std::size_t{64} << 20U;
+  std::jthread speaker([&] {
+    const std::string words = "acco4 " + std::string(all - 6, 'x');
+    for (std::string_view left = words; !left.empty();) {
+      const ssize_t n = ::send(speaks.get(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (n <= 0) break;
+      left.remove_prefix(static_cast<std::size_t>(n));
+    }
+    ::shutdown(speaks.get(), SHUT_WR);
+  });
+  REQUIRE(hears.socket.ready(POLLIN, acco::net::after(enough())));
+  CHECK(hears.hear(2 * all) == frames::line::state::waits);
+  CHECK(hears.in.size() <= 64U << 10U);
+  CHECK(hears.await(2 * all, {}) == frames::line::state::waits);  // its deadline is over, and more comes
+  CHECK(hears.await(2 * all, acco::net::after(3 * patience())) == frames::line::state::ended);
+  CHECK(hears.in.size() == all);
+  hears = {};  // nobody waits for what is not read
+}
+
 TEST_CASE("random bytes, with and without a beginning that makes sense, end nothing") {
   const auto port = free_port();
   outcome zero;

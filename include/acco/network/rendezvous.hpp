@@ -111,6 +111,7 @@ struct line {
   net::clock::time_point since{};               // when it was made
   std::string talk{};                           // what every proof covers: fields of the greeting, then of the hello
   std::string in{}, kind{}, proof{}, fields{};  // what has come of a message; what the last one was
+  std::size_t searched = 0;                     // bytes of `in` that have no end of a line
   int rank = -1;                                // who is at the other end, if that is a rank
 
   [[nodiscard]] std::string prove(authenticator const& secret, std::string const& is, std::string const& what) const {
@@ -134,11 +135,15 @@ struct line {
     }
     return true;
   }
-  /// Reads what has come, at most to the end of a line, of at most `most` bytes.
+  /// Reads what has come, at most to the end of a line, of at most `most` bytes, and at most 64 KiB a call: others have
+  /// their turn, and somebody looks at the clock.
   state hear(std::size_t most) {
     std::size_t end = 0;
-    for (char some[4096]; (end = in.find('\n')) == std::string::npos || end > most;) {
+    char some[4096];
+    for (int parts = 0; (end = in.find('\n', searched)) == std::string::npos || end > most; ++parts) {
+      searched = in.size();
       if (in.size() > most || !in.starts_with(magic.substr(0, in.size()))) return state::foreign;
+      if (parts == 16) return state::waits;
       const ssize_t n = ::recv(socket.get(), some, sizeof some, MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return state::waits;
@@ -147,6 +152,7 @@ struct line {
     }
     contributions said = unpack(std::string_view(in).substr(0, end), 4);
     in.erase(0, end + 1);
+    searched = 0;
     if (said.empty() || said[0] != "acco4") return state::foreign;
     kind = std::move(said[1]);
     proof = std::move(said[2]);
@@ -157,7 +163,7 @@ struct line {
   state await(std::size_t most, net::clock::time_point until) {
     for (;;) {
       const state now = hear(most);
-      if (now != state::waits || !socket.ready(POLLIN, until)) return now;
+      if (now != state::waits || net::clock::now() >= until || !socket.ready(POLLIN, until)) return now;
     }
   }
 };

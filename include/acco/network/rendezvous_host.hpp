@@ -82,7 +82,6 @@ class tcp_host : start_up {
 
   /// Blocks until all ranks have come.
   [[nodiscard]] contributions deliver(contributions const& mine) {
-    const auto has_come = [](line const& each) { return each.rank > 0 && each.kind == "bring"; };
     while (turn(), std::count_if(clients_.begin(), clients_.end(), has_come) + 1 < me.size) {
       if (net::clock::now() >= until) fail_missing();
     }
@@ -91,6 +90,7 @@ class tcp_host : start_up {
   }
 
  private:
+  static bool has_come(line const& each) { return each.rank > 0 && each.kind == "bring"; }
   /// Everybody gets what is for it.
   contributions answer(contributions const& mine) {
     std::erase_if(clients_, [](line const& each) { return each.rank < 0; });
@@ -150,7 +150,7 @@ class tcp_host : start_up {
   void hear(line& each) {
     if (each.rank == gone) return discard(each);
     while (each.socket && each.rank != gone) {
-      const auto came = each.hear(each.rank > 0 ? most : most_of_strangers);
+      const auto came = each.hear(has_come(each) ? 0 : each.rank > 0 ? most : most_of_strangers);  // it has said all
       if (came == line::state::waits) return;
       if (each.rank < 0) {
         greeted(each, came);
@@ -210,7 +210,8 @@ class tcp_host : start_up {
     each.rank = gone;
   }
   static void discard(line& each) {
-    for (char some[4096];;) {
+    char some[4096];
+    for (int parts = 0; parts < 16; ++parts) {  // then the others have their turn
       const ssize_t n = ::recv(each.socket.get(), some, sizeof some, MSG_DONTWAIT);
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n == 0 || (n < 0 && errno != EINTR)) return each.socket.close();
