@@ -79,6 +79,16 @@ TEST_CASE("through files: who does not come is named, with the file; who finds n
   CHECK(contains(wrong.error, "cannot write " + (directory.path / "file" / "r.rank0").string()));
 }
 
+TEST_CASE("through files: a file that is damaged is told from one that is not there, and ends nobody") {
+  const scratch directory;
+  fs::create_directories(directory.path);
+  std::ofstream(directory.path / "job.rank0") << "x\\ y";  // fewer fields than spaces
+  const auto one = told([&] { return through_files({1, 2}, directory.path, "job", 0.1); });
+  CHECK(one.type == "deadline");
+  CHECK(contains(one.error, "rank 0 could not be reached at the address in " + directory.path.string() +
+                                "/job.rank0 within 0.1 s: that file is damaged"));
+}
+
 TEST_CASE("the launcher's environment: what is missing or no number is named") {
   const auto message = [] {
     try {

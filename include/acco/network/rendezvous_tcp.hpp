@@ -170,7 +170,8 @@ class tcp_rendezvous {
       std::string words;
       std::getline(std::ifstream(file, std::ios::binary), words);
       const auto fields = detail::unpack(words, 1 + static_cast<std::size_t>(std::count(words.begin(), words.end(), ' ')));
-      detail::whereabouts there{{}, fields[0], "there is no such file"};
+      detail::whereabouts there{{}, {}, words.empty() ? "there is no such file" : "that file is damaged"};
+      if (!fields.empty()) there.start = fields[0];
       for (std::size_t i = 1; i + 1 < fields.size(); i += 2) there.found.push_back({fields[i], fields[i + 1]});
       return there;
     });
