@@ -160,6 +160,25 @@ TEST_CASE("two processes of one rank, different numbers of ranks, a rank that is
   }
 }
 
+TEST_CASE("a run's name that does not fit into a rank's first words: every rank says so at once; the longest that fits") {
+  const auto port = free_port();
+  const auto meet = [&](std::string const& run, double deadline) {
+    return all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = deadline, .run = run}));
+  };
+  for (auto const& each : meet(std::string(5000, 'r'), 0.2)) {
+    CHECK(each.type == "usage");
+    CHECK(contains(each.error, "start-up: the run's name is too long: it has 5000 bytes. Give a shorter one (option `run`"));
+  }
+  for (auto const& each : meet(std::string(2000, ' '), 0.2)) CHECK(each.type == "usage");  // it travels as four thousand
+  for (auto const& each : meet(std::string(900, '\\'), enough())) CHECK(each.got == names(2));
+  std::size_t longest = 3900;
+  while (longest < 5000 &&
+         told([&] { return tcp(port, {.deadline = 1, .run = std::string(longest + 1, 'r')})({0, 1}); }).error.empty())
+    ++longest;
+  CHECK(longest > 3950);
+  for (auto const& each : meet(std::string(longest, 'r'), enough())) CHECK(each.got == names(2));
+}
+
 TEST_CASE("whoever joined one start ends in no other one") {
   const listener there;
   outcome one;

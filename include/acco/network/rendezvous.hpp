@@ -168,6 +168,11 @@ struct line {
   }
 };
 
+/// The fields of a hello.
+inline std::string hello_of(std::string const& run, int rank, int size, std::string const& nonce) {
+  return pack({run, std::to_string(rank), std::to_string(size), nonce});
+}
+
 /// One start-up, as one rank sees it.
 struct start_up {
   rank_of me;
@@ -178,6 +183,16 @@ struct start_up {
   std::size_t ranks = static_cast<std::size_t>(me.size);
   std::size_t most = 8192 * ranks;  // bytes of a message
   static constexpr std::size_t most_of_strangers = 4096;
+
+  /// Throws `usage_error` where rank 0 would take every hello of this run for a stranger's, or nobody can come.
+  void require_possible() const {
+    if (me.rank < 0 || me.rank >= me.size)
+      throw usage_error(where, text("there is no rank ", me.rank, " of ", me.size), text("Ranks are numbered from 0"));
+    const std::string longest(16, '\\'), proof(chosen.secret ? 2 * chosen.secret("").size() : 0, ' ');
+    if (pack({"acco4", "hello", proof, hello_of(chosen.run, me.size, me.size, longest)}).size() > most_of_strangers)
+      throw usage_error(where, text("the run's name is too long: it has ", chosen.run.size(), " bytes"),
+                        text("Give a shorter one (option `run`, ACCO_RUN_ID, or the launcher's): 900 bytes are not too many"));
+  }
 };
 
 }  // namespace detail

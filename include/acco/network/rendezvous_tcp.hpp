@@ -54,7 +54,7 @@ class tcp_guest : start_up {
       throw usage_error(where, text("this rank brings ", brought.size(), " bytes to the start-up"),
                         text("At most ", most / 2, " bytes can be brought"));
     for (;; rest(), reach()) {
-      const std::string hello = pack({chosen.run, std::to_string(me.rank), std::to_string(me.size), draw_nonce()});
+      const std::string hello = hello_of(chosen.run, me.rank, me.size, draw_nonce());
       (void)line_.say(chosen.secret, "hello", hello, until);
       line_.talk += " " + hello;
       (void)line_.say(chosen.secret, "bring", brought, until);  // where that fails, a refusal may still be read
@@ -214,9 +214,7 @@ class tcp_rendezvous {
     return chosen;
   }
   void start(std::string const& address, std::string const& port, std::function<detail::whereabouts()> const& look) {
-    if (with_.me.rank < 0 || with_.me.rank >= with_.me.size)
-      throw usage_error(with_.where, text("there is no rank ", with_.me.rank, " of ", with_.me.size),
-                        text("Ranks are numbered from 0"));
+    with_.require_possible();
     if (with_.me.rank != 0) {
       guest_.emplace(with_, look);
     } else if (with_.me.size > 1) {
