@@ -89,6 +89,18 @@ TEST_CASE("through files: a file that is damaged is told from one that is not th
                                 "/job.rank0 within 0.1 s: that file is damaged"));
 }
 
+TEST_CASE("through files: a run's name leads nowhere else") {
+  const scratch directory;
+  for (std::string const& run : {std::string("../outside"), std::string("/outside"), std::string("out\0side", 8)}) {
+    const auto alone = told([&] { return through_files({0, 1}, directory.path / "in", run, 1); });
+    CHECK(alone.type == "usage");
+    CHECK(contains(alone.error, "acco: rank 0, start-up: the run's name '" + std::string(run.c_str()) +
+                                    "' cannot begin a file's: it has a '/' or a NUL in it. Name the run without them"));
+  }
+  CHECK(!fs::exists(directory.path));
+  CHECK(through_files({0, 1}, directory.path, "..", 1) == names(1));
+}
+
 TEST_CASE("the launcher's environment: what is missing or no number is named") {
   const auto message = [] {
     try {

@@ -57,6 +57,14 @@ TEST_CASE("a quorum goes on when the grace time of one has ended, and all of it 
   CHECK_THROWS_AS((void)those_left({2, 5}, files.path, "three 0", {}, 1), acco::usage_error);  // it has come already
   CHECK(those_left({0, 1}, files.path, "three 0", {}, 1) == std::vector<int>{0});              // of another world
 }
+TEST_CASE("a roll call's name leads nowhere else") {
+  const folder files;
+  for (std::string const& run : {std::string("../outside"), std::string("/outside"), std::string("out\0side", 8)})
+    CHECK_THROWS_WITH_AS((void)those_left({0, 1}, files.path / "in", run, {}, 1), doctest::Contains("cannot begin a file's"),
+                         acco::usage_error);
+  CHECK(!fs::exists(files.path));
+  CHECK(those_left({0, 1}, files.path, "..", {}, 1) == std::vector<int>{0});
+}
 TEST_CASE("too few: nobody goes on, and who is missing is named; fewer are enough where that is said") {
   const folder files;
   try {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "acco/error.hpp"
@@ -18,6 +19,15 @@ struct rank_of {
   int rank = 0;
   int size = 1;
 };
+
+namespace rendezvous::detail {
+/// For a run whose ranks find each other by files that are called by its name. Throws `usage_error`.
+inline void require_file_name(std::string const& run, error_place where) {
+  if (run.find_first_of(std::string_view("/\0", 2)) == std::string::npos) return;
+  throw usage_error(where, text("the run's name '", run.c_str(), "' cannot begin a file's: it has a '/' or a NUL in it"),
+                    text("Name the run without them: its files stay in the directory"));
+}
+}  // namespace rendezvous::detail
 
 /// The environment that launchers set, under the names of torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and a
 /// name for the run that is the same on all its ranks.

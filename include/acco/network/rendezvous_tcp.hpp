@@ -165,6 +165,7 @@ class tcp_rendezvous {
   tcp_rendezvous(rank_of me, std::filesystem::path const& directory, tcp_options const& chosen)
       : with_{me, "the address in " + (directory / (chosen.run + ".rank0")).string(), chosen} {
     namespace fs = std::filesystem;
+    detail::require_file_name(chosen.run, with_.where);
     const fs::path file = directory / (chosen.run + ".rank0");
     start({}, "0", [file] {
       std::string words;

@@ -39,6 +39,7 @@ namespace rendezvous {
                                                  quorum const& enough, double deadline) {
   namespace fs = std::filesystem;
   const error_place where{me.rank, -1, "roll call"};
+  detail::require_file_name(run, where);
   const fs::path list = directory / (run + ".left of " + std::to_string(me.size));
   const auto sign_of = [&](int rank) { return fs::path(list).concat("." + std::to_string(rank)); };
   std::error_code failed;
