@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,6 +65,35 @@ TEST_CASE("a roll call's name leads nowhere else") {
                          acco::usage_error);
   CHECK(!fs::exists(files.path));
   CHECK(those_left({0, 1}, files.path, "..", {}, 1) == std::vector<int>{0});
+}
+TEST_CASE("what makes no sense is refused at once, by its name, and writes nothing") {
+  const folder files;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const struct {
+    acco::rank_of me;
+    acco::quorum enough;
+    double deadline;
+    char const* what;
+  } cases[] = {{{0, 0}, {}, 0.1, "there is no rank 0 of 0"},
+               {{0, -3}, {}, 0.1, "there is no rank 0 of -3"},
+               {{3, 3}, {}, 0.1, "there is no rank 3 of 3"},
+               {{-1, 3}, {}, 0.1, "there is no rank -1 of 3"},
+               {{0, 3}, {.grace = 0.05}, nan, "the roll call's deadline is nan. Give a finite number above 0"},
+               {{0, 3}, {}, 0, "the roll call's deadline is 0"},
+               {{0, 3}, {}, -1, "the roll call's deadline is -1"},
+               {{0, 3}, {.least = 1, .grace = nan}, 0.1, "quorum::grace is nan. Give a finite number, 0 or more"},
+               {{0, 3}, {.least = 1, .grace = -1}, 0.1, "quorum::grace is -1"},
+               {{0, 3}, {.least = 4}, 0.1, "quorum::least is 4. Give a number from 0 to 3"},
+               {{0, 3}, {.least = -1}, 0.1, "quorum::least is -1"},
+               {{0, 3}, {.least = 1, .grace = 0, .lost = 3}, 0.1, "quorum::lost is 3. Give a number from 0 to 2"},
+               {{0, 3}, {.least = 1, .grace = 0, .lost = -1}, 0.1, "quorum::lost is -1"}};
+  for (auto const& each : cases) {
+    CAPTURE(each.what);
+    CHECK_THROWS_WITH_AS((void)those_left(each.me, files.path, "r", each.enough, each.deadline), doctest::Contains(each.what),
+                         acco::usage_error);
+  }
+  CHECK(!fs::exists(files.path));
+  CHECK(those_left({0, 3}, files.path, "the most", {.least = 1, .grace = 1e9, .lost = 2}, 1e9) == std::vector<int>{0});
 }
 TEST_CASE("too few: nobody goes on, and who is missing is named; fewer are enough where that is said") {
   const folder files;

@@ -16,6 +16,7 @@
 #include "acco/collective/ranks_where.hpp"
 #include "acco/error.hpp"
 #include "acco/network/launch_environment.hpp"
+#include "acco/number/require.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -30,16 +31,32 @@ struct quorum {
 
 namespace rendezvous {
 
+namespace detail {
+/// Throws `usage_error` where nobody could go on, or nobody could know when.
+inline void require_roll_call(rank_of me, std::string const& run, quorum const& enough, double deadline, error_place where) {
+  if (me.rank < 0 || me.rank >= me.size)
+    throw usage_error(where, text("there is no rank ", me.rank, " of ", me.size), text("Ranks are numbered from 0"));
+  require_file_name(run, where);
+  require_positive("the roll call's deadline", deadline, where);
+  require_not_negative("quorum::grace", enough.grace, where);
+  const auto require_number = [&](char const* name, int value, int most) {
+    if (value < 0 || value > most) throw usage_error(where, text(name, " is ", value), text("Give a number from 0 to ", most));
+  };
+  require_number("quorum::least", enough.least, me.size);
+  require_number("quorum::lost", enough.lost, me.size - 1);
+}
+}  // namespace detail
+
 /// The ranks of a world that come, from the lowest on, the same list on all of them: all, or at least a quorum, when
 /// the grace time of one of them has ended. `run` names this roll call, is the same on all ranks, and was never used in
 /// this directory, where small files stay. Blocks at most `deadline` seconds. Throws `deadline_error` that names who is
 /// missing where too few come, and where the others have gone on before this rank came; `usage_error` where nothing can
-/// be written, or another process has come as this rank.
+/// be written, another process has come as this rank, or what is given makes no sense.
 [[nodiscard]] inline std::vector<int> those_left(rank_of me, std::filesystem::path const& directory, std::string const& run,
                                                  quorum const& enough, double deadline) {
   namespace fs = std::filesystem;
   const error_place where{me.rank, -1, "roll call"};
-  detail::require_file_name(run, where);
+  detail::require_roll_call(me, run, enough, deadline, where);
   const fs::path list = directory / (run + ".left of " + std::to_string(me.size));
   const auto sign_of = [&](int rank) { return fs::path(list).concat("." + std::to_string(rank)); };
   std::error_code failed;
