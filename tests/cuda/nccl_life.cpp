@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -249,6 +250,11 @@ TEST_CASE("a start-up that nobody else comes to ends at its deadline, and frees 
                        doctest::Contains("ncclCommInitRankConfig did not end within 0.1 s: a rank did not come"),
                        acco::deadline_error);
   CHECK(stub::book().aborted == 1);
+  for (const double none : {std::numeric_limits<double>::quiet_NaN(), 0.0, -1e300})
+    CHECK_THROWS_WITH_AS((void)acco::nccl_backend::from_exchange({0, 2}, alone, {.deadline = none}),
+                         doctest::Contains("rank 0, start-up: nccl_options::deadline is "), acco::usage_error);
+  CHECK_THROWS_WITH_AS((void)acco::nccl_backend(nullptr, 0.0), doctest::Contains("nccl_backend's deadline is 0"),
+                       acco::usage_error);
 }
 
 TEST_CASE("a communicator that does not flush is aborted in the end") {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -349,8 +350,14 @@ TEST_CASE("several connections to each rank: who makes another call is named at 
   std::filesystem::remove_all(directory);
 }
 
-TEST_CASE("a rank outside of the group, an interface that does not exist") {
+TEST_CASE("a rank outside of the group, a deadline that is none, an interface that does not exist") {
   CHECK_THROWS_AS((void)acco::gloo_backend::from_files({3, 3}, "/tmp", "x", {.deadline = 1}), acco::usage_error);
+  for (const double none : {std::numeric_limits<double>::quiet_NaN(), 0.0, -1e300}) {
+    CHECK_THROWS_WITH_AS((void)acco::gloo_backend::from_files({0, 1}, "/tmp", "x", {.deadline = none}),
+                         doctest::Contains("the start-up's deadline is "), acco::usage_error);
+    CHECK_THROWS_WITH_AS((void)acco::gloo_backend(std::make_shared<gloo::Context>(0, 1), {.deadline = none}),
+                         doctest::Contains("rank 0, start-up: gloo_options::deadline is "), acco::usage_error);
+  }
   CHECK_THROWS_WITH_AS(
       (void)acco::gloo_backend::from_files({0, 2}, "/tmp", "x", {.deadline = 1, .interface = "nonesuch0"}),
       doctest::Contains("this host has no network interface called 'nonesuch0'. gloo_options::interface, or GLOO_SOCKET_IFNAME"),

@@ -2,6 +2,7 @@
 // What only MPI has: thread levels, policies of progress, warnings, counts that are ints.
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,14 @@ TEST_CASE("polling hides communication, no progress hides none") {
       training.finish();
     });
   }
+}
+
+TEST_CASE("a deadline that is none is refused by every rank before MPI is asked") {
+  worlds::mpi::run(2, [&](acco::mpi_backend const&) {
+    for (const double none : {std::numeric_limits<double>::quiet_NaN(), 0.0, -1e300})
+      CHECK_THROWS_WITH_AS((void)acco::mpi_backend(MPI_COMM_SELF, {.deadline = none}),
+                           doctest::Contains("start-up: mpi_options::deadline is "), acco::usage_error);
+  });
 }
 
 TEST_CASE("settings that defeat overlap are warned of, once") {

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -177,6 +178,27 @@ TEST_CASE("a run's name that does not fit into a rank's first words: every rank 
     ++longest;
   CHECK(longest > 3950);
   for (auto const& each : meet(std::string(longest, 'r'), enough())) CHECK(each.got == names(2));
+}
+
+TEST_CASE("a deadline that is none is refused at once, by every rank; a wait for such a time is over") {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const auto port = free_port();
+  for (const double none : {nan, infinity, 0.0, -1.0, -1e300}) {
+    CAPTURE(none);
+    auto results = all_ranks({{0, 2}, {1, 2}}, tcp(port, {.deadline = none}));
+    results.push_back(told([&] { return tcp(port, {.deadline = none})({0, 1}); }));
+    for (auto const& each : results) {
+      CHECK(each.type == "usage");
+      CHECK(contains(each.error, "start-up: the start-up's deadline is "));
+      CHECK(contains(each.error, ". Give a finite number above 0"));
+    }
+  }
+  const auto now = acco::net::clock::now();
+  for (const double none : {nan, -infinity, -1e300, -1.0}) {
+    CHECK(acco::net::after(none) >= now);
+    CHECK(acco::net::after(none) <= acco::net::clock::now());
+  }
+  CHECK(acco::net::after(infinity) > now + std::chrono::hours(24 * 365));
 }
 
 TEST_CASE("whoever joined one start ends in no other one") {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "acco/clock.hpp"
 #include "acco/collective/impossible.hpp"
 #include "acco/collective/ranks_where.hpp"
 #include "acco/collective/redistribution.hpp"
@@ -80,11 +81,6 @@ class meeting_point {
   }
 
  private:
-  using clock = std::chrono::steady_clock;
-  static clock::time_point after(double seconds) {
-    return clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
-  }
-
   void wait_for_all(int rank, post const& brought, error_place where, double deadline);
   [[noreturn]] void throw_failure(error_place const& where, collective operation) const {
     if (gone_ != nullptr) impossible::throw_departed(where, operation, failed_rank_, gone_, [](text const&) {});
@@ -131,7 +127,7 @@ ACCO_ONCE void meeting_point::depart(error_place where, double deadline) {
     return;
   }
   const auto gone = [&] { return departures_ != mine; };
-  for (auto until = after(deadline); !gone(); until = after(deadline)) {
+  for (auto until = steady_after(deadline); !gone(); until = steady_after(deadline)) {
     if (running_out_ != 0) {
       changed_.wait(lock, [&] { return gone() || running_out_ == 0; });
     } else if (!changed_.wait_until(lock, until, [&] { return gone() || running_out_ != 0; })) {
@@ -177,7 +173,7 @@ ACCO_ONCE void meeting_point::wait_for_all(int rank, post const& brought, error_
     changed_.notify_all();
     return;
   }
-  const auto until = after(deadline);
+  const auto until = steady_after(deadline);
   for (;;) {
     if (generation_ != mine) return;  // complete: a later failure does not concern this wait
     if (failed_rank_ >= 0) throw_failure(where, operation);

@@ -28,6 +28,7 @@
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
+#include "acco/number/require.hpp"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
 #error "acco: nccl_backend needs NCCL 2.18 or newer (ncclCommSplit): install a newer libnccl-dev"
@@ -80,6 +81,7 @@ class nccl_backend {
   /// blocking one, so are its splits, without a deadline.
   explicit nccl_backend(ncclComm_t communicator, double deadline = 600)
       : over_(std::make_shared<nccl_communicator>(false, deadline)) {
+    require_positive("nccl_backend's deadline", deadline, {-1, -1, "start-up"});
     *over_->address() = communicator;
     over_->made(ncclSuccess, "nccl_backend", {}, deadline, "");
   }
@@ -93,6 +95,7 @@ class nccl_backend {
     check_versions(where);
     if (mine.rank < 0 || mine.rank >= mine.size)
       throw usage_error(where, text("there is no rank ", mine.rank, " of ", mine.size), text("Ranks are numbered from 0"));
+    require_positive("nccl_options::deadline", chosen.deadline, where);
     const auto look_for_gpu = [&] {  // in better words than NCCL's
       int gpus = 0;
       check_cuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount", where);

@@ -24,6 +24,7 @@
 #include "acco/network/rendezvous.hpp"
 #include "acco/network/rendezvous_tcp.hpp"
 #include "acco/network/those_left.hpp"
+#include "acco/number/require.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -70,6 +71,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   /// connections stay open behind it: end them when every rank has what it waits for.
   explicit gloo_backend(std::shared_ptr<gloo::Context> context, gloo_options const& chosen = {})
       : gloo_backend(std::make_shared<connections<gloo_transport>>(std::move(context)), chosen) {
+    require_positive("gloo_options::deadline", chosen.deadline, {rank(), -1, "start-up"});
     if (chosen.checksums == checksums::always) collectives().shared().set_sum(required_message_sum(rank(), chosen.sum));
   }
 

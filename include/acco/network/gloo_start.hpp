@@ -145,7 +145,7 @@ class known_addresses : public gloo::rendezvous::Store {
 
 [[nodiscard]] inline std::chrono::milliseconds milliseconds(double seconds) {
   // 0: for ever, to Gloo
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(seconds * 1000, 1.0, 1e9)));
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(std::max(1.0, seconds * 1000), 1e9)));
 }
 
 /// A context of all ranks that meet in `meeting`; `network` names the device in errors. Throws `peer_error` where Gloo

@@ -31,6 +31,7 @@
 #include <gloo/transport/unbound_buffer.h>
 #include <sys/socket.h>
 
+#include "acco/clock.hpp"
 #include "acco/error.hpp"
 #include "acco/network/gloo_mail.hpp"
 #include "acco/network/message_transport.hpp"
@@ -309,7 +310,7 @@ class gloo_transport {
     watched_wait(gloo_transport& in, request& what, double seconds) : owner(in), which(what) {
       const std::lock_guard lock(owner.mutex_);
       if (owner.left_) throw delivery_failure{text("this rank leaves")};
-      until = clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
+      until = steady_after(seconds);
       owner.waits_.push_back(this);
       if (until < owner.alarm_) owner.changed_.notify_one();
     }

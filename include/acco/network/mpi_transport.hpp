@@ -25,6 +25,7 @@
 #include "acco/error.hpp"
 #include "acco/network/message_transport.hpp"
 #include "acco/network/mpi_options.hpp"
+#include "acco/number/require.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -74,6 +75,7 @@ class mpi_transport {
       const std::lock_guard lock(calls_);
       MPI_Comm_rank(group, &rank_);
     }
+    require_positive("mpi_options::deadline", options_.deadline, {.rank = rank_, .round = -1, .phase = "start-up"});
     if (options_.progress == mpi_progress::helper_thread && level < MPI_THREAD_SERIALIZED) {
       throw usage_error(
           {.rank = rank_},

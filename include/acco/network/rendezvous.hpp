@@ -33,6 +33,7 @@
 #include "acco/error.hpp"
 #include "acco/network/launch_environment.hpp"
 #include "acco/network/socket.hpp"
+#include "acco/number/require.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -188,6 +189,7 @@ struct start_up {
   void require_possible() const {
     if (me.rank < 0 || me.rank >= me.size)
       throw usage_error(where, text("there is no rank ", me.rank, " of ", me.size), text("Ranks are numbered from 0"));
+    require_positive("the start-up's deadline", chosen.deadline, where);
     const std::string longest(16, '\\'), proof(chosen.secret ? 2 * chosen.secret("").size() : 0, ' ');
     if (pack({"acco4", "hello", proof, hello_of(chosen.run, me.size, me.size, longest)}).size() > most_of_strangers)
       throw usage_error(where, text("the run's name is too long: it has ", chosen.run.size(), " bytes"),

@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "acco/clock.hpp"
 #include "acco/version.hpp"
 
 #include "acco/hide_macros.hpp"
@@ -30,9 +31,7 @@ namespace ACCO_SIMD_NAMESPACE::net {
 
 using clock = std::chrono::steady_clock;
 
-inline clock::time_point after(double seconds) {
-  return clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e9)));
-}
+inline clock::time_point after(double seconds) { return steady_after(seconds); }
 /// Waits until one of these can be read or written, as it is asked, or is broken. False: `until` has come.
 inline bool wait_for(std::span<pollfd> sockets, clock::time_point until) {
   for (;;) {

@@ -378,7 +378,8 @@ ACCO_ONCE void host_queue::wait_for(lane_state& mine, std::uint64_t count) {
   std::unique_lock lock(mutex_);
   mine.awaited = count;  // wakes this thread once, not after every task
   for (std::uint64_t seen = all_done(); mine.done() < count;) {
-    if (done_.wait_for(lock, std::chrono::duration<double>(std::min(2 * deadline + 1, 1e9))) == std::cv_status::no_timeout)
+    if (done_.wait_for(lock, std::chrono::duration<double>(std::min(std::max(0.0, 2 * deadline + 1), 1e9))) ==
+        std::cv_status::no_timeout)
       continue;
     if (mine.done() < count && all_done() == seen) throw_stuck();
     seen = all_done();
