@@ -493,6 +493,41 @@ TEST_CASE("what rank 0 says is printed without control characters") {
   CHECK(contains(one.error, "acco: rank 1, start-up: ?[2Jgone?. aaa"));
 }
 
+TEST_CASE("numbers that others say are whole, or none") {
+  for (auto const& [digits, number] : {std::pair{"0", 0}, {"17", 17}, {"2147483647", 2147483647}})
+    CHECK(frames::whole_number(digits) == number);
+  for (char const* none : {"", "1x", "x", " 1", "+1", "-1", "-0", "0x1", "1.0", "2147483648"})
+    CHECK(frames::whole_number(none) == -1);
+}
+
+TEST_CASE("a hello whose numbers are none is a stranger's, and a refusal's names nobody") {
+  const auto port = free_port();
+  outcome zero;
+  std::jthread listens([&] { zero = told([&] { return tcp(port, {.deadline = enough(), .run = "r"})({0, 2}); }); });
+  const std::string nonce(16, 'n');
+  for (contributions const& wrong :
+       {contributions{"r", "1x", "2", nonce}, {"r", "1", "2x", nonce}, {"r", "-2147483648", "2", nonce}}) {
+    frames::line stranger = dial(port);
+    REQUIRE(hear(stranger));
+    say(stranger, message("hello", frames::pack(wrong)) + message("bring", frames::pack(contributions(2))));
+    CHECK(!hear(stranger));
+  }
+  CHECK(tcp(port, {.deadline = enough(), .run = "r"})({1, 2}) == names(2));
+  listens.join();
+  CHECK(zero.got == names(2));
+
+  const listener there;
+  outcome one;
+  std::jthread dials([&] { one = told([&] { return tcp(there.port, {.deadline = enough()})({1, 2}); }); });
+  frames::line line = there.next();
+  say(line, message("greeting", frames::pack({std::string(16, 'a'), nonce})));
+  REQUIRE(hear(line));
+  say(line, message("refusal", frames::pack({"m", "-77", "what", "advice"})));
+  dials.join();
+  CHECK(one.type == "mismatch");
+  CHECK(one.peer == -1);
+}
+
 TEST_CASE("MASTER_ADDR in digits: rank 0 listens there and nowhere else") {
   const auto port = free_port();
   outcome zero;

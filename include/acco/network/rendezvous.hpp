@@ -19,11 +19,13 @@
 #pragma once
 
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <functional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -89,6 +91,12 @@ inline contributions unpack(std::string_view from, std::size_t count) {
     }
   }
   return result.size() == count ? result : contributions();
+}
+/// A whole number from 0 on, and nothing else; -1 where it is none.
+inline int whole_number(std::string_view digits) {
+  int read = 0;
+  auto const [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), read);
+  return code == std::errc() && end == digits.data() + digits.size() && digits.front() != '-' ? read : -1;
 }
 inline std::string draw_nonce() {
   std::random_device entropy;

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -165,7 +164,8 @@ class tcp_host : start_up {
   void greeted(line& each, line::state came) {
     if (came == line::state::ended) return drop(each, "did not say who they are");
     const contributions said = came == line::state::whole && each.kind == "hello" ? unpack(each.fields, 4) : contributions();
-    if (said.empty()) return drop(each, "did not speak this protocol");
+    const int rank = said.empty() ? -1 : whole_number(said[1]), size = said.empty() ? -1 : whole_number(said[2]);
+    if (rank < 0 || size < 0) return drop(each, "did not speak this protocol");
     const bool proven = each.proven(chosen.secret);
     each.talk += " " + each.fields;
     if (said[0] != chosen.run) {
@@ -174,7 +174,7 @@ class tcp_host : start_up {
                 "or the launcher's)"));
       return drop(each, "were of another run", true);
     }
-    if (proven) return seat(each, std::atoi(said[1].c_str()), std::atoi(said[2].c_str()));
+    if (proven) return seat(each, rank, size);
     tell(each, text("rank 0 at ", place, " knows another secret than this process, or one of them knows none"),
          text("Give every rank the same secret (option `secret`), or none"));
     drop(each, "did not prove that they know the secret", true);
@@ -187,7 +187,7 @@ class tcp_host : start_up {
     each.rank = rank;
     if (size != me.size) cannot_join(each, text("it was started with WORLD_SIZE ", size, ", rank 0 with ", me.size));
     if (rank == 0) cannot_join(each, text("there is a rank 0 already"));
-    if (rank < 0 || rank >= size) cannot_join(each, text("there is no such rank"));
+    if (rank >= size) cannot_join(each, text("there is no such rank"));
     if (other != clients_.end() && other->socket) cannot_join(each, text("a process of this rank has come already"));
   }
   [[noreturn]] void cannot_join(line const& which, text const& why) {

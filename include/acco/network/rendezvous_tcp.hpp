@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -74,8 +73,8 @@ class tcp_guest : start_up {
         line_ = {};
         if (!refused) return told;
         const text what(printable(told[2], 700)), advice(printable(told[3], 700));
-        if (told[0] == "d") throw deadline_error(where, what, advice, std::atoi(told[1].c_str()));
-        throw mismatch_error(where, what, advice, std::atoi(told[1].c_str()));
+        if (told[0] == "d") throw deadline_error(where, what, advice, whole_number(told[1]));
+        throw mismatch_error(where, what, advice, whole_number(told[1]));
       }
     }
   }
