@@ -309,6 +309,30 @@ TEST_CASE("bytes are those of the thin matrices and of what travels exactly; mem
   alone.finish();
 }
 
+TEST_CASE("gradients in half: what is kept of several is larger than any of them; estimates need nothing kept") {
+  constexpr std::size_t side = 32;
+  acco::parameter_layout square;
+  square.add("square", {side, side});
+  const auto trained = [&](auto schedule, float gradient) {
+    acco::optimizer training{schedule, acco::sgd{.learning_rate = 1, .momentum = 0}, acco::host_storage<float, acco::half>{},
+                             acco::solo_backend{}, square};
+    training.initialize(std::vector<float>(side * side, 0.0F));
+    for (int m = 0; m < 8; ++m) {
+      for (std::size_t i = 0; i < side * side; ++i)
+        training.gradients()[i] =
+            static_cast<acco::half>(i % (side + 1) == 0 ? gradient : 0.0F);  // of as many directions as it has
+      (void)training.accumulated(1);
+    }
+    training.finish();
+    double most = 0;
+    for (const float x : training.parameters()) most = std::max(most, std::abs(static_cast<double>(x)));
+    return most;
+  };
+  const acco::fixed_pace halves{.first = 1, .second = 1};
+  CHECK(trained(acco::synchronous{.commit = with_rank(1)}, 60000) < 8 * 60000.0 + 1);  // not infinite, which would end it
+  CHECK(trained(acco::two_phase{.estimate = acco::power_sgd{.rank = 1}, .pace = halves}, 20000) == 4 * 20000.0);
+}
+
 TEST_CASE(
     "a gradient that is not finite ends the training, and is named; what makes no sense is refused; ranks are told of others") {
   worlds::threads::run(2, [&](acco::threads_backend const& world) {

@@ -167,6 +167,9 @@ with_feedback_ahead(with_feedback<Encoding, Feedback, Store>) -> with_feedback_a
 
 template <class Wire>
 concept feeds_back = lossy<Wire> && requires(Wire const& wire) { requires feedback<std::remove_cvref_t<decltype(wire.policy)>>; };
+/// In what `full` keeps a state of such gradients.
+template <class Gradient>
+using kept_number = std::conditional_t<std::same_as<Gradient, half>, float, Gradient>;
 /// The type of the state's numbers, where gradients are of type `Gradient`; without a feedback it is that.
 template <class Wire, class Gradient>
 struct number_of_state {
@@ -174,8 +177,7 @@ struct number_of_state {
 };
 template <feeds_back Wire, class Gradient>
 struct number_of_state<Wire, Gradient> {
-  using own = std::conditional_t<std::same_as<Gradient, half>, float, Gradient>;
-  using type = std::conditional_t<std::same_as<typename Wire::store, full>, own, typename Wire::store>;
+  using type = std::conditional_t<std::same_as<typename Wire::store, full>, kept_number<Gradient>, typename Wire::store>;
 };
 template <class Wire, class Gradient>
 using state_number = typename number_of_state<Wire, Gradient>::type;

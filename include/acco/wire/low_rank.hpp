@@ -98,7 +98,7 @@ class reducer<Code, Storage> final : public reducer_in_use<Storage> {
   static_assert(!sums_states<Code>,
                 "acco: a feedback whose receivers sum states (ef21) is for encodings of blocks: give "
                 "power_sgd error_feedback");
-  static_assert(std::is_same_v<state_type, state_number<with_error_feedback<Code>, gradient_type>>,
+  static_assert(!feeds_back<Code> || std::is_same_v<state_type, kept_number<gradient_type>>,
                 "acco: power_sgd keeps what it loses in the gradients' type: give its feedback no other store");
 
  public:
