@@ -43,8 +43,12 @@ class connections {
     incoming_.reserve(ranks);
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      incoming_.push_back(
-          {transport_.receive(peer, farewell_label, &farewells_[static_cast<std::size_t>(peer)], sizeof(farewell)), peer});
+      try {
+        incoming_.push_back(
+            {transport_.receive(peer, farewell_label, &farewells_[static_cast<std::size_t>(peer)], sizeof(farewell)), peer});
+      } catch (delivery_failure const& failure) {  // it was connected, and has ended
+        throw lost_error({rank(), -1, "start-up"}, "start-up", peer, failure.reason);
+      }
     }
   }
   connections(connections const&) = delete;
@@ -161,6 +165,39 @@ class connections {
     }
   }
 
+  /// Where this rank has left, another one has told that it ends, or one of which needed(peer) is true was lost: leaves,
+  /// and throws `peer_error` from the call of that name.
+  template <class Needed>
+  void require(error_place const& at, std::string_view call, Needed&& needed) {
+    if (left()) throw_left(at, call);
+    try {
+      if (const auto word = hear()) throw_farewell(at, call, *word);
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer != rank() && needed(peer) && lost(peer)) throw_lost(at, call, peer, text("while ranks were to be connected"));
+      }
+    } catch (peer_error const& e) {
+      abort(e.what(), e.peer());
+      throw;
+    }
+  }
+  [[noreturn]] void throw_lost(error_place const& at, std::string_view call, int peer, text const& reason) {
+    if (const auto word = hear(peer)) throw_farewell(at, call, *word);
+    abort(text("it lost the connection to rank ", peer).view(), peer);
+    throw lost_error(at, call, peer, reason);
+  }
+  [[noreturn]] static void throw_farewell(error_place const& at, std::string_view call, farewell_heard const& word) {
+    throw peer_error(at,
+                     word.blamed == word.from ? text(call, " is impossible because rank ", word.from, " failed: ", word.reason)
+                                              : text(call, " is impossible: rank ", word.from, " tells that ", word.reason),
+                     word.blamed == at.rank ? text("That is this rank: look at what kept it, or at what it called")
+                                            : text("Look at rank ", word.blamed, "'s own error first"),
+                     word.blamed);
+  }
+  [[noreturn]] void throw_left(error_place const& at, std::string_view call) const {
+    throw peer_error(at, text(call, " is impossible because this rank has left the group (", reason(), ")"),
+                     text("Look at this rank's first error. These connections cannot be used again: make a new backend"), rank());
+  }
+
  private:
   struct farewell {
     std::int32_t blamed = -1;
@@ -171,6 +208,11 @@ class connections {
     int peer;
     bool heard = false, lost = false;
   };
+  static peer_error lost_error(error_place const& at, std::string_view call, int peer, text const& reason) noexcept {
+    return peer_error(at, text(call, " failed: the connection to rank ", peer, " is lost (", reason, ")"),
+                      text("Rank ", peer, " was killed or ended, or its host or network is down: look at its own output first"),
+                      peer);
+  }
   static constexpr message_label farewell_label{0xffffffff, collective::none, 0, 0};
 
   [[nodiscard]] incoming& of(int peer) noexcept { return incoming_[static_cast<std::size_t>(peer < rank() ? peer : peer - 1)]; }

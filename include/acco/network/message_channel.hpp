@@ -174,25 +174,19 @@ class message_channel {
 
   /// Runs part of an operation; translates what goes wrong, and tells the other ranks.
   void guarded(host_queue const& queue, collective operation, function_view<void()> work) {
-    if (all_->left()) throw_left(queue, operation);
+    if (all_->left()) all_->throw_left(queue.place, name_of(operation));
     try {
       try {
         work();
       } catch (delivery_failure const& failure) {
-        if (all_->left()) throw_left(queue, operation);
+        if (all_->left()) all_->throw_left(queue.place, name_of(operation));
         if (failure.other_message) {
           throw mismatch_error(
               queue.place, text(name_of(operation), " failed: rank ", busy_peer_, " calls something else: ", failure.reason),
               text("Every rank must make the same calls in the same order: acco::debug finds the first that differs"),
               busy_peer_);
         }
-        if (const auto word = all_->hear(busy_peer_)) throw_farewell(queue, operation, *word);
-        abort(text("it lost the connection to rank ", busy_peer_).view(), busy_peer_);
-        throw peer_error(
-            queue.place,
-            text(name_of(operation), " failed: the connection to rank ", busy_peer_, " is lost (", failure.reason, ")"),
-            text("Rank ", busy_peer_, " was killed or ended, or its host or network is down: look at its own output first"),
-            busy_peer_);
+        all_->throw_lost(queue.place, name_of(operation), busy_peer_, failure.reason);
       }
     } catch (error const& e) {
       abort(e.what(), e.peer());
@@ -289,7 +283,7 @@ class message_channel {
   /// Throws where another rank has told that it ends, or was lost before all its messages came; one that has ended in
   /// peace was not.
   void look_for_ends(host_queue const& queue, batch& of, collective operation) {
-    if (const auto word = all_->hear()) throw_farewell(queue, operation, *word);
+    if (const auto word = all_->hear()) all_->throw_farewell(queue.place, name_of(operation), *word);
     if (called_) all_->at(channel_).calls.listen(transport(), channel_);
     for (std::size_t k = of.settled; k < of.transfers.size(); ++k) {
       transfer& each = of.transfers[k];
@@ -299,22 +293,6 @@ class message_channel {
       if (!each.done) throw delivery_failure{text("it ended with a message on its way")};
     }
   }
-  [[noreturn]] static void throw_farewell(host_queue const& queue, collective operation,
-                                          typename connections<Transport>::farewell_heard const& word) {
-    throw peer_error(queue.place,
-                     word.blamed == word.from
-                         ? text(name_of(operation), " is impossible because rank ", word.from, " failed: ", word.reason)
-                         : text(name_of(operation), " is impossible: rank ", word.from, " tells that ", word.reason),
-                     word.blamed == queue.place.rank ? text("That is this rank: look at what kept it, or at what it called")
-                                                     : text("Look at rank ", word.blamed, "'s own error first"),
-                     word.blamed);
-  }
-  [[noreturn]] void throw_left(host_queue const& queue, collective operation) const {
-    throw peer_error(queue.place,
-                     text(name_of(operation), " is impossible because this rank has left the group (", all_->reason(), ")"),
-                     text("Look at this rank's first error. These connections cannot be used again: make a new backend"), rank());
-  }
-
   static constexpr double slice = 0.2;  // seconds of a wait, after which the others are looked at
   std::shared_ptr<connections<Transport>> all_;
   std::uint32_t channel_;
