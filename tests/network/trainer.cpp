@@ -155,7 +155,7 @@ int main(int count, char** words) {
     const acco::message_backend<mortal> world(std::make_shared<acco::message_collectives<mortal>>(piece, piece, all));
     const acco::gloo_options chosen{.connections = static_cast<int>(number("ACCO_TEST_CONNECTIONS", 1)),
                                     .checksums = acco::has_xxhash ? acco::checksums::always : acco::checksums::none};
-    all->set_sum(acco::gloo_pool::widen(world, all->transport(), chosen, 60 * patience()));
+    all->set_sum(acco::gloo_pool::widen(world, *all, chosen, 60 * patience()));
     choose(world);
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());

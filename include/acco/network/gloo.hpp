@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 #include "acco/collective/backend.hpp"
 #include "acco/collective/split.hpp"
+#include "acco/error.hpp"
+#include "acco/network/connections.hpp"
 #include "acco/network/gloo_pool.hpp"
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
@@ -45,20 +48,40 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   [[nodiscard]] gloo_backend duplicate() const { return {another_over(*this), connections_}; }
 
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its
-  /// own; errors name its ranks. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them.
+  /// own. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them. Its errors of the phase
+  /// `split` name ranks of this handle; all others, and later ones, those of the new world.
   [[nodiscard]] gloo_backend split(int color, int key = 0, double deadline = 600) const {
     const split_result mine = agree_on_split(*this, color, key, deadline);
+    auto& all = collectives().shared();
+    // this world knows of a member that is lost while Gloo waits for it
+    const auto look_at = [&](std::span<int const> who) {
+      all.require({rank(), -1, "split"}, "split", [&](int peer) { return std::find(who.begin(), who.end(), peer) != who.end(); });
+    };
+    const auto look = [&](int first) { look_at(std::span(mine.members).subspan(static_cast<std::size_t>(std::max(first, 0)))); };
     try {
       const gloo_start::meeting_in_world<gloo_backend> meeting{*this, mine, deadline};
-      auto device = collectives().shared().transport().device();
+      auto device = all.transport().device();
       return pooled(gloo_start::meshed(
-                        {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting),
+                        {mine.rank, mine.size()}, [&] { return device; }, device->str(), deadline, meeting, look),
                     {.piece_bytes = collectives().chosen_piece_bytes(),
                      .deadline = deadline,
                      .connections = connections_,
                      .checksums = has_checksums() ? checksums::always : checksums::none,
-                     .sum = collectives().shared().sum()},
+                     .sum = all.sum()},
                     deadline);
+    } catch (peer_error const& e) {
+      const int named = in_this_world(mine, e.peer());
+      if (!all.left()) {
+        gloo_start::look_for_a_second([&] {
+          look_at(std::span(&named, 1));
+          look(0);
+        });
+      }
+      all.abort(e.what(), named);
+      throw;
+    } catch (error const& e) {
+      all.abort(e.what(), in_this_world(mine, e.peer()));
+      throw;
     } catch (std::exception const& e) {
       abort(e.what());
       throw;
@@ -133,6 +156,9 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   [[nodiscard]] char const* progress_policy() const noexcept { return "Gloo: its own thread"; }
 
  private:
+  static int in_this_world(split_result const& part, int member) noexcept {
+    return member < 0 || member >= part.size() ? -1 : part.members[static_cast<std::size_t>(member)];
+  }
   static std::shared_ptr<addressed_context> connected(rank_of mine, gloo_options chosen, rendezvous::tcp_rendezvous& meeting) {
     const double whole = std::exchange(chosen.deadline, meeting.seconds_left());
     auto context = gloo_start::connected(mine, meeting.own_address(), chosen, meeting);
@@ -147,7 +173,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     gloo_backend result(std::make_shared<connections<gloo_transport>>(std::move(context)), chosen);
     auto& all = result.collectives().shared();
     all.transport().hang_up_at_end();
-    all.set_sum(gloo_pool::widen(result, all.transport(), chosen, deadline));
+    all.set_sum(gloo_pool::widen(result, all, chosen, deadline));
     return result;
   }
   gloo_backend(std::shared_ptr<connections<gloo_transport>> all, gloo_options const& chosen)  // checksums: what all agree on

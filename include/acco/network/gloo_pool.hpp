@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <exception>
 #include <iterator>
 #include <memory>
@@ -14,15 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <gloo/context.h>
-#include <gloo/transport/address.h>
-#include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
-#include <gloo/transport/pair.h>
-
 #include "acco/collective/backend.hpp"
-#include "acco/collective/joining_thread.hpp"
 #include "acco/error.hpp"
+#include "acco/network/connections.hpp"
+#include "acco/network/gloo_mesh.hpp"
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
@@ -44,44 +37,6 @@ inline constexpr double long_round_trip = 0.005;  // seconds
 }
 
 inline constexpr int most_connections = 64;
-
-/// A context whose addresses travel with those of others, and which can connect beside them.
-class further_context : public addressed_context {
- public:
-  further_context(rank_of mine, std::shared_ptr<gloo::transport::Device> device, double deadline)
-      : addressed_context(mine.rank, mine.size) {
-    device_ = std::move(device);
-    transportContext_ = device_->createContext(rank, size);
-    transportContext_->setTimeout(gloo_start::milliseconds(deadline / 5));  // as in gloo_start::meshed
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer != rank) (void)transportContext_->createPair(peer);
-    }
-  }
-  /// at(peer): where its address is.
-  template <class At>
-  void write_addresses(At&& at) {
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      auto const bytes = getPair(peer)->address().bytes();
-      std::memcpy(at(peer), bytes.data(), std::min(bytes.size(), gloo_start::address_size()));
-    }
-  }
-  /// Blocks; tells with which rank.
-  template <class At>
-  void connect(At&& at, double deadline, int& with) {
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      with = peer;
-      std::byte const* const from = at(peer);
-      auto const* const first = reinterpret_cast<char const*>(from);
-      const std::vector<char> own = getPair(peer)->address().bytes(), other(first, first + gloo_start::address_size());
-      getPair(peer)->connect(other);
-      set_ends(peer, own, other);
-    }
-    setTimeout(gloo_start::milliseconds(deadline));
-    transportContext_->setTimeout(gloo_start::milliseconds(deadline));
-  }
-};
 
 /// What all ranks want: as many connections as the longest round trip asks for, or the most that a rank has chosen; and
 /// whether messages carry checksums.
@@ -125,58 +80,47 @@ template <class Backend>
 }
 
 /// Opens as many connections; which checksums messages have. Collective over `world`, before anything else travels over
-/// it; blocks at most `deadline` seconds for any rank. Throws `peer_error`, or on every rank `usage_error`.
-template <class Backend>
-[[nodiscard]] message_sum widen(Backend const& world, gloo_transport& transport, gloo_options const& chosen, double deadline) {
+/// it; blocks at most `deadline` seconds for any rank. Throws `peer_error`, or on every rank `usage_error`. `all`: what
+/// `world` is made of.
+template <class Backend, class Transport>
+[[nodiscard]] message_sum widen(Backend const& world, connections<Transport>& all, gloo_options const& chosen, double deadline) {
+  gloo_transport& transport = all.transport();
   auto queue = make_queue<host_queue>(world);
   queue.place = {world.rank(), -1, "start-up"};
   queue.deadline = deadline;
-  const auto [connections, sum] = agreed(world, queue, transport.round_trip(), chosen);
-  if (connections <= 1 || world.size() == 1) return sum;
+  const auto [wanted, sum] = agreed(world, queue, transport.round_trip(), chosen);
+  if (wanted <= 1 || world.size() == 1) return sum;
   const auto ranks = static_cast<std::size_t>(world.size());
 
-  const std::size_t one = gloo_start::address_size(), more = static_cast<std::size_t>(connections) - 1;
+  const std::size_t one = gloo_start::address_size(), more = static_cast<std::size_t>(wanted) - 1;
   std::vector<std::byte> out(one * more * ranks), in(out.size());
   const auto at = [&](std::vector<std::byte>& of, int peer, std::size_t k) {
     return of.data() + (static_cast<std::size_t>(peer) * more + k) * one;
   };
-  std::vector<std::shared_ptr<further_context>> made;
-  std::vector<std::exception_ptr> failed(more);
-  std::vector<int> with(more, -1);
-  int peer = -1;
+  std::vector<std::shared_ptr<gloo_start::mesh_context>> made;
+  const auto look = [&](int first) { all.require(queue.place, "start-up", [&](int peer) { return peer >= first; }); };
+  int with = -1;
   try {
     for (std::size_t k = 0; k < more; ++k) {
-      made.push_back(std::make_shared<further_context>(rank_of{world.rank(), world.size()}, transport.device(), deadline));
+      made.push_back(
+          std::make_shared<gloo_start::mesh_context>(rank_of{world.rank(), world.size()}, transport.device(), deadline));
       made.back()->write_addresses([&](int its) { return at(out, its, k); });
     }
     world.all_to_all(queue, out, in);
     queue.wait();
-    std::vector<joining_thread> connecting;  // at once: each takes round trips
-    connecting.reserve(more);
-    for (std::size_t k = 0; k < more; ++k) {
-      connecting.emplace_back([&, k] {
-        try {
-          made[k]->connect([&](int its) { return at(in, its, k); }, deadline, with[k]);
-        } catch (...) {
-          failed[k] = std::current_exception();
-        }
-      });
-    }
-    connecting.clear();
-    for (std::size_t k = 0; k < more; ++k) {
-      peer = with[k];
-      if (failed[k]) std::rethrow_exception(failed[k]);
-    }
+    gloo_start::connect(std::span(made), [&](std::size_t k, int its) { return at(in, its, k); }, look, with);
   } catch (error const&) {
     throw;
   } catch (std::exception const& e) {  // several types of Gloo's
+    if (with >= 0) gloo_start::look_for_a_second([&] { look(0); });
+    all.abort(e.what(), with);
     throw peer_error({world.rank(), -1, "start-up"},
-                     text("the ranks cannot be connected: ", connections,
-                          " times each: ", peer < 0 ? text() : text("with rank ", peer, ", which may wait for another one: "),
+                     text("the ranks cannot be connected: ", wanted,
+                          " times each: ", with < 0 ? text() : text("with rank ", with, ", which may wait for another one: "),
                           std::string_view(e.what())),
                      text("Check that every rank is alive, and how many files a process may open (ulimit -n); or choose fewer "
                           "(gloo_options::connections)"),
-                     peer);
+                     with);
   }
   for (auto& each : made) transport.add(std::move(each));
   return sum;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank ends while the others connect with it anew: behind the exchange of addresses, over which nobody waits any more.
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <doctest/doctest.h>
+
+#include <acco/clock.hpp>
+#include <acco/network/gloo.hpp>
+
+#include "network/gloo_world.hpp"
+#include "support/patience.hpp"
+
+namespace {
+
+using gloo_connections = acco::connections<acco::gloo_transport>;
+using gloo_messages = acco::message_backend<acco::gloo_transport>;
+
+/// Ranks connected by a context of their own, which ends with them, without a word.
+template <class Function>
+void connected(int ranks, int connections, Function&& function) {
+  static auto device = ::gloo::transport::tcp::CreateDevice("127.0.0.1");
+  ::gloo::rendezvous::HashStore store;
+  acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
+    auto context = std::make_shared<::gloo::rendezvous::Context>(thread.rank(), thread.size());
+    context->connectFullMesh(store, device);
+    function(acco::gloo_backend(context, {.connections = connections}));
+  });
+}
+
+/// What the rank that is looked at does when it has brought its addresses, and has got the others'.
+template <class Meeting, class Then>
+struct meets {
+  Meeting of;
+  Then then;
+  [[nodiscard]] acco::rendezvous::contributions deliver(acco::rendezvous::contributions parts) const {
+    auto result = of.deliver(std::move(parts));
+    then();
+    return result;
+  }
+};
+/// `split`, step by step: its connections.
+template <class Then>
+std::shared_ptr<gloo_connections> split_by_hand(acco::gloo_backend const& world, int color, int key, Then&& then) {
+  const double deadline = 60 * patience();
+  auto const mine = acco::agree_on_split(world, color, key, deadline);
+  const meets<acco::gloo_start::meeting_in_world<acco::gloo_backend>, Then> meeting{{world, mine, deadline}, then};
+  const acco::rank_of me{mine.rank, mine.size()};
+  auto context =
+      acco::gloo_start::meshed(me, [] { return ::gloo::transport::tcp::CreateDevice("127.0.0.1"); }, "lo", deadline, meeting);
+  return std::make_shared<gloo_connections>(std::move(context));
+}
+gloo_messages world_of(std::shared_ptr<gloo_connections> const& all) {
+  return gloo_messages(std::make_shared<acco::message_collectives<acco::gloo_transport>>(8192, 8192, all));
+}
+
+/// Ends in the midst of `widen`.
+struct ends_in_it : gloo_messages {
+  using gloo_messages::gloo_messages;
+  void all_to_all(acco::host_queue& queue, std::span<std::byte const> in, std::span<std::byte> out) const {
+    gloo_messages::all_to_all(queue, in, out);
+    queue.wait();
+    throw std::runtime_error("it ends");
+  }
+};
+void end_in_widening(std::shared_ptr<gloo_connections> const& all) {
+  const ends_in_it world(std::make_shared<acco::message_collectives<acco::gloo_transport>>(8192, 8192, all));
+  try {
+    (void)acco::gloo_pool::widen(world, *all, {.connections = 3}, 60 * patience());
+    FAIL_CHECK("it went on");
+  } catch (acco::peer_error const&) {
+  }
+}
+
+/// Every rank's one, added up.
+template <class World>
+double sum(World const& world) {
+  double number = 1;
+  acco::host_queue queue;
+  queue.place = {world.rank(), 1, "sum"};
+  queue.deadline = 600 * patience();
+  world.all_reduce(queue, acco::partial<double const>({&number, 1}), acco::replicated<double>({&number, 1}));
+  queue.wait();
+  return number;
+}
+
+/// work(deadline) ends with an error that names `lost`, long before a deadline of ten minutes; its phase.
+template <class Work>
+std::string phase_of_loss(int lost, int me, Work&& work) {
+  const double from = acco::steady_seconds();
+  std::string phase = "nobody was lost";
+  try {
+    work(600 * patience());
+  } catch (acco::peer_error const& e) {
+    const std::string what = e.what();
+    CAPTURE(what);
+    CHECK(e.peer() == lost);
+    CHECK(e.rank() == me);
+    phase = e.where().phase;
+  }
+  CHECK(acco::steady_seconds() - from < 60 * patience());
+  return phase;
+}
+
+}  // namespace
+
+TEST_CASE("a rank ends while the others connect in a split: they know it by the world that is split, in its numbers") {
+  constexpr int ranks = 4;
+  for (int lost = 0; lost < ranks; ++lost) {
+    CAPTURE(lost);
+    connected(ranks, 1, [&](acco::gloo_backend const& world) {
+      const int me = world.rank();
+      if (me == lost) {
+        CHECK_THROWS_AS(split_by_hand(world, 0, ranks - me, [] { throw std::runtime_error("it ends"); }), acco::peer_error);
+      } else {
+        CHECK(phase_of_loss(lost, me, [&](double deadline) { (void)world.split(0, ranks - me, deadline); }) == "split");
+      }
+    });
+  }
+}
+
+TEST_CASE("a rank ends while the others connect several times in a split: they know it by the world that is split") {
+  constexpr int ranks = 3;
+  for (int lost = 0; lost < ranks; ++lost) {
+    CAPTURE(lost);
+    connected(ranks, 3, [&](acco::gloo_backend const& world) {
+      const int me = world.rank();
+      if (me == lost) return end_in_widening(split_by_hand(world, 0, 0, [] {}));
+      // a rank that had been connected with it already learns it later
+      auto const phase = phase_of_loss(lost, me, [&](double deadline) { (void)sum(world.split(0, 0, deadline)); });
+      CHECK((phase == "split" || phase == "sum"));
+    });
+  }
+}
+
+TEST_CASE("a rank ends while the others connect several times at the start: they know it by the first connections") {
+  constexpr int ranks = 3;
+  for (int lost = 0; lost < ranks; ++lost) {
+    CAPTURE(lost);
+    static auto device = ::gloo::transport::tcp::CreateDevice("127.0.0.1");
+    ::gloo::rendezvous::HashStore store;
+    acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
+      const int me = thread.rank();
+      auto context = std::make_shared<::gloo::rendezvous::Context>(me, ranks);
+      context->connectFullMesh(store, device);
+      auto const all = std::make_shared<gloo_connections>(context);
+      if (me == lost) return end_in_widening(all);
+      auto const world = world_of(all);
+      auto const phase = phase_of_loss(lost, me, [&](double deadline) {
+        (void)acco::gloo_pool::widen(world, *all, {.connections = 3}, deadline);
+        (void)sum(world);
+      });
+      CHECK((phase == "start-up" || phase == "sum"));
+    });
+  }
+}
+
+TEST_CASE("a split goes on though a rank of another part has ended in peace") {
+  connected(4, 1, [](acco::gloo_backend const& world) {
+    const int me = world.rank();
+    if (me == 3) {
+      (void)world.split(1, 0, 60 * patience());
+    } else if (me == 2) {  // comes late: the others look several times
+      auto const all = split_by_hand(world, 0, 0, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+      all->transport().hang_up_at_end();
+      auto const part = world_of(all);
+      (void)acco::gloo_pool::widen(part, *all, {.connections = 1, .checksums = acco::checksums::none}, 60 * patience());
+      CHECK(sum(part) == 3);
+    } else {
+      CHECK(sum(world.split(0, 0, 60 * patience())) == 3);
+    }
+  });
+}
