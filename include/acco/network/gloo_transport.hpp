@@ -323,15 +323,20 @@ class gloo_transport {
     gloo_transport& owner;
     request& which;
     clock::time_point until;
+    bool seen = false;  // by the watchdog
   };
   void watch() {
     std::unique_lock lock(mutex_);
     while (!ending_) {
       alarm_ = clock::now() + std::chrono::hours(1);
-      for (watched_wait const* each : waits_) alarm_ = std::min(alarm_, each->until);
+      for (watched_wait* each : waits_) {
+        // Gloo tells that a wait was stopped before it tells that the message has come: it begins first
+        if (!std::exchange(each->seen, true)) each->until = std::max(each->until, clock::now() + std::chrono::microseconds(50));
+        alarm_ = std::min(alarm_, each->until);
+      }
       changed_.wait_until(lock, alarm_);
       for (watched_wait* each : waits_) {
-        if (clock::now() < each->until) continue;
+        if (!each->seen || clock::now() < each->until) continue;
         stop_waiting(each->which);
         each->until = clock::time_point::max();
       }
