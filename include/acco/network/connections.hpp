@@ -165,8 +165,8 @@ class connections {
     }
   }
 
-  /// Where this rank has left, another one has told that it ends, or one of which needed(peer) is true was lost: leaves,
-  /// and throws `peer_error` from the call of that name.
+  /// Where this rank has left, another one has told that it ends, or one of which needed(peer) is true was lost:
+  /// leaves, and throws `peer_error` from the call of that name.
   template <class Needed>
   void require(error_place const& at, std::string_view call, Needed&& needed) {
     if (left()) throw_left(at, call);

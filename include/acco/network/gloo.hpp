@@ -48,8 +48,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   [[nodiscard]] gloo_backend duplicate() const { return {another_over(*this), connections_}; }
 
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its
-  /// own. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them. Its errors of the phase
-  /// `split` name ranks of this handle; all others, and later ones, those of the new world.
+  /// own. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them. Its errors of the
+  /// phase `split` name ranks of this handle; all others, and later ones, those of the new world.
   [[nodiscard]] gloo_backend split(int color, int key = 0, double deadline = 600) const {
     const split_result mine = agree_on_split(*this, color, key, deadline);
     auto& all = collectives().shared();
