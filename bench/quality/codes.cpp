@@ -209,7 +209,16 @@ std::vector<row> rows(settings const& s) {
   };
   with_moments("local_sgd, moments with each exchange", {1, 1});
   with_moments("local_sgd, moments with each 3rd and 6th", {3, 6});
+  add("local_sgd: int4", local(local_sgd, int4));
   add("local_sgd: sparse_exchange", local(local_sgd, sparse_exchange));
+  const auto in_halves = [&](char const* name, auto method, bool trains_by_muon = false) {
+    auto level = local(method, int4);
+    level.fragments = 2;
+    add(name, level, trains_by_muon);
+  };
+  in_halves("local_sgd, halves a step late: int4", keeping<>{.delay = 1});
+  in_halves("streaming_diloco: int4", streaming_diloco);
+  in_halves("streaming_diloco, muon: int4", streaming_diloco, true);
   add("diloco", local(diloco, full{}));
   add("diloco: int4", local(diloco, int4));
   add("mu_loco", local(mu_loco, full{}));

@@ -85,6 +85,9 @@ TEST_CASE("the ways that were measured are schedules, and have their bytes") {
   CHECK_SCHEDULE("synchronous+int4", synchronous{.commit = block_int4{}, .pace = fixed_pace{.first = 6}});
   CHECK_SCHEDULE("synchronous+coded",
                  synchronous{.commit = coded<without_feedback<block_gauss4>, block_gauss3>{}, .pace = fixed_pace{.first = 6}});
+  CHECK_SCHEDULE(
+      "synchronous+rotated_gauss3/ternary",
+      synchronous{.commit = coded<without_feedback<rotated<block_gauss3>>, block_ternary>{}, .pace = fixed_pace{.first = 6}});
   CHECK_SCHEDULE("two_phase", two_phase{.pace = fixed_pace{.first = 6, .second = 2}});
   CHECK_SCHEDULE("two_phase+int4", two_phase{.estimate = block_int4{}, .pace = fixed_pace{.first = 6, .second = 2}});
   CHECK_SCHEDULE("two_phase+coded", two_phase{.estimate = block_int4{},
@@ -105,6 +108,14 @@ TEST_CASE("the ways that were measured are schedules, and have their bytes") {
       "streaming_diloco",
       local_updates{
           .method = streaming_diloco, .inner = synchronous{.pace = fixed_pace{.first = 6}}, .steps = 8, .fragments = 2});
+  CHECK_SCHEDULE(
+      "mu_loco+stat2",
+      local_updates{
+          .method = mu_loco, .inner = synchronous{.pace = fixed_pace{.first = 6}}, .steps = 8, .exchange = block_stat2{}});
+  CHECK_SCHEDULE(
+      "local_sgd+sparse_exchange",
+      local_updates{
+          .method = local_sgd, .inner = synchronous{.pace = fixed_pace{.first = 6}}, .steps = 8, .exchange = sparse_exchange});
   CHECK(checked == std::size(acco::measured_ways));
 }
 
@@ -120,6 +131,10 @@ TEST_CASE("memory is what memory() says") {
   };
   CHECK(memory_of("synchronous") == allocated(acco::synchronous{}));
   CHECK(memory_of("synchronous+int4") == allocated(acco::synchronous{.commit = acco::block_int4{}}));
+  CHECK(memory_of("local_sgd+sparse_exchange") ==
+        allocated(acco::local_updates{.method = acco::local_sgd, .steps = 8, .exchange = acco::sparse_exchange}));
+  CHECK(memory_of("mu_loco+stat2") ==
+        allocated(acco::local_updates{.method = acco::mu_loco, .steps = 8, .exchange = acco::block_stat2{}}));
   CHECK(memory_of("two_phase+int4") == allocated(acco::two_phase{.estimate = acco::block_int4{}}));
   // docs/performance.md, "The loss of the family", which has measured it
   CHECK(memory_of("two_phase") == doctest::Approx(16.0));

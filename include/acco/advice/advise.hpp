@@ -178,7 +178,7 @@ inline void check_way(way const& of) {
   const auto order = [&](std::size_t k) {  // what comes first, what costs less among these, what is faster
     const bool taken = may(all[k]) && all[k].step_seconds <= 1.03 * shortest;
     return std::tuple(!taken, !may(all[k]), taken ? std::floor(2 * all[k].of.loss_percent) : all[k].step_seconds,
-                      taken ? std::floor(all[k].memory) : 0, k);
+                      taken ? std::round(all[k].memory) : 0, k);
   };
   std::vector<std::size_t> places(all.size());
   std::iota(places.begin(), places.end(), std::size_t{0});

@@ -41,9 +41,9 @@ struct way {
 
 /// The ways of which docs/performance.md has measured the loss, by rising complication, each at its best learning rate:
 /// a GPT of 0.12 M parameters, means over three seeds. Those with codes are the mean of 4 and 8 ranks ("What codes
-/// cost"), all others 4 ranks ("The loss of the family"; local updates with H = 8); what is below `synchronous` is 0
-/// here, less than seeds differ. Another model's losses differ: measure them before you rely on them, and pass ways of
-/// your own.
+/// cost"; the rotated one docs/front.md), all others 4 ranks ("The loss of the family"; local updates with H = 8, those
+/// with codes docs/front.md); what is below `synchronous` is 0 here, less than seeds differ. Another model's losses
+/// differ: measure them before you rely on them, and pass ways of your own.
 inline constexpr way measured_ways[] = {
     {.name = "synchronous", .code = "synchronous{.pace = PACE}"},
     {.name = "synchronous+int4",
@@ -53,6 +53,9 @@ inline constexpr way measured_ways[] = {
      .code = "synchronous{.commit = coded<without_feedback<block_gauss4>, block_gauss3>{}, .pace = PACE}",
      .commit = {.gradients = 130 / 256.0, .parameters = 98 / 256.0},
      .loss_percent = 0.42},
+    {.name = "synchronous+rotated_gauss3/ternary",
+     .code = "synchronous{.commit = coded<without_feedback<rotated<block_gauss3>>, block_ternary>{}, .pace = PACE}",
+     .commit = {.gradients = 100 / 256.0, .parameters = 54 / 256.0}},
     {.name = "two_phase", .code = "two_phase{.pace = PACE}", .in_parts = true, .loss_percent = 0.20},
     {.name = "two_phase+int4",
      .code = "two_phase{.estimate = block_int4{}, .pace = PACE}",
@@ -91,6 +94,17 @@ inline constexpr way measured_ways[] = {
      .fragments = 2,
      .delay = 1,
      .outer_slots = 1},
+    {.name = "mu_loco+stat2",
+     .code = "local_updates{.method = mu_loco, .inner = synchronous{.pace = PACE}, .steps = 8, .exchange = block_stat2{}}",
+     .commit = {.gradients = 68 / 256.0, .parameters = 68 / 256.0},
+     .every = 8,
+     .outer_slots = 1,
+     .loss_percent = 3.50},
+    {.name = "local_sgd+sparse_exchange",
+     .code = "local_updates{.method = local_sgd, .inner = synchronous{.pace = PACE}, .steps = 8, .exchange = sparse_exchange}",
+     .commit = {.gradients = 114 / 4096.0, .parameters = 226 / 4096.0},
+     .every = 8,
+     .loss_percent = 4.55},
 };
 
 }  // namespace ACCO_SIMD_NAMESPACE
