@@ -211,14 +211,15 @@ std::vector<row> rows(settings const& s) {
   with_moments("local_sgd, moments with each 3rd and 6th", {3, 6});
   add("local_sgd: int4", local(local_sgd, int4));
   add("local_sgd: sparse_exchange", local(local_sgd, sparse_exchange));
-  const auto in_halves = [&](char const* name, auto method, bool trains_by_muon = false) {
-    auto level = local(method, int4);
+  const auto in_halves = [&](char const* name, auto method, auto exchange, bool muon = false) {
+    auto level = local(method, exchange);
     level.fragments = 2;
-    add(name, level, trains_by_muon);
+    add(name, level, muon);
   };
-  in_halves("local_sgd, halves a step late: int4", keeping<>{.delay = 1});
-  in_halves("streaming_diloco: int4", streaming_diloco);
-  in_halves("streaming_diloco, muon: int4", streaming_diloco, true);
+  in_halves("local_sgd, halves a step late: int4", keeping<>{.delay = 1}, int4);
+  in_halves("local_sgd, halves a step late: stat2", keeping<>{.delay = 1}, block_stat2{});
+  in_halves("local_sgd, halves a step late, muon: int4", keeping<>{.delay = 1}, int4, true);
+  in_halves("streaming_diloco: int4", streaming_diloco, int4);
   add("diloco", local(diloco, full{}));
   add("diloco: int4", local(diloco, int4));
   add("mu_loco", local(mu_loco, full{}));
