@@ -250,7 +250,9 @@ void print(flags const& f) {
   if (best.of.loss_percent > f.loss || best.memory > f.memory)
     std::printf("\nnone is within --loss %g and --memory %g\n", f.loss, f.memory);
   if (best.utilisation < 0.5 && f.local_steps == 8)
-    std::printf("\n  ranks compute for less than half of the time: --local-steps 100 lists rarer exchanges\n");
+    std::printf(
+        "\n  ranks compute for less than half of the time: a higher --loss allows local updates, --local-steps 100 rarer "
+        "exchanges\n");
   std::printf(
       "\n  speed: x synchronous; computing: share of the time; loss: over synchronous, of a small GPT; memory: a parameter\n");
   std::printf("  and rank\n\n%s\nusing namespace acco;\noptimizer training{%s, adamw{}, host_storage<%s>{}, world, layout};\n",

@@ -10,7 +10,8 @@ A method is on the front where no other one of that table, by the same rule (Muo
 
 memory: of parameters, gradients and all that the optimizer keeps, bytes a parameter and rank.
 speed at r: samples a second, as a share of those of all ranks alone, at the limit, where an exchange of all gradients and parameters in fp32 takes r times a step's computation:
-1 / (1 + X) where ranks wait, 1 / max(1, X) where rounds are hidden, X = r (bytes / 8). bench/network/run.py measures how near schedules come to it.
+1 / (1 + X) where ranks wait, 1 / max(1, X) where rounds are hidden, X = r (bytes / 8); where halves of an exchange every H steps travel behind one step each, Y = X H / 2, and it is
+(H / 2) / (max(1, Y) + H / 2 - 1). bench/network/run.py measures how near schedules come to it.
 time at r: until the loss that synchronous has at the end, over its time. Who ends with more loss needs more samples, by the power of samples with which the loss of synchronous falls between its
 two longest trainings of that model and world that are in the results; where there is one only, the column is missing.
 Exponents: b of loss / (loss of synchronous) ~ N^b, for methods that are there for several worlds, at as many samples in all.
@@ -29,7 +30,7 @@ TIME_AT = (4, 16)
 NAME = re.compile(r"(.*); ranks (\d+), samples (\d+), steps (\d+), rate ([^,]+), seed (\d+)(?:, layers (\d+), width (\d+))?$")
 Run = collections.namedtuple("Run", "loss bytes memory")
 World = collections.namedtuple("World", "layers width ranks")
-Row = collections.namedtuple("Row", "name loss percent bytes memory apart rate hidden front")
+Row = collections.namedtuple("Row", "name loss percent bytes memory apart rate hidden halves front")  # halves: steps between exchanges of which each half is hidden behind one; 0
 
 
 def lines_of(file):
@@ -48,7 +49,7 @@ def read(file, only):
         match = NAME.match(key)
         if not match or len(values.split()) != 3 or (only and float(match[5]) != only):
             continue
-        local = re.match(r"local_sgd|diloco|mu_loco", match[1])
+        local = re.match(r"local_sgd|diloco|streaming_diloco|mu_loco", match[1])
         label = f"{match[1]}, H = {match[4]}" if local else match[1]  # --steps are of local updates: for all others the same run
         world = World(int(match[7] or 2), int(match[8] or 64), int(match[2]))
         samples, rate = int(match[3]), float(match[5])
@@ -74,7 +75,8 @@ def rows_of(methods, seeds):
         losses = [run.loss for run in runs]
         loss = statistics.mean(losses)
         hidden = re.match(r"two_phase|delayed|.*: two_phase", name) is not None
-        rows.append(Row(name, loss, 100 * (loss / base - 1), statistics.mean(run.bytes for run in runs), runs[0].memory, max(losses) - min(losses), rate, hidden, False))
+        late = re.match(r"(?:.*halves a step late|streaming_diloco).*, H = (\d+)$", name)
+        rows.append(Row(name, loss, 100 * (loss / base - 1), statistics.mean(run.bytes for run in runs), runs[0].memory, max(losses) - min(losses), rate, hidden, int(late[1]) if late else 0, False))
     rows.sort(key=lambda row: (-row.bytes, row.loss))
     rivals = lambda row: (other for other in rows if other is not row and by_muon(other) == by_muon(row))
     return [row._replace(front=all(other.loss >= row.loss or other.bytes > row.bytes for other in rivals(row))) for row in rows]
@@ -108,6 +110,9 @@ def power_of_samples(found, world, seeds):
 
 def speed(row, ratio):
     exchange = ratio * row.bytes / 8
+    if row.halves:
+        steps = row.halves / 2
+        return steps / (max(1, steps * exchange) + steps - 1)
     return 1 / max(1, exchange) if row.hidden else 1 / (1 + exchange)
 
 

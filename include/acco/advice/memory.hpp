@@ -37,7 +37,8 @@ namespace ACCO_SIMD_NAMESPACE {
   bytes += leaves + std::max(leaves, arrives);
   if (!of.is_local()) return bytes;
   bytes += 2 * m + (2 + of.outer_slots) * m / ranks;  // anchor and changes; its masters, sums, the rule's slots
-  return bytes + (of.delay > 0 ? m : 0) + (is_coded(of.commit) ? m : 0);  // under way; lost
+  // under way, and where it began; lost
+  return bytes + (of.delay > 0 ? (of.keeps_meanwhile ? 2 * m : m) : 0) + (is_coded(of.commit) ? m : 0);
 }
 
 }  // namespace ACCO_SIMD_NAMESPACE
