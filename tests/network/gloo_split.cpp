@@ -2,14 +2,22 @@
 // A rank ends while the others connect with it anew: behind the exchange of addresses, over which nobody waits any more.
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <gloo/transport/tcp/address.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <acco/clock.hpp>
 #include <acco/network/gloo.hpp>
@@ -22,10 +30,11 @@ namespace {
 using gloo_connections = acco::connections<acco::gloo_transport>;
 using gloo_messages = acco::message_backend<acco::gloo_transport>;
 
-/// Ranks connected by a context of their own, which ends with them, without a word.
+/// Ranks connected by a context of their own, which ends with them, without a word. Gloo dials
+/// lower addresses.
 template <class Function>
 void connected(int ranks, int connections, Function&& function) {
-  static auto device = ::gloo::transport::tcp::CreateDevice("127.0.0.1");
+  static auto device = ::gloo::transport::tcp::CreateDevice("127.1.1.1");
   ::gloo::rendezvous::HashStore store;
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
     auto context = std::make_shared<::gloo::rendezvous::Context>(thread.rank(), thread.size());
@@ -45,7 +54,7 @@ struct meets {
     return result;
   }
 };
-/// `split`, step by step: its connections.
+/// `split`, step by step: its connections. It is to dial those that call `split`, which wait for it.
 template <class Then>
 std::shared_ptr<gloo_connections> split_by_hand(acco::gloo_backend const& world, int color, int key, Then&& then) {
   const double deadline = 60 * patience();
@@ -53,7 +62,7 @@ std::shared_ptr<gloo_connections> split_by_hand(acco::gloo_backend const& world,
   const meets<acco::gloo_start::meeting_in_world<acco::gloo_backend>, Then> meeting{{world, mine, deadline}, then};
   const acco::rank_of me{mine.rank, mine.size()};
   auto context =
-      acco::gloo_start::meshed(me, [] { return ::gloo::transport::tcp::CreateDevice("127.0.0.1"); }, "lo", deadline, meeting);
+      acco::gloo_start::meshed(me, [] { return ::gloo::transport::tcp::CreateDevice("127.1.1.2"); }, "lo", deadline, meeting);
   return std::make_shared<gloo_connections>(std::move(context));
 }
 gloo_messages world_of(std::shared_ptr<gloo_connections> const& all) {
@@ -77,6 +86,41 @@ void end_in_widening(std::shared_ptr<gloo_connections> const& all) {
   } catch (acco::peer_error const&) {
   }
 }
+
+/// A rank that has brought an address, and accepts nobody yet: its Gloo is late.
+class late_rank {
+ public:
+  explicit late_rank(acco::gloo_backend const& world) : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_storage at{};
+    auto& internet = reinterpret_cast<sockaddr_in&>(at);
+    internet.sin_family = AF_INET;
+    internet.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof internet;
+    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&at), length) == 0);
+    REQUIRE(::listen(listener_, 1) == 0);
+    REQUIRE(::getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &length) == 0);
+    const std::vector<char> mine = ::gloo::transport::tcp::Address(at).bytes();
+    const double deadline = 60 * patience();
+    auto const part = acco::agree_on_split(world, 0, 0, deadline);
+    acco::rendezvous::contributions parts(static_cast<std::size_t>(part.size()), std::string(mine.begin(), mine.end()));
+    (void)acco::gloo_start::meeting_in_world<acco::gloo_backend>{world, part, deadline}.deliver(std::move(parts));
+  }
+  late_rank(late_rank const&) = delete;
+  late_rank& operator=(late_rank const&) = delete;
+  ~late_rank() { ::close(listener_); }
+  /// Who accepts one that was reset has nobody at its other end, and Gloo ends the process then.
+  [[nodiscard]] bool accepts_one_that_was_not_reset() const {
+    const int one = ::accept(listener_, nullptr, nullptr);
+    sockaddr_storage other{};
+    socklen_t length = sizeof other;
+    const bool has_other = one >= 0 && ::getpeername(one, reinterpret_cast<sockaddr*>(&other), &length) == 0;
+    ::close(one);
+    return has_other;
+  }
+
+ private:
+  int listener_;
+};
 
 /// Every rank's one, added up.
 template <class World>
@@ -176,4 +220,46 @@ TEST_CASE("a split goes on though a rank of another part has ended in peace") {
       CHECK(sum(world.split(0, 0, 60 * patience())) == 3);
     }
   });
+}
+
+TEST_CASE("who gives up does not reset connections that a late rank has not accepted yet") {
+  for (const bool while_connecting : {true, false}) {
+    CAPTURE(while_connecting);
+    std::promise<void> gave_up;
+    connected(3, 1, [&](acco::gloo_backend const& world) {
+      const int me = world.rank();
+      if (me == 0) {
+        CHECK_THROWS_AS((void)world.split(0, 0, 60 * patience()), acco::peer_error);
+        gave_up.set_value();
+      } else if (me == 1) {
+        const late_rank late(world);
+        gave_up.get_future().wait();
+        CHECK(late.accepts_one_that_was_not_reset());
+      } else if (while_connecting) {
+        CHECK_THROWS_AS(split_by_hand(world, 0, 0,
+                                      [] {
+                                        std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it has dialled rank 1
+                                        throw std::runtime_error("it ends");
+                                      }),
+                        std::exception);
+      } else {
+        CHECK(late_rank(world).accepts_one_that_was_not_reset());
+      }
+    });
+  }
+}
+
+TEST_CASE("ranks that end in peace, some behind a sum, are lost to nobody who still connects, or asks for that sum") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_ends_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  for (int round = 0; round < 24; ++round) {
+    CAPTURE(round);
+    acco::threads_backend::run(4, [&](acco::threads_backend const& thread) {
+      const auto world = acco::gloo_backend::from_files({thread.rank(), 4}, directory, "ends " + std::to_string(round),
+                                                        {.deadline = 60 * patience(), .connections = 3});
+      if (round % 2 == 0) CHECK(sum(world) == 4);
+    });
+  }
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
 }

@@ -49,7 +49,8 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
 
   /// A world of the ranks that give the same color, 0 or more, ordered by key and then by rank, over connections of its
   /// own. Every rank of this handle calls it; blocks at most `deadline` seconds for any of them. Its errors of the
-  /// phase `split` name ranks of this handle; all others, and later ones, those of the new world.
+  /// phase `split` name ranks of this handle; all others, and later ones, those of the new world. Where it fails this
+  /// handle has left on every rank; parts that are connected go on, those that are not yet fail, too.
   [[nodiscard]] gloo_backend split(int color, int key = 0, double deadline = 600) const {
     const split_result mine = agree_on_split(*this, color, key, deadline);
     auto& all = collectives().shared();
@@ -71,16 +72,16 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
                     deadline);
     } catch (peer_error const& e) {
       const int named = in_this_world(mine, e.peer());
-      if (!all.left()) {
+      if (!all.left() && named >= 0) {
         gloo_start::look_for_a_second([&] {
           look_at(std::span(&named, 1));
           look(0);
         });
       }
-      all.abort(e.what(), named);
+      all.abort(of_part(e).c_str(), named);
       throw;
     } catch (error const& e) {
-      all.abort(e.what(), in_this_world(mine, e.peer()));
+      all.abort(of_part(e).c_str(), in_this_world(mine, e.peer()));
       throw;
     } catch (std::exception const& e) {
       abort(e.what());
@@ -159,6 +160,7 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
   static int in_this_world(split_result const& part, int member) noexcept {
     return member < 0 || member >= part.size() ? -1 : part.members[static_cast<std::size_t>(member)];
   }
+  static text of_part(error const& e) noexcept { return text("its part, whose ranks count from 0: ", e.what()); }
   static std::shared_ptr<addressed_context> connected(rank_of mine, gloo_options chosen, rendezvous::tcp_rendezvous& meeting) {
     const double whole = std::exchange(chosen.deadline, meeting.seconds_left());
     auto context = gloo_start::connected(mine, meeting.own_address(), chosen, meeting);

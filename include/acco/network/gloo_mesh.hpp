@@ -73,9 +73,10 @@ class mesh_context : public addressed_context {
   /// With one rank after another; blocks. at(peer): the address that it has written.
   template <class At>
   void connect(At&& at) {
-    for (int peer = 0; peer < size && !given_up_; ++peer) {
+    for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       connecting_ = peer;
+      if (given_up_) break;
       if (steady_seconds() > until_)
         throw deadline_error({rank, -1, "start-up"},
                              text("ranks ", peer, " and above were not connected within ", deadline_, " s"),
@@ -90,12 +91,17 @@ class mesh_context : public addressed_context {
   }
   /// The rank with which it connects: it is connected with those before. -1: not yet any.
   [[nodiscard]] int connecting() const noexcept { return connecting_; }
-  /// Ends `connect`, whose result is nothing then. Any thread: a pair has a lock, which it lets go while it waits.
+  /// Ends `connect`, whose result is nothing then. Any thread: a pair has a lock, which it lets go while it waits. Ends
+  /// that pair only, which is waited for: Gloo resets what it closes so, and a rank whose Gloo accepts a connection that
+  /// was reset is ended by it.
   void give_up() noexcept {
     given_up_ = true;
     try {
-      closeConnections();
-    } catch (std::exception const&) {  // they are closed
+      for (int of = connecting_, last = -1; of != last; of = connecting_) {
+        getPair(of)->close();
+        last = of;
+      }
+    } catch (std::exception const&) {  // it is closed
     }
   }
 

@@ -122,6 +122,8 @@ template <class Backend, class Transport>
                           "(gloo_options::connections)"),
                      with);
   }
+  world.all_to_all(queue, out, in);  // who is connected, and ends in peace, is not lost to those that are not yet
+  queue.wait();
   for (auto& each : made) transport.add(std::move(each));
   return sum;
 }

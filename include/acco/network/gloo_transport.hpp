@@ -187,11 +187,9 @@ class gloo_transport {
       for (watched_wait* each : waits_) stop_waiting(each->which);
     }
     if (hangs_up_ && round_trip_ > 0.005) hang_up(last::others, longest_silence());  // and arrive
-    for (auto const& each : contexts_) {
-      try {
-        each->closeConnections();
-      } catch (std::exception const&) {  // they are closed
-      }
+    try {
+      end_connections();
+    } catch (std::exception const&) {  // they have ended
     }
   }
 
@@ -208,6 +206,17 @@ class gloo_transport {
     watchdog_ = std::thread([this] { watch(); });  // nothing throws behind it
   }
 
+  /// Gloo's own end of a connection resets it, and a rank whose Gloo accepts one that was reset is ended by it: so where
+  /// sockets are known they are shut down.
+  void end_connections() {
+    auto its = unshared_.begin();
+    for (auto const& each : contexts_) {
+      std::vector<net::socket_handle> open;
+      its->copy_open(open);
+      for (auto const& socket : open) (void)::shutdown(socket.get(), SHUT_RDWR);
+      if ((its++)->size() + 1 != static_cast<std::size_t>(size())) each->closeConnections();
+    }
+  }
   gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
   /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.
   [[nodiscard]] std::size_t longest_mail() const noexcept {
