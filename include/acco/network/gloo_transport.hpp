@@ -187,10 +187,7 @@ class gloo_transport {
       for (watched_wait* each : waits_) stop_waiting(each->which);
     }
     if (hangs_up_ && round_trip_ > 0.005) hang_up(last::others, longest_silence());  // and arrive
-    try {
-      end_connections();
-    } catch (std::exception const&) {  // they have ended
-    }
+    end_connections();
   }
 
  private:
@@ -206,16 +203,22 @@ class gloo_transport {
     watchdog_ = std::thread([this] { watch(); });  // nothing throws behind it
   }
 
-  /// Gloo's own end of a connection resets it, and a rank whose Gloo accepts one that was reset is ended by it: so where
-  /// sockets are known they are shut down.
-  void end_connections() {
-    auto its = unshared_.begin();
-    for (auto const& each : contexts_) {
-      std::vector<net::socket_handle> open;
-      its->copy_open(open);
-      for (auto const& socket : open) (void)::shutdown(socket.get(), SHUT_RDWR);
-      if ((its++)->size() + 1 != static_cast<std::size_t>(size())) each->closeConnections();
+  /// Gloo's own end of a connection resets it, and a rank whose Gloo accepts one that was reset is ended by it: copies of
+  /// the sockets let them end softly, where they are known.
+  void end_connections() noexcept {
+    std::vector<net::socket_handle> open;
+    try {
+      for (auto const& each : unshared_) each.copy_open(open);
+    } catch (std::exception const&) {  // those that are left end as Gloo ends them
     }
+    for (auto const& each : contexts_) {
+      try {
+        each->closeConnections();
+      } catch (std::exception const&) {  // they are closed
+      }
+    }
+    constexpr linger softly{};
+    for (auto const& each : open) (void)::setsockopt(each.get(), SOL_SOCKET, SO_LINGER, &softly, sizeof softly);
   }
   gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
   /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.

@@ -41,8 +41,6 @@ class unshared_sockets {
     const std::lock_guard lock(here.mutex);
     std::erase(here.living, this);
   }
-  /// How many there were.
-  [[nodiscard]] std::size_t size() const noexcept { return sockets_.size(); }
   /// Adds a handle of each that its owner has not closed.
   void copy_open(std::vector<socket_handle>& to) const {
     for (auto const& [descriptor, inode] : sockets_) {
