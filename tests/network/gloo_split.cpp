@@ -39,7 +39,7 @@ void connected(int ranks, int connections, Function&& function) {
   acco::threads_backend::run(ranks, [&](acco::threads_backend const& thread) {
     auto context = std::make_shared<::gloo::rendezvous::Context>(thread.rank(), thread.size());
     context->connectFullMesh(store, device);
-    function(acco::gloo_backend(context, {.connections = connections}));
+    function(acco::gloo_backend(std::move(context), {.connections = connections}));
   });
 }
 

@@ -231,6 +231,7 @@ class connections {
     return {from.peer, word.blamed >= 0 && word.blamed < size() ? word.blamed : from.peer, text(reason)};
   }
 
+  std::vector<farewell> farewells_;  // they arrive as long as the transport lives
   Transport transport_;
   message_sum sum_ = nullptr;
   mutable std::mutex mutex_;
@@ -238,7 +239,6 @@ class connections {
   std::array<channel, message_channels> channels_;
   std::atomic<bool> left_ = false;
   text reason_;
-  std::vector<farewell> farewells_;
   std::vector<incoming> incoming_;
 };
 
