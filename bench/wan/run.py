@@ -74,6 +74,8 @@ for _ in range(int(sys.argv[2])):
     begin = time.monotonic()
     distributed.all_reduce(of)
     seconds.append(time.monotonic() - begin)
+distributed.barrier()
+distributed.destroy_process_group()
 print(seconds[0], statistics.median(seconds[1:]))
 """
 
