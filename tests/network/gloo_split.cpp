@@ -2,7 +2,9 @@
 // A rank ends while the others connect with it anew: behind the exchange of addresses, over which nobody waits any more.
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -14,13 +16,18 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <acco/clock.hpp>
 #include <acco/network/gloo.hpp>
+#include <acco/network/gloo_mail.hpp>
 
 #include "network/gloo_world.hpp"
 #include "support/patience.hpp"
@@ -152,7 +159,47 @@ std::string phase_of_loss(int lost, int me, Work&& work) {
   return phase;
 }
 
+/// The connection to a rank that has sent one message, or none, and has ended.
+class ended_sender : public ::gloo::Context {
+ public:
+  explicit ended_sender(int messages) : ::gloo::Context(0, 2) { transportContext_ = std::make_shared<buffers>(messages); }
+
+ private:
+  struct buffer : ::gloo::transport::UnboundBuffer {
+    buffer(void* to, std::size_t bytes, int& left) : UnboundBuffer(to, bytes), messages_left(left) {}
+    bool waitRecv(int*, std::chrono::milliseconds) override { return true; }
+    bool waitSend(int*, std::chrono::milliseconds) override { return true; }
+    void abortWaitRecv() override {}
+    void abortWaitSend() override {}
+    void send(int, std::uint64_t, std::size_t, std::size_t) override {}
+    void recv(int, std::uint64_t, std::size_t, std::size_t) override {
+      if (messages_left-- <= 0) throw std::runtime_error("Connection closed by peer");
+      const double number = 7;
+      std::memcpy(ptr, acco::gloo_mailbox::written(3, &number, sizeof number).get(), acco::gloo_mailbox::room(sizeof number));
+    }
+    void recv(std::vector<int>, std::uint64_t, std::size_t, std::size_t) override {}
+    int& messages_left;
+  };
+  struct buffers : ::gloo::transport::Context {
+    explicit buffers(int messages) : Context(0, 2), left(messages) {}
+    std::unique_ptr<::gloo::transport::Pair>& createPair(int of) override { return getPair(of); }
+    std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* to, std::size_t bytes) override {
+      return std::make_unique<buffer>(to, bytes, left);
+    }
+    int left;
+  };
+};
+
 }  // namespace
+
+TEST_CASE("a mailbox takes what a rank has sent that has ended behind its first message; without one it is an error") {
+  ended_sender one(1), none(0);
+  acco::gloo_mailbox box(one, 1, 0, sizeof(double));
+  double number = 0;
+  box.take(box.ask(), 3, &number, sizeof number);
+  CHECK(number == 7);
+  CHECK_THROWS_AS(acco::gloo_mailbox(none, 1, 0, sizeof(double)), std::runtime_error);
+}
 
 TEST_CASE("a rank ends while the others connect in a split: they know it by the world that is split, in its numbers") {
   constexpr int ranks = 4;
