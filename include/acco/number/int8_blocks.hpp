@@ -77,7 +77,8 @@ struct int8_blocks {
       integers wide;
       std::memcpy(&wide, &rounded, sizeof wide);
       wide -= rounder_bits;
-      const integers above = integers{} + largest;
+      integers above{};
+      above += largest;  // nvcc ends where wide registers are made of constants
       wide = wide > above ? above : wide;
       wide = wide < -above ? -above : wide;
       const auto narrow = __builtin_convertvector(wide, small);
