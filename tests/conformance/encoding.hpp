@@ -76,10 +76,19 @@ void round_trip(Encoding const& e, double bound, double lost) {
   }
 }
 
-/// What is not finite is found, wherever it is, and its block does not decode to finite numbers only.
+/// What is not finite is found, wherever it is, and its block does not decode to finite numbers only. Nothing else is.
 template <class Encoding>
 void refusal(Encoding const& e) {
   constexpr std::size_t block = Encoding::block_size;
+  for (const float good : {std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(), 0.0F}) {
+    std::vector<float> values(block + 1, good);
+    values[1] = -good;
+    std::vector<std::byte> encoded(acco::encoded_size<Encoding>(values.size()));
+    unsigned long long found = 0, first = ~0ULL;
+    acco::coding::encode_values(e, values.data(), 0, values.size(), encoded.data(), {&found, &first});
+    CHECK(found == 0);
+    if constexpr (requires { Encoding::says_non_finite(encoded.data()); }) CHECK(!Encoding::says_non_finite(encoded.data()));
+  }
   for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()}) {
     for (const std::size_t at : {std::size_t{0}, block - 1, 2 * block, 2 * block + 4}) {

@@ -24,12 +24,13 @@ template <unsigned Count, class F>
 }
 
 /// Planes of a block of `Block` codes. Of `width` bits a number, byte k holds those of the numbers k, k + Block
-/// width / 8, ..., the first lowest. By registers of `Bytes`, which a plane must fill.
-template <std::size_t Block, std::size_t Bytes = simd_bytes < 32 ? simd_bytes : 32>
+/// width / 8, ..., the first lowest. By registers of `Bytes`, which a plane must fill to be taken.
+template <std::size_t Block, std::size_t Bytes = simd_bytes>
 struct bit_planes {
   static_assert(Block % 256 == 0);
   static constexpr std::size_t at_once = Bytes;
   static constexpr std::size_t lanes = at_once / 4;
+  static constexpr std::size_t packed_at_once = Bytes == 64 ? lanes : at_once;  ///< AVX-512 narrows a register alone
   using integers = pack<float, lanes>::template vector_of<std::int32_t>::type;
   using floats = pack<float, lanes>::vector;
   using shorts = pack<float, 2 * lanes>::template vector_of<std::int16_t>::type;
@@ -43,8 +44,27 @@ struct bit_planes {
       for (int m = 1; m < 8 / width; ++m) all |= code(k + static_cast<std::size_t>(m) * stride) << (width * m);
       return all;
     };
-    for (std::size_t k = 0; k < stride; k += at_once)
-      narrow(bytes_from(k), bytes_from(k + lanes), bytes_from(k + 2 * lanes), bytes_from(k + 3 * lanes), to + k);
+    static_assert(stride % packed_at_once == 0);
+    for (std::size_t k = 0; k < stride; k += packed_at_once) pack_from(k, bytes_from, to);
+  }
+  /// Bytes k to k + packed_at_once, of integers that bytes_from(k) gives of those from the k-th on; none is above 255.
+  template <class BytesFrom>
+  [[gnu::always_inline]] static void pack_from(std::size_t k, BytesFrom const& bytes_from, std::uint8_t* to) noexcept {
+    if constexpr (packed_at_once == lanes) {
+      integers all = bytes_from(k);
+#if defined(__clang__)
+      asm("" : "+v"(all));  // else it narrows every step that made them
+#endif
+      const auto lowest = __builtin_convertvector(all, few_bytes);
+      std::memcpy(to + k, &lowest, sizeof lowest);
+    } else {
+      const shorts halves[2] = {narrow(bytes_from(k), bytes_from(k + lanes)),
+                                narrow(bytes_from(k + 2 * lanes), bytes_from(k + 3 * lanes))};
+      shorts_of_all all;
+      std::memcpy(&all, halves, sizeof all);
+      const auto lowest = __builtin_convertvector(all, bytes);
+      std::memcpy(to + k, &lowest, sizeof lowest);
+    }
   }
   /// Back: codes, a byte each. Where `to` is not 0, they are added to what the codes hold.
   template <int width, int to>
@@ -86,14 +106,6 @@ struct bit_planes {
     std::memcpy(to, &wide, sizeof wide);
   }
   static floats numbers_of(integers const& from) noexcept { return __builtin_convertvector(from, floats); }
-  /// The lowest bytes of so many integers, none of which is above 255.
-  static void narrow(integers const& a, integers const& b, integers const& c, integers const& d, std::uint8_t* to) noexcept {
-    const shorts halves[2] = {narrow(a, b), narrow(c, d)};
-    shorts_of_all all;
-    std::memcpy(&all, halves, sizeof all);
-    const auto lowest = __builtin_convertvector(all, bytes);
-    std::memcpy(to, &lowest, sizeof lowest);
-  }
   /// The bits of the numbers from there on.
   static integers bits(float const* values) noexcept {
     integers x;
@@ -109,6 +121,7 @@ struct bit_planes {
  private:
   // g++ converts whole registers, two to one or one to two; of less it makes a number at a time
   using bytes = pack<float, 4 * lanes>::template vector_of<std::uint8_t>::type;
+  using few_bytes = pack<float, lanes>::template vector_of<std::uint8_t>::type;
   using shorts_of_all = pack<float, 4 * lanes>::template vector_of<std::int16_t>::type;
   using integers_of_shorts = pack<float, 2 * lanes>::template vector_of<std::int32_t>::type;
   static shorts narrow(integers const& a, integers const& b) noexcept {
@@ -126,6 +139,9 @@ struct bit_planes {
     return x;
   }
 };
+/// For planes of 32 bytes.
+template <std::size_t Block>
+using thin_planes = bit_planes<Block, (simd_bytes < 32 ? simd_bytes : 32)>;
 
 }  // namespace ACCO_SIMD_NAMESPACE
 

@@ -31,16 +31,17 @@ struct block_transform {
   using along = dct<Lanes, chunks>;
 
   /// Both are changed; returns the one that has the result.
-  static constexpr float* turn(float* x, float* room) {
-    if constexpr (Tile) along::template turn<chunk>(x, room);
+  static constexpr float* turn(float* x, float* room, Lanes const& lanes = {}) {
+    along transform{lanes};
+    if constexpr (Tile) transform.template turn<chunk>(x, room);
     Lanes::template transpose<chunks, chunk>(x, room);
-    along::template turn<chunk>(room, x);
+    transform.template turn<chunk>(room, x);
     return room;
   }
   static constexpr float* turn_back(float* x, float* room) {
-    along::template turn_back<chunk>(x, room);
+    along().template turn_back<chunk>(x, room);
     Lanes::template transpose<chunk, chunks>(x, room);
-    if constexpr (Tile) along::template turn_back<chunk>(room, x);
+    if constexpr (Tile) along().template turn_back<chunk>(room, x);
     return room;
   }
 
@@ -68,15 +69,27 @@ struct block_transform_top {
   static constexpr bool loose = true;
   static constexpr bool biased = true;
   using chosen = block_top<Count, Block, Bits>;
-  using transform = block_transform<dct_on_host<Block / 64>, Block, Tile>;
+  using on_host = dct_on_host<Block / 64>;
+  using transform = block_transform<on_host, Block, Tile>;
   static constexpr std::size_t block_size = Block, block_bytes = chosen::block_bytes, kept = Count;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    if (largest_magnitude<Block>(values) >= 0x7f800000U) return chosen::encode(values, bytes);  // which says so
     alignas(64) float x[Block], room[Block];
-    for (std::size_t i = 0; i < Block; i += lanes) (numbers::load(values + i) * numbers(transform::share)).store(x + i);
-    chosen::encode(transform::turn(x, room), bytes);
+    numbers::vector_of<std::int32_t>::type most = {};
+    for (std::size_t i = 0; i < Block; i += lanes) {
+      decltype(most) magnitude;
+      std::memcpy(&magnitude, values + i, sizeof magnitude);
+      magnitude &= 0x7fffffff;
+      most = most < magnitude ? magnitude : most;
+      (numbers::load(values + i) * numbers(transform::share)).store(x + i);
+    }
+    if (largest_of(most) >= 0x7f800000U) return chosen::encode(values, bytes);  // which says so
+    // The next block, a few lines in every step of the transform: 16 KiB at once would have to be waited for.
+    constexpr std::size_t steps = (Tile ? 2 : 1) * transform::chunk / 16 * (Block / 64) / on_host::numbers::lanes;
+    const on_host fetching{reinterpret_cast<std::uintptr_t>(values) + sizeof x, Block > 1024 ? sizeof x / 64 / steps : 0};
+    chosen::encode(transform::turn(x, room, fetching), bytes);
   }
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     decode_sum(1, [bytes](int) { return bytes; }, values);
   }

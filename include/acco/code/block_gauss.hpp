@@ -108,24 +108,25 @@ struct block_gauss {
   using arithmetic = gaussian_code<Bits>;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    block_sums::bits not_zero = {};
+    block_sums::bits least = block_sums::no_magnitude();
     const double squares = sums_of_block<block_size, 1>(
         values,
         [&](auto const& bits, auto const& put) {
-          not_zero -= (bits & 0x7fffffff) > 0;
+          const auto magnitude = bits & 0x7fffffff;
+          least = magnitude < least ? magnitude : least;
           put(0, bits);
         },
         [](auto& of) {
           for (auto& x : of[0]) x *= x;
         })[0];
-    const std::size_t some = block_sums::total(not_zero);
-    std::uint16_t scale = block_scale::of_root_mean_square(squares, some);
+    bool zero = block_sums::any_zero(least);
+    std::uint16_t scale = zero ? block_scale::of_root_mean_square(squares, not_zero(values))
+                               : block_scale::of_root_mean_square(squares, block_size);  // no division
     if (!block_scale::has_codes(scale)) {
       block_scale::put(scale, bytes);
       std::memset(bytes + block_scale::bytes, 0, block_bytes - block_scale::bytes);
       return;
     }
-    bool zero = some < block_size;
     std::byte* const codes = bytes + block_scale::bytes;
     const bool outlier = put_codes(values, arithmetic::levels_of(zero), scale, codes);
     if (outlier) {
@@ -141,6 +142,7 @@ struct block_gauss {
     block_scale::put(zero ? scale | block_scale::sign : scale, bytes);
   }
 
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::uint16_t scale = block_scale::take(bytes);
     if (!block_scale::has_codes(scale)) {
@@ -152,7 +154,7 @@ struct block_gauss {
   }
 
  private:
-  using planes = bit_planes<block_size, simd_bytes>;
+  using planes = bit_planes<block_size>;
   using integers = planes::integers;
   using numbers = pack<float>;
 
@@ -163,6 +165,11 @@ struct block_gauss {
       f(K);
       unrolled<Count, K + 1>(f);
     }
+  }
+  static std::size_t not_zero(float const* values) noexcept {
+    integers count = {};
+    for (std::size_t i = 0; i < block_size; i += planes::lanes) count -= (planes::bits(values + i) & 0x7fffffff) > 0;
+    return block_sums::total(count);
   }
   /// The sum of squares of what these codes lack.
   static double lost(float const* values, std::byte const* codes, bool zero, std::uint16_t scale) noexcept {
@@ -177,28 +184,25 @@ struct block_gauss {
     integers between[arithmetic::magnitudes - 1];
     for (unsigned k = 0; k < arithmetic::magnitudes - 1; ++k)
       between[k] = integers{} + std::bit_cast<std::int32_t>(arithmetic::threshold(levels, k, block_scale::value(scale)));
-    const auto limit = static_cast<std::int32_t>(arithmetic::outlier(scale));
-    integers outliers = {};
+    integers most = {};
     const integers none = {};  // nvcc has no constant vectors in lambdas
     const auto codes = [&](std::size_t i) {
       const integers bits = planes::bits(values + i), magnitude = bits & 0x7fffffff;
       integers code = Bits == 3 ? none : planes::below_zero(bits, magnitude) << (Bits - 1);
       unrolled<arithmetic::magnitudes - 1>([&](unsigned k) { code -= magnitude > between[k]; });
-      outliers |= magnitude > limit;
+      most = most < magnitude ? magnitude : most;
       return code;
     };
     auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
     planes::template put<Bits == 3 ? 2 : Bits>(codes, bytes);
     if constexpr (Bits == 3) block_signs::put(values, to + block_size / 4);
-    bool any = false;
-    for (std::size_t k = 0; k < planes::lanes; ++k) any = any || outliers[k] != 0;
-    return any;
+    return largest_of(most) > arithmetic::outlier(scale);
   }
   static void values_of(std::byte const* bytes, packed_levels levels, std::uint16_t scale, float* values) noexcept {
     alignas(64) std::uint8_t codes[block_size];
     auto const* const from = reinterpret_cast<std::uint8_t const*>(bytes);
     planes::template take<Bits == 3 ? 2 : Bits, 0>(from, codes);
-    if constexpr (Bits == 3) bit_planes<block_size>::take<1, 2>(from + block_size / 4, codes);
+    if constexpr (Bits == 3) thin_planes<block_size>::take<1, 2>(from + block_size / 4, codes);
     using shorts = planes::shorts;
     constexpr auto highest = static_cast<std::int16_t>(arithmetic::magnitudes - 1);
     const float by = block_scale::value(scale) * arithmetic::unit;

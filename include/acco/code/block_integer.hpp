@@ -52,7 +52,9 @@ struct integer_code {
   }
   template <class Quotients, class Integers>
   [[nodiscard]] static Integers code_at_random(Quotients quotients, Integers shares) noexcept {
-    const Integers codes = (__builtin_convertvector(quotients * 0x1p20F, Integers) + shares) >> 20, most = Integers{} + largest;
+    const Integers codes = (__builtin_convertvector(quotients * 0x1p20F, Integers) + shares) >> 20;
+    Integers most{};
+    most += largest;  // number/int8_blocks.hpp
     const Integers below = codes > most ? most : codes;
     return below < -most ? -most : below;
   }
@@ -91,6 +93,11 @@ struct block_integer {
                 [random](std::size_t k, float const* from, float scale) { return codes_at_random(from, scale, random, k); });
   }
 
+  static bool says_non_finite(std::byte const* bytes) noexcept {
+    std::int32_t scale_bits = 0;
+    std::memcpy(&scale_bits, bytes, sizeof scale_bits);
+    return scale_bits >= arithmetic::infinite;
+  }
   static void decode(std::byte const* bytes, float* values) noexcept {
     float scale = 0;
     std::memcpy(&scale, bytes, sizeof scale);

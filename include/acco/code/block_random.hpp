@@ -104,6 +104,7 @@ struct block_random {
     for (std::uint32_t n = 0; n < Count; ++n)
       bytes[codes_at + n] = static_cast<std::byte>(arithmetic::code(values[places[n]], scale));
   }
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::int32_t scale_bits = block_scale::take(bytes) << 16;
     const auto scale = std::bit_cast<float>(opaque(scale_bits));

@@ -43,6 +43,8 @@ struct block_scale {
   [[nodiscard]] static constexpr float value(std::uint16_t scale) noexcept {
     return std::bit_cast<float>(opaque(static_cast<std::uint32_t>(scale & ~sign) << 16U));
   }
+  /// Of a code that begins with a scale.
+  [[nodiscard]] static bool says_non_finite(std::byte const* block) noexcept { return take(block) == not_a_number; }
   static void put(std::uint16_t scale, std::byte* to) noexcept { std::memcpy(to, &scale, sizeof scale); }
   [[nodiscard]] static std::uint16_t take(std::byte const* from) noexcept {
     std::uint16_t scale = 0;
@@ -61,6 +63,14 @@ struct block_scale {
   }
 };
 
+/// The bits of the largest of a register's magnitudes.
+template <class Integers>
+[[nodiscard]] std::uint32_t largest_of(Integers const& magnitudes) noexcept {
+  std::int32_t largest = 0;
+  for (std::size_t k = 0; k < sizeof magnitudes / sizeof largest; ++k)
+    largest = largest < magnitudes[k] ? magnitudes[k] : largest;
+  return static_cast<std::uint32_t>(largest);
+}
 /// The bits of the largest magnitude of a block: 0x7f800000 or more, if it holds what is not finite.
 template <std::size_t Block>
 [[nodiscard]] std::uint32_t largest_magnitude(float const* values) noexcept {
@@ -73,25 +83,7 @@ template <std::size_t Block>
     bits &= 0x7fffffff;
     most = most < bits ? bits : most;
   }
-  std::int32_t largest = 0;
-  for (std::size_t k = 0; k < numbers::lanes; ++k) largest = largest < most[k] ? most[k] : largest;
-  return static_cast<std::uint32_t>(largest);
-}
-
-/// How many numbers of a block have magnitudes above the one with these bits.
-template <std::size_t Block>
-[[nodiscard]] std::size_t count_above(float const* values, std::uint32_t limit) noexcept {
-  using numbers = pack<float>;
-  using integers = numbers::vector_of<std::int32_t>::type;
-  integers count = {};
-  for (std::size_t i = 0; i < Block; i += numbers::lanes) {
-    integers bits;
-    std::memcpy(&bits, values + i, sizeof bits);
-    count -= (bits & 0x7fffffff) > static_cast<std::int32_t>(limit);
-  }
-  std::int32_t total = 0;
-  for (std::size_t k = 0; k < numbers::lanes; ++k) total += count[k];
-  return static_cast<std::size_t>(total);
+  return largest_of(most);
 }
 
 /// The numbers of a block of which sums are made: registers of floats, taken as their bits, and of doubles.
@@ -104,6 +96,17 @@ struct block_sums {
     std::int32_t sum = 0;
     for (std::size_t k = 0; k < floats::lanes; ++k) sum += counts[k];
     return static_cast<std::size_t>(sum);
+  }
+  /// More than any magnitude's bits.
+  static bits no_magnitude() noexcept {
+    bits most{};
+    most += 0x7fffffff;  // number/int8_blocks.hpp
+    return most;
+  }
+  [[nodiscard]] static bool any_zero(bits const& least) noexcept {
+    std::int32_t of_all = least[0];
+    for (std::size_t k = 1; k < floats::lanes; ++k) of_all = of_all < least[k] ? of_all : least[k];
+    return of_all == 0;
   }
   /// `Count` sums of two registers.
   template <std::size_t Count>

@@ -44,8 +44,8 @@ struct block_signs {
   /// `positive`: the bits of what is not below 0.
   static void take(std::byte const* from, std::uint32_t positive, float* values) noexcept {
     alignas(64) std::uint8_t codes[size];
-    planes::take<1, 0>(reinterpret_cast<std::uint8_t const*>(from), codes);
-    planes::for_integers(codes, [positive, values](std::size_t i, auto const& code) {
+    thin_planes<size>::take<1, 0>(reinterpret_cast<std::uint8_t const*>(from), codes);
+    thin_planes<size>::for_integers(codes, [positive, values](std::size_t i, auto const& code) {
       const auto bits = code << 31 | static_cast<std::int32_t>(positive);
       std::memcpy(values + i, &bits, sizeof bits);
     });
@@ -84,6 +84,7 @@ struct block_sign {
     block_signs::put(values, bytes);
   }
 
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::uint16_t scale = block_scale::take(bytes);
     if (!block_scale::has_codes(scale)) {

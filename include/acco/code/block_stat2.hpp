@@ -63,20 +63,19 @@ struct block_stat2 {
   using arithmetic = statistical_code;
 
   static void encode(float const* values, std::byte* bytes) noexcept {
-    block_sums::bits not_zero = {};
+    block_sums::bits least = block_sums::no_magnitude();
     const auto [magnitudes, squares] = sums_of_block<block_size, 2>(
         values,
         [&](auto const& bits, auto const& put) {
           const auto magnitude = bits & 0x7fffffff;
-          not_zero -= magnitude > 0;
+          least = magnitude < least ? magnitude : least;
           put(0, magnitude);
         },
         [](auto& of) {
           for (std::size_t half = 0; half < 2; ++half) of[1][half] = of[0][half] * of[0][half];
         });
     arithmetic levels{block_scale::of_mean(magnitudes, block_size), 0};
-    if (block_scale::has_codes(levels.upper))
-      levels = levels_of(values, magnitudes, squares, block_sums::total(not_zero) < block_size);
+    if (block_scale::has_codes(levels.upper)) levels = levels_of(values, magnitudes, squares, block_sums::any_zero(least));
     block_scale::put(levels.upper, bytes);
     block_scale::put(levels.lower, bytes + block_scale::bytes);
     bytes += 2 * block_scale::bytes;
@@ -93,6 +92,7 @@ struct block_stat2 {
         reinterpret_cast<std::uint8_t*>(bytes));
   }
 
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     const arithmetic levels{block_scale::take(bytes), block_scale::take(bytes + block_scale::bytes)};
     if (!block_scale::has_codes(levels.upper)) {
@@ -109,7 +109,7 @@ struct block_stat2 {
   }
 
  private:
-  using planes = bit_planes<block_size, simd_bytes>;
+  using planes = bit_planes<block_size>;
 
   static arithmetic levels_of(float const* values, double magnitudes, double squares, bool zeros) noexcept {
     const auto cut = static_cast<std::int32_t>(arithmetic::cut(squares, magnitudes, zeros));

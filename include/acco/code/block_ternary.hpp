@@ -27,7 +27,7 @@ struct ternary_code {
   }
   /// 0, 1 or 2 for -1, 0 or 1.
   [[nodiscard]] static constexpr std::uint32_t digit(float value, float threshold) noexcept {
-    return value > threshold ? 2U : value < -threshold ? 0U : 1U;
+    return 1U + (value > threshold ? 1U : 0U) - (value < -threshold ? 1U : 0U);  // without a branch
   }
   [[nodiscard]] static constexpr float value(std::uint32_t digit, float scale) noexcept {
     return static_cast<float>(static_cast<int>(digit) - 1) * scale;
@@ -82,13 +82,10 @@ struct block_ternary {
           [&](auto m) { all = all + all + all + digits(values + k + (in_a_byte - 2 - m) * digit_bytes, threshold); });
       return all;
     };
-    const auto put = [&](std::size_t k) {
-      constexpr std::size_t next = planes::lanes;
-      planes::narrow(digits_from(k), digits_from(k + next), digits_from(k + 2 * next), digits_from(k + 3 * next),
-                     reinterpret_cast<std::uint8_t*>(bytes + k));
-    };
-    for (std::size_t k = 0; k + planes::at_once <= full_bytes; k += planes::at_once) put(k);
-    if constexpr (full_bytes % planes::at_once != 0) put(full_bytes - planes::at_once);  // some once more
+    auto* const to = reinterpret_cast<std::uint8_t*>(bytes);
+    constexpr std::size_t at_once = planes::packed_at_once;
+    for (std::size_t k = 0; k + at_once <= full_bytes; k += at_once) planes::pack_from(k, digits_from, to);
+    if constexpr (full_bytes % at_once != 0) planes::pack_from(full_bytes - at_once, digits_from, to);  // some once more
     for (std::size_t k = full_bytes; k < digit_bytes; ++k) {
       std::uint32_t all = 0;
       for (std::size_t m = in_a_byte - 1; m-- > 0;) all = all * 3 + arithmetic::digit(values[k + m * digit_bytes], threshold);
@@ -96,6 +93,7 @@ struct block_ternary {
     }
   }
 
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::uint16_t bits = block_scale::take(bytes);
     const float scale = block_scale::value(bits);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 
+#include "acco/code/bit_planes.hpp"
 #include "acco/code/block_scale.hpp"
 #include "acco/code/encoding.hpp"
 #include "acco/code/kept_code.hpp"
@@ -18,15 +19,23 @@
 
 namespace ACCO_SIMD_NAMESPACE {
 
-/// The bits of the `count`-th largest magnitude, from `highest` on: found bit by bit. Magnitudes as bits have the order
-/// of the numbers; at_least(bits) says how many are not below.
+/// Bits that `count` numbers' magnitudes reach, where there are such, else those of the `count`-th largest: from `low`,
+/// which as many reach, to `high`. Magnitudes as bits have the order of the numbers; at_least(bits) says how many reach
+/// them.
 template <class AtLeast>
-[[nodiscard]] constexpr std::uint32_t bits_of_largest(std::size_t count, std::uint32_t highest, AtLeast&& at_least) {
-  std::uint32_t found = 0;
-  for (std::uint32_t bit = highest; bit != 0; bit >>= 1U) {
-    if (at_least(found | bit) >= count) found |= bit;
+[[nodiscard]] constexpr std::uint32_t bits_of_largest(std::size_t count, std::uint32_t low, std::uint32_t high,
+                                                      AtLeast&& at_least) {
+  while (low < high) {
+    const std::uint32_t middle = high - (high - low) / 2;
+    const std::size_t reach = at_least(middle);
+    if (reach == count) return middle;
+    if (reach > count) {  // a guess of the processor's is faster than to wait for it
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
   }
-  return found;
+  return low;
 }
 
 /// Where the largest numbers of a block are: by the upper halves of their magnitudes, of which a register holds most;
@@ -47,31 +56,45 @@ class largest_numbers {
       const halves upper = __builtin_convertvector(bits >> 16, halves);
       std::memcpy(upper_ + i, &upper, sizeof upper);
     }
-    for (std::size_t k = 0; k < pack<float>::lanes; ++k) most_ = std::max(most_, static_cast<std::uint32_t>(most[k]));
+    most_ = largest_of(most);
   }
   /// The bits of the largest magnitude.
   [[nodiscard]] std::uint32_t most() const noexcept { return most_; }
 
-  /// Writes the places of the `count` largest, ascending, and returns how many there are: of equal magnitudes the first
+  /// Writes the places of the `Count` largest, ascending, and returns how many there are: of equal magnitudes the first
   /// ones count, and no 0.
-  std::size_t places(std::size_t count, std::uint16_t* to) const noexcept {
-    const auto upper = static_cast<std::int16_t>(
-        bits_of_largest(count, 1U << 14U, [this](std::uint32_t bits) { return at_least(static_cast<std::int16_t>(bits)); }));
-    std::uint16_t some[Block];
-    std::uint32_t ties[Block];
-    std::size_t found = 0, tied = 0;
-    for (std::size_t i = 0; i < Block; i += 4) {
-      if (!any_of_four(i, upper)) continue;
-      for (std::size_t k = i; k < i + 4; ++k) {
-        some[found] = static_cast<std::uint16_t>(k);
-        ties[tied] = magnitude(k);
-        found += upper_[k] >= upper ? 1U : 0U;
-        tied += upper_[k] == upper ? 1U : 0U;
-      }
+  template <std::size_t Count>
+  std::size_t places(std::uint16_t* to) const noexcept {
+    constexpr std::size_t count = Count;
+    const auto upper =
+        static_cast<std::int16_t>(bits_of_largest(count, reached_by(count), most_ >> 16U, [this](std::uint32_t bits) {
+          return at_least(static_cast<std::int16_t>(bits));
+        }));
+    constexpr std::size_t expected = 64 * count / Block, together = expected < 1 ? 2 : expected < 4 ? 2 * expected : 8;
+    std::uint16_t some[Block + together];
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < Block; i += 64) {
+      std::uint64_t those = those_of_64(i, upper);
+      std::uint16_t* at = some + found;
+      found += static_cast<std::size_t>(std::popcount(those));
+      do {  // nearly always once: what is written behind the last is written again
+        for_indices<together>([&](auto k) {
+          constexpr std::uint64_t none = 1ULL << 63U;  // without a branch
+          at[k] = static_cast<std::uint16_t>(i + static_cast<std::size_t>(std::countr_zero(those | none)));
+          those &= those - 1;
+        });
+        at += together;
+      } while (those != 0);
     }
     std::uint32_t last = 0;
     std::size_t equal = 0;
     if (found > count) {
+      std::uint32_t ties[Block];
+      std::size_t tied = 0;
+      for (std::size_t n = 0; n < found; ++n) {
+        ties[tied] = magnitude(some[n]);
+        tied += upper_[some[n]] == upper ? 1U : 0U;
+      }
       const std::size_t of_ties = count - (found - tied);
       std::nth_element(ties, ties + of_ties - 1, ties + tied, std::greater<>());
       last = ties[of_ties - 1];
@@ -93,27 +116,67 @@ class largest_numbers {
 
  private:
   static constexpr std::size_t lanes = simd_bytes / sizeof(std::int16_t);
-  typedef std::int16_t vector __attribute__((vector_size(simd_bytes)));  // NOLINT(modernize-use-using): needs a typedef
+  typedef std::int16_t vector __attribute__((vector_size(simd_bytes)));    // NOLINT(modernize-use-using): needs a typedef
+  typedef std::int8_t small __attribute__((vector_size(simd_bytes / 2)));  // NOLINT(modernize-use-using)
 
-  static_assert(lanes % 4 == 0 && Block < 1U << 15U);
+  static constexpr int not_less = 5;  // in the instruction's own order of comparisons
+  static_assert(lanes % 8 == 0 && Block % 64 == 0 && Block < 1U << 15U);
+  static_assert(std::endian::native == std::endian::little);
 
-  [[nodiscard]] bool any_of_four(std::size_t i, std::int16_t bits) const noexcept {
-    std::uint64_t four = 0;  // none is above 2^15, so a lane's highest bit is set where it is not below
-    std::memcpy(&four, upper_ + i, sizeof four);
-    const std::uint64_t apart = (four | 0x8000800080008000U) - static_cast<std::uint64_t>(bits) * 0x0001000100010001U;
-    return (apart & 0x8000800080008000U) != 0;
+  [[nodiscard]] vector from(std::size_t i) const noexcept {
+    vector x;
+    std::memcpy(&x, upper_ + i, sizeof x);
+    return x;
+  }
+  /// Bits that `count` numbers reach, or more: the least of so many groups' largest.
+  [[nodiscard]] std::uint32_t reached_by(std::size_t count) const noexcept {
+    const std::size_t rows = (count + lanes - 1) / lanes, apart = rows * lanes;
+    vector least = vector{} + static_cast<std::int16_t>(most_ >> 16U);
+    for (std::size_t row = 0; row < apart; row += lanes) {
+      vector most = {};
+      for (std::size_t i = row; i < Block; i += apart) {
+        const vector x = from(i);
+        most = most < x ? x : most;
+      }
+      least = most < least ? most : least;
+    }
+    std::int16_t of_all = least[0];
+    for (std::size_t k = 1; k < lanes; ++k) of_all = std::min<std::int16_t>(of_all, least[k]);
+    return static_cast<std::uint32_t>(of_all);
+  }
+  /// Bit k: number i + k reaches these.
+  [[nodiscard]] std::uint64_t those_of_64(std::size_t i, std::int16_t bits) const noexcept {
+    std::uint64_t those = 0;
+#if defined(__AVX512BW__)
+    for (std::size_t k = 0; k < 64; k += lanes) {
+      std::uint32_t some = __builtin_ia32_cmpw512_mask(from(i + k), vector{} + bits, not_less, ~0U);
+      asm("" : "+r"(some));  // g++ 12 may write 32 bits of a mask to memory and read 64
+      those |= std::uint64_t{some} << k;
+    }
+#else
+    for (std::size_t k = 0; k < 64; k += lanes) {
+      const auto bytes = __builtin_convertvector(from(i + k) >= bits, small);
+      std::uint64_t eights[lanes / 8];
+      std::memcpy(eights, &bytes, sizeof eights);
+      for (std::size_t n = 0; n < lanes / 8; ++n)  // of the n-th byte the n-th bit; a sum in the highest byte
+        those |= ((eights[n] & 0x8040201008040201U) * 0x0101010101010101U >> 56U) << (k + 8 * n);
+    }
+#endif
+    return those;
   }
   [[nodiscard]] std::size_t at_least(std::int16_t bits) const noexcept {
+#if defined(__AVX512BW__)
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < Block; i += 64) sum += static_cast<std::size_t>(std::popcount(those_of_64(i, bits)));
+    return sum;
+#else
     vector count = {};
-    for (std::size_t i = 0; i < Block; i += lanes) {
-      vector x;
-      std::memcpy(&x, upper_ + i, sizeof x);
-      count -= x >= bits;
-    }
+    for (std::size_t i = 0; i < Block; i += lanes) count -= from(i) >= bits;
     std::uint64_t fours[simd_bytes / 8], sum = 0;  // no sum leaves its 16 bits
     std::memcpy(fours, &count, sizeof count);
     for (std::uint64_t const each : fours) sum += each;
     return sum * 0x0001000100010001U >> 48U;
+#endif
   }
 
   float const* values_;
@@ -142,7 +205,7 @@ struct block_top {
     const largest_numbers<Block> largest(values);
     std::uint16_t places[Count];
     const bool finite = largest.most() < 0x7f800000U;
-    const std::size_t found = finite ? largest.places(Count, places) : 0;
+    const std::size_t found = finite ? largest.template places<Count>(places) : 0;
     std::uint32_t units[Bits == 2 ? Count : 1];
     const std::uint16_t word = arithmetic::word_of(largest.most(), [&](std::uint32_t exponent, std::uint32_t threshold) {
       std::uint64_t sum = 0;
@@ -163,6 +226,7 @@ struct block_top {
       bytes[i] = static_cast<std::byte>(layout::place_byte(i, places));
     for (std::size_t i = layout::codes_at; i < block_bytes; ++i) bytes[i] = static_cast<std::byte>(layout::code_byte(i, codes));
   }
+  static bool says_non_finite(std::byte const* bytes) noexcept { return block_scale::says_non_finite(bytes); }
   static void decode(std::byte const* bytes, float* values) noexcept {
     const std::uint16_t word = block_scale::take(bytes);
     std::fill(values, values + Block, empty(word));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -72,6 +73,9 @@ struct dct_constants {
   }
 };
 
+template <std::size_t Leaf>
+using dct_matrix = typename dct_constants<Leaf>::matrix dct_constants<Leaf>::*;
+
 /// The DCT-II along the rows of `Columns` numbers each, orthonormal,
 /// X[k] = root(2 / N) sum over n of x[n] cos((2n + 1) k pi / 2N), X[0] over root 2, and its inverse: of all columns at
 /// once, in one order of operations everywhere. It is taken apart by rotations only, which lose no accuracy (Plonka and
@@ -81,18 +85,20 @@ struct dct_constants {
 ///
 /// `Lanes` is who computes: `each<rows, columns>(f)` calls f(row, column) for all of them, or for the first column of
 /// as many as `load(from)` reads and `store(numbers, to)` writes, in double, as `of(x)` makes of a constant; what they
-/// write is there for all when it returns; `copy(from, to)` moves as many. `sums<columns>(matrix, x)` replaces the rows
+/// write is there for all when it returns; `copy(from, to)` moves as many. `sums<columns, leaf, matrix>(x)` replaces the rows
 /// x by matrix^T x, sums in double from the first row on. `constants<leaf>()` says where the constants lie,
 /// `transpose<rows, columns>(from, to)` makes to[c][r] = from[r][c].
 template <class Lanes, std::size_t Columns>
 struct dct {
+  Lanes lanes = {};
+
   /// N rows x become their transform; `room` is for as many, too.
   template <std::size_t N>
-  static constexpr void turn(float* x, float* room) {
+  constexpr void turn(float* x, float* room) {
     second<N, leaf_of(N)>(x, room);
   }
   template <std::size_t N>
-  static constexpr void turn_back(float* x, float* room) {
+  constexpr void turn_back(float* x, float* room) {
     third<N, leaf_of(N)>(x, room);
   }
 
@@ -106,9 +112,9 @@ struct dct {
     Lanes::store(a * by + b * other, to);
   }
   template <std::size_t N, std::size_t leaf>
-  static constexpr void second(float* x, float* room) {
+  constexpr void second(float* x, float* room) {
     if constexpr (N == leaf) {
-      Lanes::template sums<Columns>(Lanes::template constants<leaf>().second, x);
+      lanes.template sums<Columns, leaf, &dct_constants<leaf>::second>(x);
     } else {
       constexpr std::size_t half = N / 2;
       Lanes::template each<half, Columns>([x, room](std::size_t n, std::size_t c) {
@@ -125,9 +131,9 @@ struct dct {
     }
   }
   template <std::size_t N, std::size_t leaf>
-  static constexpr void third(float* x, float* room) {
+  constexpr void third(float* x, float* room) {
     if constexpr (N == leaf) {
-      Lanes::template sums<Columns>(Lanes::template constants<leaf>().third, x);
+      lanes.template sums<Columns, leaf, &dct_constants<leaf>::third>(x);
     } else {
       constexpr std::size_t half = N / 2;
       Lanes::template each<half, Columns>([x, room](std::size_t k, std::size_t c) {
@@ -144,9 +150,9 @@ struct dct {
     }
   }
   template <std::size_t N, std::size_t leaf>
-  static constexpr void fourth(float* x, float* room) {
+  constexpr void fourth(float* x, float* room) {
     if constexpr (N == leaf) {
-      Lanes::template sums<Columns>(Lanes::template constants<leaf>().fourth, x);
+      lanes.template sums<Columns, leaf, &dct_constants<leaf>::fourth>(x);
     } else {
       constexpr std::size_t half = N / 2;
       Lanes::template each<half, Columns>([x, room](std::size_t n, std::size_t c) {
@@ -176,6 +182,9 @@ struct dct {
 /// One thread, for itself.
 template <std::size_t Columns>
 struct dct_on_host {
+  std::uintptr_t ahead = 0;  ///< what is asked for while it computes: `lines` of 64 bytes in a step, none in the end
+  std::size_t lines = 0;
+
   using numbers = pack<double, (Columns < simd_bytes / sizeof(double) ? Columns : simd_bytes / sizeof(double))>;
 
   template <std::size_t rows, std::size_t columns, class F>
@@ -189,20 +198,12 @@ struct dct_on_host {
   [[nodiscard]] static numbers load(float const* from) noexcept { return numbers::load(from); }
   static void store(numbers const& x, float* to) noexcept { x.store(to); }
   static void copy(float const* from, float* to) noexcept { std::memcpy(to, from, numbers::lanes * sizeof(float)); }
-  template <std::size_t columns, std::size_t leaf>
-  static void sums(double const (&matrix)[leaf][leaf], float* x) noexcept {
-    constexpr std::size_t together = leaf < 8 ? leaf : 8;
-    for (std::size_t c = 0; c < columns; c += numbers::lanes) {
-      numbers in[leaf];
-      for (std::size_t n = 0; n < leaf; ++n) in[n] = load(x + n * columns + c);
-      for (std::size_t k = 0; k < leaf; k += together) {
-        numbers total[together];
-        for (numbers& each : total) each = numbers(0.0);
-        for (std::size_t n = 0; n < leaf; ++n) {
-          for (std::size_t j = 0; j < together; ++j) total[j].value += in[n].value * matrix[n][k + j];
-        }
-        for (std::size_t j = 0; j < together; ++j) store(total[j], x + (k + j) * columns + c);
-      }
+  template <std::size_t columns, std::size_t leaf, dct_matrix<leaf> which>
+  void sums(float* x) noexcept {
+    if constexpr (columns < wide::lanes) {
+      sums_of_few<columns, leaf, which>(x);
+    } else {
+      sums_of_many<columns, leaf, which>(x);
     }
   }
   template <std::size_t leaf>
@@ -224,8 +225,63 @@ struct dct_on_host {
 #endif
   }
 
-#if !defined(__CUDACC__)
  private:
+  using wide = pack<double>;
+  /// A matrix of which every number stands `columns` times.
+  template <std::size_t columns, std::size_t leaf>
+  struct repeated {
+    alignas(64) double of[leaf][leaf * columns] = {};
+    constexpr explicit repeated(double const (&matrix)[leaf][leaf]) {
+      for (std::size_t n = 0; n < leaf; ++n) {
+        for (std::size_t k = 0; k < leaf * columns; ++k) of[n][k] = matrix[n][k / columns];
+      }
+    }
+  };
+  /// As often as a wide register has room for them.
+  template <std::size_t... Lane>
+  static wide again(numbers const& row, std::index_sequence<Lane...>) noexcept {
+#if defined(__CUDACC__)
+    return wide(typename wide::vector{row.value[Lane % numbers::lanes]...});
+#else
+    return wide(__builtin_shufflevector(row.value, row.value, (Lane % numbers::lanes)...));
+#endif
+  }
+  template <std::size_t columns, std::size_t leaf, dct_matrix<leaf> which>
+  void sums_of_many(float* x) noexcept {
+    auto const& matrix = constants<leaf>().*which;
+    constexpr std::size_t together = leaf < 8 ? leaf : 8;
+    for (std::size_t c = 0; c < columns; c += numbers::lanes) {
+      for (std::size_t k = 0; k < lines; ++k, ahead += 64) __builtin_prefetch(reinterpret_cast<void const*>(ahead));
+      numbers in[leaf];
+      for (std::size_t n = 0; n < leaf; ++n) in[n] = load(x + n * columns + c);
+      for (std::size_t k = 0; k < leaf; k += together) {
+        numbers total[together];
+        for (numbers& each : total) each = numbers(0.0);
+        for (std::size_t n = 0; n < leaf; ++n) {
+          for (std::size_t j = 0; j < together; ++j) total[j].value += in[n].value * matrix[n][k + j];
+        }
+        for (std::size_t j = 0; j < together; ++j) store(total[j], x + (k + j) * columns + c);
+      }
+    }
+  }
+  /// Of fewer columns than a register has numbers: it has several rows of sums.
+  template <std::size_t columns, std::size_t leaf, dct_matrix<leaf> which>
+  static void sums_of_few(float* x) noexcept {
+    static constexpr repeated<columns, leaf> matrix(dct_constants<leaf>().*which);
+    constexpr std::size_t registers = leaf * columns / wide::lanes, together = registers < 8 ? registers : 8;
+    wide in[leaf];
+    for (std::size_t n = 0; n < leaf; ++n) in[n] = again(load(x + n * columns), std::make_index_sequence<wide::lanes>());
+    for (std::size_t k = 0; k < registers; k += together) {
+      wide total[together];
+      for (wide& each : total) each = wide(0.0);
+      for (std::size_t n = 0; n < leaf; ++n) {
+        for (std::size_t j = 0; j < together; ++j) total[j] += in[n] * wide::load(matrix.of[n] + (k + j) * wide::lanes);
+      }
+      for (std::size_t j = 0; j < together; ++j) total[j].store(x + (k + j) * wide::lanes);
+    }
+  }
+
+#if !defined(__CUDACC__)
   template <std::size_t Side>
   struct square {
     typedef float row __attribute__((vector_size(Side * sizeof(float))));  // NOLINT(modernize-use-using): needs a typedef

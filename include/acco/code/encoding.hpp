@@ -53,6 +53,8 @@ struct updated_by_all {
 ///    infinite or not a number, the block must decode to something that is not finite: the round then refuses it;
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`;
+///  - optionally `static bool says_non_finite(std::byte const* bytes)`: whether such a value was in this block. Without
+///    it the values are looked through before. Who derives from an encoding and writes other bytes hides it;
 ///  - optionally `describe(visit) const`: visit("name", number) of what decides how it decodes and is seen neither in
 ///    its name nor in the size of its blocks: ranks in which that differs are found when the training begins;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;

@@ -10,6 +10,7 @@
 
 #include "acco/code/mix_bits.hpp"
 #include "acco/number/pack.hpp"
+#include "acco/opaque.hpp"
 
 #include "acco/hide_macros.hpp"
 
@@ -28,61 +29,88 @@ struct hadamard {
   [[nodiscard]] static constexpr bool turns(std::size_t zeros, std::uint32_t largest) noexcept {
     return zeros == 0 && largest < too_large;
   }
-  /// to = H S from / 16
-  static void turn(float const* from, float* to) noexcept {
-    sign(from, to);
-    transform(to);
+  /// to = H S from / 16. Returns whether the numbers may be turned; else `to` is of no use.
+  [[nodiscard]] static bool turn(float const* from, float* to) noexcept {
+    words refused = {};
+    transform(
+        [from, &refused](std::size_t i) {
+          words bits;
+          std::memcpy(&bits, from + i, sizeof bits);
+          refused |= reinterpret_cast<words>((bits & 0x7fffffffU) - 1 >= too_large - 1);  // a 0 has become the largest
+          return numbers::load(from + i) * numbers::load(signs().scaled + i);
+        },
+        to);
+    std::uint32_t any = 0;
+    for (std::size_t k = 0; k < lanes; ++k) any |= refused[k];
+    return any == 0;
   }
   /// Back, in place: S H values / 16.
   static void turn_back(float* values) noexcept {
-    for (std::size_t i = 0; i < size; i += lanes) (numbers::load(values + i) * numbers(scale)).store(values + i);
-    transform(values);
-    for (std::size_t i = 0; i < size; i += lanes) flip(values + i, i, values + i);
+    transform([values](std::size_t i) { return numbers::load(values + i) * numbers(scale); }, values);
+    for (std::size_t i = 0; i < size; i += lanes)
+      (numbers::load(values + i) * numbers::load(signs().alone + i)).store(values + i);
   }
 
  private:
   using numbers = pack<float>;
-  using integers = numbers::vector_of<std::int32_t>::type;
+  using words = numbers::vector_of<std::uint32_t>::type;
   static constexpr std::size_t lanes = numbers::lanes;
 
-  struct sign_bits {
-    alignas(64) std::int32_t bits[size] = {};
-    constexpr sign_bits() {
-      for (std::uint32_t i = 0; i < size; ++i) bits[i] = flips(i) ? static_cast<std::int32_t>(0x80000000U) : 0;
-    }
-  };
-
-  /// `from` with the signs of numbers from the i-th on.
-  static void flip(float const* from, std::size_t i, float* to) noexcept {
-    static constexpr sign_bits signs;
-    integers bits, flipped;
-    std::memcpy(&bits, from, sizeof bits);
-    std::memcpy(&flipped, signs.bits + i, sizeof flipped);
-    bits ^= flipped;
-    std::memcpy(to, &bits, sizeof bits);
-  }
-  static void sign(float const* from, float* to) noexcept {
-    for (std::size_t i = 0; i < size; i += lanes) {
-      (numbers::load(from + i) * numbers(scale)).store(to + i);
-      flip(to + i, i, to + i);
-    }
-  }
-  /// Pairs of numbers that are 1, 2, 4 ... 128 apart become their sum and their difference.
-  static void transform(float* values) noexcept {
-    for (std::size_t i = 0; i < size; i += lanes) {
-      auto x = numbers::load(values + i).value;
-      within<1>(x);
-      numbers(x).store(values + i);
-    }
-    for (std::size_t apart = lanes; apart < size; apart *= 2) {
-      for (std::size_t begin = 0; begin < size; begin += 2 * apart) {
-        for (std::size_t i = begin; i < begin + apart; i += lanes) {
-          const auto a = numbers::load(values + i), b = numbers::load(values + i + apart);
-          (a + b).store(values + i);
-          (a - b).store(values + i + apart);
-        }
+  struct random_signs {
+    alignas(64) float alone[size] = {};
+    alignas(64) float scaled[size] = {};
+    constexpr random_signs() {
+      for (std::uint32_t i = 0; i < size; ++i) {
+        alone[i] = flips(i) ? -1.0F : 1.0F;
+        scaled[i] = alone[i] * scale;
       }
     }
+  };
+  static random_signs const& signs() noexcept {
+    static constexpr random_signs made;
+    return made;
+  }
+  /// Pairs of numbers that are 1, 2, 4 ... 128 apart become their sum and their difference; from(i) gives those from the
+  /// i-th on. What is in registers goes on to the next distance, too.
+  template <class From>
+  [[gnu::always_inline]] static void transform(From&& from, float* to) noexcept {
+    for (std::size_t begin = 0; begin < size; begin += 4 * lanes) {
+      numbers four[4];
+      for (std::size_t k = 0; k < 4; ++k) {
+        four[k] = from(begin + k * lanes);
+        within<1>(four[k].value);
+      }
+      put_four(four, to + begin, lanes);
+    }
+    pass<4 * lanes>(to);
+  }
+  template <std::size_t Apart>
+  static void pass(float* values) noexcept {
+    if constexpr (4 * Apart <= size) {
+      for (std::size_t begin = 0; begin < size; begin += 4 * Apart) {
+        for (std::size_t i = begin; i < begin + Apart; i += lanes) {
+          numbers four[4];
+          for (std::size_t k = 0; k < 4; ++k) four[k] = numbers::load(values + i + k * Apart);
+          put_four(four, values + i, Apart);
+        }
+      }
+      pass<4 * Apart>(values);
+    } else if constexpr (2 * Apart == size) {
+      for (std::size_t i = 0; i < Apart; i += lanes) {
+        const auto a = numbers::load(values + i), b = numbers::load(values + i + Apart);
+        (a + b).store(values + i);
+        (a - b).store(values + i + Apart);
+      }
+    }
+  }
+  /// Those that are `apart`, then those that are twice as far.
+  static void put_four(numbers const (&x)[4], float* to, std::size_t apart) noexcept {
+    const auto kept = [](numbers const& one) { return numbers(opaque(one.value)); };  // -ffast-math would change the order
+    const numbers a = kept(x[0] + x[1]), b = kept(x[0] - x[1]), c = kept(x[2] + x[3]), d = kept(x[2] - x[3]);
+    (a + c).store(to);
+    (b + d).store(to + apart);
+    (a - c).store(to + 2 * apart);
+    (b - d).store(to + 3 * apart);
   }
   template <std::size_t Apart>
   static void within(numbers::vector& x) noexcept {
@@ -97,13 +125,9 @@ struct hadamard {
     const numbers::vector before = x;
     ((x[Lane] = (Lane & Apart) != 0 ? before[Lane ^ Apart] - before[Lane] : before[Lane ^ Apart] + before[Lane]), ...);
 #else
-    const integers minus = {((Lane & Apart) != 0 ? static_cast<std::int32_t>(0x80000000U) : 0)...};
+    const numbers::vector sign = {((Lane & Apart) != 0 ? -1.0F : 1.0F)...};
     const numbers::vector other = __builtin_shufflevector(x, x, (Lane ^ Apart)...);
-    integers bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    bits ^= minus;
-    std::memcpy(&x, &bits, sizeof bits);
-    x = other + x;
+    x = other + x * sign;  // the product is exact, fused or not
 #endif
   }
 };

@@ -46,10 +46,8 @@ struct rotated : Code {
  private:
   template <class Encode>
   static void with_turned(float const* values, std::byte* bytes, Encode const& encode_from) {
-    const bool turns =
-        hadamard::turns(hadamard::size - count_above<hadamard::size>(values, 0), largest_magnitude<hadamard::size>(values));
     alignas(64) float turned[hadamard::size];
-    if (turns) hadamard::turn(values, turned);
+    const bool turns = hadamard::turn(values, turned);
     encode_from(turns ? turned : values);
     std::memset(bytes + Code::block_bytes, turns ? 1 : 0, flag_bytes);
   }

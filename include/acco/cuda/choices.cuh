@@ -96,7 +96,7 @@ struct device_encoding<block_top<Count, Block, Bits>> : block_team<Block> {
   /// Bit k: the k-th is kept.
   static __device__ unsigned kept(values const& x, unsigned thread, typename team::selection& ties) {
     const std::uint32_t last =
-        bits_of_largest(Count, 1U << 30U, [&x](std::uint32_t bits) { return team::count_at_least(x, bits); });
+        bits_of_largest(Count, 0, 0x7fffffffU, [&x](std::uint32_t bits) { return team::count_at_least(x, bits); });
     unsigned above = 0, same = 0;
 #pragma unroll
     for (std::size_t k = 0; k < held; ++k) {
@@ -251,8 +251,9 @@ struct dct_in_team {
   static __device__ double load(float const* from) { return static_cast<double>(*from); }
   static __device__ void store(double x, float* to) { *to = static_cast<float>(x); }
   static __device__ void copy(float const* from, float* to) { *to = *from; }
-  template <std::size_t columns, std::size_t leaf>
-  static __device__ void sums(double const (&matrix)[leaf][leaf], float* x) {
+  template <std::size_t columns, std::size_t leaf, dct_matrix<leaf> which>
+  static __device__ void sums(float* x) {
+    auto const& matrix = constants<leaf>().*which;
     constexpr std::size_t mine = leaf * columns / Team::threads;
     static_assert(mine * Team::threads == leaf * columns);
     double total[mine] = {};

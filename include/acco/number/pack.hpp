@@ -165,6 +165,19 @@ struct pack : refusals<pack<T, Lanes>> {
 #endif
   }
 
+  /// Of a vector of other numbers.
+  template <class Raw>
+  [[nodiscard]] static vector converted(Raw const& raw) noexcept {
+#if !defined(__clang__) && defined(__AVX__)  // g++ takes a register apart, and converts its halves
+    if constexpr (std::is_same_v<T, double> && std::is_same_v<Raw, typename vector_of<float>::type>) {
+#if defined(__AVX512F__)
+      if constexpr (Lanes == 8) return __builtin_ia32_cvtps2pd512_mask(raw, vector{}, -1, 4);
+#endif
+      if constexpr (Lanes == 4) return __builtin_ia32_cvtps2pd256(raw);
+    }
+#endif
+    return __builtin_convertvector(raw, vector);
+  }
   /// Reads `Lanes` numbers of another element type (float, double, bfloat16, half) and converts them.
   template <class U>
   [[nodiscard]] static pack load(U const* from) noexcept {
@@ -182,7 +195,7 @@ struct pack : refusals<pack<T, Lanes>> {
     } else {
       typename vector_of<U>::type raw;
       std::memcpy(&raw, from, sizeof raw);
-      return pack(__builtin_convertvector(raw, vector));
+      return pack(converted(raw));
     }
   }
 

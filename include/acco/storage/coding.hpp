@@ -20,12 +20,21 @@
 
 namespace ACCO_SIMD_NAMESPACE::coding {
 
+/// The block that begins with element `index`.
+template <encoding Encoding>
+void encode_block(Encoding const& e, float const* values, std::byte* to, [[maybe_unused]] std::uint64_t seed,
+                  [[maybe_unused]] std::size_t index) {
+  if constexpr (rounds_at_random<Encoding>) {
+    if (seed != 0) return e.encode(values, to, random_bits(seed, index));
+  }
+  e.encode(values, to);
+}
 /// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the
 /// i-th on,
 /// in `room` or elsewhere. Rounds at random by `seed`; 0: to nearest.
 template <encoding Encoding, class Read>
 void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read,
-            [[maybe_unused]] std::uint64_t seed = 0) {
+            std::uint64_t seed = 0) {
   constexpr std::size_t block = Encoding::block_size;
   const std::size_t blocks = blocks_in(e, count);
   alignas(64) float room[block];
@@ -43,25 +52,37 @@ void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* 
       behind = at + n;
     });
     std::fill(room + behind, room + block, 0.0F);
-    if (!elementwise::all_finite(values, block)) {
+    const auto look = [&] {
       std::size_t where = 0;
       const std::size_t found = elementwise::count_non_finite(values, block, where);
       if (found != 0) bad.note(found, index + place_in(e, k, where));
+    };
+    constexpr bool looks_before = !requires { Encoding::says_non_finite(to); };
+    if constexpr (looks_before) {
+      if (!elementwise::all_finite(values, block)) look();
     }
-    if constexpr (rounds_at_random<Encoding>) {
-      if (seed != 0) {
-        e.encode(values, to, random_bits(seed, index + k * block));
-        continue;
-      }
+    encode_block(e, values, to, seed, index + k * block);
+    if constexpr (!looks_before) {
+      if (Encoding::says_non_finite(to)) look();
     }
-    e.encode(values, to);
   }
 }
 
+/// Asks for what lies a page behind these numbers, so that it comes while they are encoded: processors look ahead for
+/// larger blocks only. Whether that is in the array makes no difference.
+template <class T>
+void fetch_ahead(T const* from, std::size_t n) noexcept {
+  constexpr std::size_t page = 4096, line = 64;
+  const std::size_t bytes = n * sizeof(T);
+  if (bytes > page) return;
+  const auto ahead = reinterpret_cast<std::uintptr_t>(from) + page;
+  for (std::size_t k = 0; k < bytes; k += line) __builtin_prefetch(reinterpret_cast<void const*>(ahead + k));
+}
 /// Encodes an array; `values_at` reads it.
 template <class T>
 [[nodiscard]] auto values_at(T const* from) noexcept {
   return [from](std::size_t i, std::size_t n, float* room) -> float const* {
+    fetch_ahead(from + i, n);
     if constexpr (std::is_same_v<T, float>) {
       return from + i;
     } else {
