@@ -24,7 +24,7 @@ struct training_size {
 
 /// A way to train: a schedule and its codes. Where `every` is 1 an exchange brings a step's gradients and parameters;
 /// elsewhere ranks train by themselves, and exchange in `fragments` parts, in turn, once in `every` steps each.
-struct way {
+struct way {                     // NOLINT(clang-analyzer-optin.performance.Padding): in the order of a way
   char const* name = "";         ///< of the schedule and its codes, in a word
   char const* code = "";         ///< in C++, what the optimizer is given as its schedule, with PACE where its pace goes
   bool in_parts = false;         ///< `two_phase`: commits behind the first part of a step, estimates behind the second

@@ -251,7 +251,8 @@ struct dct_on_host {
     auto const& matrix = constants<leaf>().*which;
     constexpr std::size_t together = leaf < 8 ? leaf : 8;
     for (std::size_t c = 0; c < columns; c += numbers::lanes) {
-      for (std::size_t k = 0; k < lines; ++k, ahead += 64) __builtin_prefetch(reinterpret_cast<void const*>(ahead));
+      for (std::size_t k = 0; k < lines; ++k, ahead += 64)
+        __builtin_prefetch(reinterpret_cast<void const*>(ahead));  // NOLINT(performance-no-int-to-ptr): no object need be there
       numbers in[leaf];
       for (std::size_t n = 0; n < leaf; ++n) in[n] = load(x + n * columns + c);
       for (std::size_t k = 0; k < leaf; k += together) {

@@ -168,19 +168,20 @@ class ACCO_VISIBLE gloo_backend : public message_backend<gloo_transport> {
     return context;
   }
   static gloo_backend started(rank_of mine, gloo_options const& chosen, rendezvous::tcp_rendezvous& meeting) {
-    auto context = connected(mine, chosen, meeting);
-    return pooled(std::move(context), chosen, std::max(meeting.seconds_left(), 1.0));
+    auto const context = connected(mine, chosen, meeting);
+    return pooled(context, chosen, std::max(meeting.seconds_left(), 1.0));
   }
-  static gloo_backend pooled(std::shared_ptr<addressed_context> context, gloo_options const& chosen, double deadline) {
-    gloo_backend result(std::make_shared<connections<gloo_transport>>(std::move(context)), chosen);
+  static gloo_backend pooled(std::shared_ptr<addressed_context> const& context, gloo_options const& chosen, double deadline) {
+    gloo_backend result(std::make_shared<connections<gloo_transport>>(context), chosen);
     auto& all = result.collectives().shared();
     all.transport().hang_up_at_end();
     all.set_sum(gloo_pool::widen(result, all, chosen, deadline));
     return result;
   }
-  gloo_backend(std::shared_ptr<connections<gloo_transport>> all, gloo_options const& chosen)  // checksums: what all agree on
+  gloo_backend(std::shared_ptr<connections<gloo_transport>> const& all, gloo_options const& chosen)
       : message_backend(std::make_shared<message_collectives<gloo_transport>>(message_window::checked_piece(chosen.piece_bytes),
-                                                                              usual_piece, std::move(all), chosen.deadline)),
+                                                                              usual_piece, all,
+                                                                              chosen.deadline)),  // checksums: what all agree on
         connections_(chosen.connections) {}
   gloo_backend(message_backend other, int connections) : message_backend(std::move(other)), connections_(connections) {}
 

@@ -76,7 +76,8 @@ void fetch_ahead(T const* from, std::size_t n) noexcept {
   const std::size_t bytes = n * sizeof(T);
   if (bytes > page) return;
   const auto ahead = reinterpret_cast<std::uintptr_t>(from) + page;
-  for (std::size_t k = 0; k < bytes; k += line) __builtin_prefetch(reinterpret_cast<void const*>(ahead + k));
+  for (std::size_t k = 0; k < bytes; k += line)
+    __builtin_prefetch(reinterpret_cast<void const*>(ahead + k));  // NOLINT(performance-no-int-to-ptr): no object need be there
 }
 /// Encodes an array; `values_at` reads it.
 template <class T>
