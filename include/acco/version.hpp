@@ -23,7 +23,10 @@
 // Everything that loops over numbers, and whatever is made of it, lives in ACCO_SIMD_NAMESPACE; what a trainer passes
 // from file to file (errors, layouts, options, rules, schedules, reports, any_optimizer) in ACCO_NAMESPACE, the same
 // type whatever the flags. docs/attach.md has the limits of this.
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__)
+#define ACCO_TARGET_VECTORS avx512bw
+#define ACCO_TARGET_LEVEL 6
+#elif defined(__AVX512F__)
 #define ACCO_TARGET_VECTORS avx512
 #define ACCO_TARGET_LEVEL 5
 #elif defined(__AVX2__)

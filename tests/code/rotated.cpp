@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,6 +78,32 @@ TEST_CASE("a block with a 0 in it, or with numbers too large to be added, travel
   for (float& each : values) each = 1e38F;
   CHECK(same());
   CHECK(std::abs(decoded[5] / 1e38F - 1) < 0.5F);
+}
+
+namespace {
+
+struct clipped : acco::block_gauss4 {
+  static void encode(float const* values, std::byte* bytes) noexcept {
+    float near[block_size];
+    for (std::size_t i = 0; i < block_size; ++i) near[i] = std::clamp(values[i], -1.0F, 1.0F);
+    acco::block_gauss4::encode(near, bytes);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("only a code's own word that nothing was infinite is taken, not that of what it derives from") {
+  static_assert(acco::says_non_finite<acco::block_gauss4> && acco::says_non_finite<acco::rotated<acco::block_int4<>>>);
+  static_assert(acco::says_non_finite<acco::without_feedback<acco::block_ternary>>);
+  static_assert(acco::says_non_finite<acco::with_error_feedback<acco::nearest<acco::block_int8<>>>>);
+  static_assert(!acco::says_non_finite<clipped> && !acco::says_non_finite<acco::rotated<clipped>>);
+  std::vector<float> values(512, 0.5F);
+  values[300] = std::numeric_limits<float>::infinity();
+  std::byte bytes[2 * clipped::block_bytes];
+  unsigned long long found = 0, first = ~0ULL;
+  acco::coding::encode_values(clipped{}, values.data(), 0, values.size(), bytes, {&found, &first});
+  CHECK(found == 1);
+  CHECK(first == 300);
 }
 
 TEST_CASE("what its code rounds at random is right in the mean of steps") {

@@ -87,7 +87,7 @@ void refusal(Encoding const& e) {
     unsigned long long found = 0, first = ~0ULL;
     acco::coding::encode_values(e, values.data(), 0, values.size(), encoded.data(), {&found, &first});
     CHECK(found == 0);
-    if constexpr (requires { Encoding::says_non_finite(encoded.data()); }) CHECK(!Encoding::says_non_finite(encoded.data()));
+    if constexpr (acco::says_non_finite<Encoding>) CHECK(!Encoding::says_non_finite(encoded.data()));
   }
   for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()}) {

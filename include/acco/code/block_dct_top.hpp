@@ -146,6 +146,7 @@ struct block_transform_top {
 template <std::size_t Count, std::size_t Block = 256, int Bits = 8, mean_over Over = mean_over::all>
 struct block_dct_top : block_transform_top<Count, Block, Bits, Over, false> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct_top" : "block_dct_top_of_senders";
+  using says = block_dct_top;
 };
 
 /// The same of a tile of 64 by 64. As gradients of a layout with matrices these are theirs (layout/tiles.hpp). Without
@@ -153,6 +154,7 @@ struct block_dct_top : block_transform_top<Count, Block, Bits, Over, false> {
 template <std::size_t Count, int Bits = 8, mean_over Over = mean_over::all>
 struct block_dct2_top : block_transform_top<Count, 4096, Bits, Over, true> {
   static constexpr char const* name = Over == mean_over::all ? "block_dct2_top" : "block_dct2_top_of_senders";
+  using says = block_dct2_top;
   static constexpr bool of_tiles = true;
 };
 static_assert(encoding<block_dct_top<16>> && sums_codes<block_dct2_top<64, 2>>);

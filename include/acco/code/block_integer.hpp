@@ -182,11 +182,13 @@ struct block_integer {
 template <std::size_t Block = 256>
 struct block_int8 : block_integer<8, Block> {
   static constexpr char const* name = "block_int8";
+  using says = block_int8;
 };
 /// Four bits a number: error at most 1/13.8 of the block's largest magnitude; 0.516 bytes a number.
 template <std::size_t Block = 256>
 struct block_int4 : block_integer<4, Block> {
   static constexpr char const* name = "block_int4";
+  using says = block_int4;
 };
 static_assert(encoding<block_int8<>> && encoding<block_int4<>>);
 

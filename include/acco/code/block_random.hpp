@@ -77,6 +77,7 @@ struct block_random {
   static_assert(Block == 256 || Block == 4096, "acco: a block of which few numbers are kept has 256 or 4096 numbers");
   static_assert(Count >= 1 && Count <= Block, "acco: a code keeps 1 to all of a block's numbers");
   static constexpr char const* name = "block_random";
+  using says = block_random;
   static constexpr bool loose = true;
   static constexpr bool biased = true;
   using choice = random_places<Block>;
@@ -179,6 +180,7 @@ struct scaled_random : block_random<Count, Block> {
   using typename base::arithmetic;
   using typename base::choice;
   static constexpr char const* name = "scaled_random";
+  using says = scaled_random;
   static constexpr bool biased = false;
   static constexpr float factor = static_cast<float>(Block) / static_cast<float>(Count), most = 0x1.f8p127F / factor;
 

@@ -67,6 +67,7 @@ struct block_signs {
 /// takes it back later. A block of zeros arrives as zeros.
 struct block_sign {
   static constexpr char const* name = "block_sign";
+  using says = block_sign;
   static constexpr bool biased = true, loose = true, no_zero = true;
   static constexpr std::size_t block_size = block_signs::size;
   static constexpr std::size_t block_bytes = block_scale::bytes + block_signs::bytes;

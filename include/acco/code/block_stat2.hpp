@@ -57,6 +57,7 @@ struct statistical_code {
 /// k those of the numbers k, k + 64, k + 128, k + 192: 0.266 bytes a number.
 struct block_stat2 {
   static constexpr char const* name = "block_stat2";
+  using says = block_stat2;
   static constexpr bool biased = true;
   static constexpr std::size_t block_size = 256;
   static constexpr std::size_t block_bytes = 2 * block_scale::bytes + block_size / 4;

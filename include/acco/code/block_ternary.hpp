@@ -46,6 +46,7 @@ struct ternary_code {
 /// (TernGrad), which of Gaussian numbers loses 1.2 times their squares.
 struct block_ternary {
   static constexpr char const* name = "block_ternary";
+  using says = block_ternary;
   static constexpr bool loose = true;
   static constexpr bool biased = true;
   static constexpr std::size_t block_size = 256;

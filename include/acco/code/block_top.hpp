@@ -194,6 +194,7 @@ class largest_numbers {
 template <std::size_t Count, std::size_t Block = 256, int Bits = 8>
 struct block_top {
   static constexpr char const* name = "block_top";
+  using says = block_top;
   static constexpr bool loose = true;
   static constexpr bool biased = true;
   using layout = kept_layout<Count, Block, Bits>;

@@ -268,6 +268,7 @@ struct dct_on_host {
   /// Of fewer columns than a register has numbers: it has several rows of sums.
   template <std::size_t columns, std::size_t leaf, dct_matrix<leaf> which>
   static void sums_of_few(float* x) noexcept {
+    static_assert(leaf * columns % wide::lanes == 0);
     static constexpr repeated<columns, leaf> matrix(dct_constants<leaf>().*which);
     constexpr std::size_t registers = leaf * columns / wide::lanes, together = registers < 8 ? registers : 8;
     wide in[leaf];

@@ -53,8 +53,9 @@ struct updated_by_all {
 ///    infinite or not a number, the block must decode to something that is not finite: the round then refuses it;
 ///  - `decode(std::byte const* bytes, float* values) const`: the same on every rank, bit by bit;
 ///  - `static constexpr char const* name`;
-///  - optionally `static bool says_non_finite(std::byte const* bytes)`: whether such a value was in this block. Without
-///    it the values are looked through before. Who derives from an encoding and writes other bytes hides it;
+///  - optionally `static bool says_non_finite(std::byte const* bytes)`: whether such a value was in this block, and
+///    `using says = ` the encoding itself: who derives from it may write other bytes. Without these two the values are
+///    looked through before they are encoded;
 ///  - optionally `describe(visit) const`: visit("name", number) of what decides how it decodes and is seen neither in
 ///    its name nor in the size of its blocks: ranks in which that differs are found when the training begins;
 ///  - optionally `static constexpr bool biased = true`: what it loses of committed gradients adds up, step by step;
@@ -75,6 +76,16 @@ concept encoding = std::is_trivially_copyable_v<Encoding> &&
                      e.encode(values, encoded);
                      e.decode(bytes, decoded);
                    };
+
+/// Its bytes say whether a value was not finite.
+template <class Encoding>
+concept says_non_finite = encoding<Encoding> && requires(std::byte const* bytes) {
+  { Encoding::says_non_finite(bytes) } -> std::same_as<bool>;
+  requires std::same_as<typename Encoding::says, Encoding>;
+};
+/// `says` of an encoding that is another one but for its name.
+template <class Same, class Encoding>
+using says_as = std::conditional_t<says_non_finite<Encoding>, Same, void>;
 
 /// An encoding whose codes can be added before they are decoded: decode_sum(sources, source, sums) makes the sum of one
 /// block's codes, source(k) for k from 0 on, in that order; of one alone what `decode` makes of it. Where one is not
@@ -103,6 +114,7 @@ concept rounds_at_random = encoding<Encoding> && !requires {
 /// train.
 template <encoding Encoding>
 struct nearest : Encoding {
+  using says = says_as<nearest, Encoding>;
   static constexpr bool to_nearest = true;
 };
 /// What a rank's rounding begins with in a step, counted from 1; never 0. Ranks lie equally far apart: what one rounds
@@ -139,6 +151,7 @@ concept biased = requires { requires Wire::biased; };
 /// The same encoding, meant as it is: what it loses of committed gradients is lost.
 template <lossy Encoding>
 struct without_feedback : Encoding {
+  using says = says_as<without_feedback, Encoding>;
   static constexpr bool biased = false;
 };
 
@@ -150,6 +163,7 @@ concept loose = requires { requires Wire::loose; };
 /// The same encoding, meant whatever the rule: of `sgd` without momentum, say.
 template <encoding Encoding>
 struct loosely : Encoding {
+  using says = says_as<loosely, Encoding>;
   static constexpr bool loose = false;
 };
 

@@ -139,6 +139,7 @@ concept keeps_sent = requires { requires Feedback::keeps_sent; };
 /// itself: what a sender would keep of a number is lost whole, in every round, where it is below 1/256 of that.
 template <lossy Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback : Encoding {
+  using says = says_as<with_feedback, Encoding>;
   static_assert(!unscaled<Encoding> || keeps_sent<Feedback>,
                 "acco: the encoding sends signs without sizes, so what it loses is not the difference to what arrives: give "
                 "it local_momentum, or say without_feedback<code>");
@@ -160,6 +161,7 @@ using with_error_feedback = with_feedback<Encoding, error_feedback, Store>;
 /// Nothing is kept of that. `with_feedback_ahead{commit.gradients}`; not with `options::in_place`.
 template <encoding Encoding, feedback Feedback, feedback_store Store = full>
 struct with_feedback_ahead : with_feedback<Encoding, Feedback, Store> {
+  using says = says_as<with_feedback_ahead, Encoding>;
   static constexpr bool ahead = true;
 };
 template <class Encoding, class Feedback, class Store>

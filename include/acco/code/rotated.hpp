@@ -26,6 +26,7 @@ template <encoding Code>
 struct rotated : Code {
   static_assert(Code::block_size == hadamard::size, "acco: blocks that are turned have 256 numbers");
   static_assert(!sums_codes<Code>, "acco: codes that are added before they are decoded are not turned: a sum has no rotation");
+  using says = says_as<rotated, Code>;
   /// Behind the code; so many that blocks of words stay aligned.
   static constexpr std::size_t flag_bytes = Code::block_bytes % 4 == 0 ? 4 : 2;
   static constexpr std::size_t block_bytes = Code::block_bytes + flag_bytes;

@@ -29,9 +29,8 @@ void encode_block(Encoding const& e, float const* values, std::byte* to, [[maybe
   }
   e.encode(values, to);
 }
-/// Encodes `count` numbers, whose first has the index `index`; read(i, n, room) gives a pointer to n floats from the
-/// i-th on,
-/// in `room` or elsewhere. Rounds at random by `seed`; 0: to nearest.
+/// Encodes `count` numbers, which do not lie where `to` is; the first has the index `index`. read(i, n, room) gives a
+/// pointer to n floats from the i-th on, in `room` or elsewhere. Rounds at random by `seed`; 0: to nearest.
 template <encoding Encoding, class Read>
 void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* to, refused const& bad, Read&& read,
             std::uint64_t seed = 0) {
@@ -57,7 +56,7 @@ void encode(Encoding const& e, std::size_t index, std::size_t count, std::byte* 
       const std::size_t found = elementwise::count_non_finite(values, block, where);
       if (found != 0) bad.note(found, index + place_in(e, k, where));
     };
-    constexpr bool looks_before = !requires { Encoding::says_non_finite(to); };
+    constexpr bool looks_before = !says_non_finite<Encoding>;
     if constexpr (looks_before) {
       if (!elementwise::all_finite(values, block)) look();
     }
