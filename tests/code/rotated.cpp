@@ -11,6 +11,7 @@
 #include <acco/code/block_gauss.hpp>
 #include <acco/code/block_integer.hpp>
 #include <acco/code/block_ternary.hpp>
+#include <acco/code/feedback.hpp>
 #include <acco/code/rotated.hpp>
 
 #include "code/gaussian.hpp"
