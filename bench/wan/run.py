@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds over a long link: two network namespaces, joined by TUN devices that delay, limit and lose (wan.cpp). Needs root, iproute2 and /dev/net/tun.
 
-  bench/wan/run.py [--trips 0.2,30,100,300] [--rate 1000] [--parameters 16e6,64e6] [--rounds 9] [--programs build/release/bench/bench_wan[,...]] [--python PYTHON]
+  bench/wan/run.py [--trips 0.2,30,100,300] [--rate 1000] [--parameters 16e6,64e6] [--rounds 9] [--congestion cubic] [--programs build/release/bench/bench_wan[,...]] [--python PYTHON]
   bench/wan/run.py gpt [--trips 30,100,300] [--gpt build/release/bench/bench_wan_gpt]
 
 Of each round trip: the best of 1, 4, 8, 16, 32 plain TCP streams, both ways at a time; a round of 10,000 parameters, in round trips; and rounds of more, in Mbit/s each way,
-as a share of those streams. A second program is an older build of the same, to be beside it. PYTHON has torch, whose all_reduce over Gloo is beside it, too.
+as a share of those streams, and of what more parameters take longer than fewer ("further"): the rate without what a round waits for. --congestion: TCP's congestion control of
+both; this host's default if it is not given. A second program is an older build of the same, to be beside it. PYTHON has torch, whose all_reduce over Gloo is beside it, too.
 gpt: tokens a second of toy GPT on both ranks, of one rank without a link times two.
 """
 import argparse
@@ -28,7 +29,7 @@ def ip(*words):
 
 
 @contextlib.contextmanager
-def link(program, trip, rate, queue):
+def link(program, trip, rate, queue, congestion=None):
     for name in SPACES:
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
         ip("netns", "add", name)
@@ -41,6 +42,8 @@ def link(program, trip, rate, queue):
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "addr", "add", address + "/24", "dev", card)
             ip("-n", name, "link", "set", card, "mtu", "9000", "up")
+            if congestion:
+                ip("-n", name, "route", "change", ADDRESSES[0].rsplit(".", 1)[0] + ".0/24", "dev", card, "congctl", congestion)
         yield
     finally:
         carrier.kill()
@@ -99,7 +102,7 @@ def gpt(a):
     print("| round trip, ms | schedule | tokens/s | of twice one rank's | bytes sent a step and rank |")
     print("|---|---|---|---|---|")
     for trip in map(float, a.trips.split(",")):
-        with link(a.programs.split(",")[0], trip, a.rate, 20000):
+        with link(a.programs.split(",")[0], trip, a.rate, 20000, a.congestion):
             alone = [tokens(1, GPT["synchronous"])[0] for _ in range(2)]
             for name, flags in GPT.items():
                 speed, sent = tokens(2, flags)
@@ -114,6 +117,7 @@ def main():
     parser.add_argument("--parameters", default="16e6,64e6")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--programs", default=os.path.join(ROOT, "build/release/bench/bench_wan"))
+    parser.add_argument("--congestion")
     parser.add_argument("--python")
     parser.add_argument("--gpt", default=os.path.join(ROOT, "build/release/bench/bench_wan_gpt"))
     a = parser.parse_args()
@@ -123,20 +127,23 @@ def main():
     if a.what == "gpt":
         return gpt(a)
     programs = a.programs.split(",")
-    print("| round trip, ms | streams, Mbit/s | program | parameters | connections | first round, s | round, s | round trips | Mbit/s each way | of streams | messages, MB |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| round trip, ms | streams, Mbit/s | program | parameters | connections | first round, s | round, s | round trips | Mbit/s each way | of streams | further, of streams | messages, MB |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for trip in map(float, a.trips.split(",")):
-        with link(programs[0], trip, a.rate, 20000):
+        with link(programs[0], trip, a.rate, 20000, a.congestion):
             seconds = 6 + 40 * trip / 1000
             best = max((min(map(float, both(programs[0], "streams", str(n), str(seconds)))), n) for n in (1, 4, 8, 16, 32))
             for k, program in enumerate(programs):
+                before = None
                 for parameters in [1e4, *map(float, a.parameters.split(","))]:
                     first, median, connections, bytes_ = map(float, both(program, "rounds", str(parameters), str(a.rounds))[0].split())
                     rate = 4 * parameters * 8 / median / 1e6  # half of the gradients, half of the parameters
                     few = parameters == 1e4
+                    further = 4 * (parameters - before[0]) * 8 / (median - before[1]) / 1e6 if before else 0
+                    before = None if few else (parameters, median)
                     print(
                         f"| {trip:g} | {best[0]:.0f} ({best[1]}) | {k + 1} | {parameters / 1e6:g} M | {connections:.0f} | {first:.2f} | {median:.3f} "
-                        f"| {median / trip * 1000:.1f} | {'' if few else f'{rate:.0f}'} | {'' if few else f'{100 * rate / best[0]:.0f} %'} | {bytes_ / 1e6:.1f} |",
+                        f"| {median / trip * 1000:.1f} | {'' if few else f'{rate:.0f}'} | {'' if few else f'{100 * rate / best[0]:.0f} %'} | {f'{100 * further / best[0]:.0f} %' if further else ''} | {bytes_ / 1e6:.1f} |",
                         flush=True,
                     )
             for parameters in map(float, a.parameters.split(",") if a.python else []):

@@ -2,12 +2,14 @@
 // What only Gloo has: contexts made by its user, start-up from the environment and from files.
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <latch>
 #include <limits>
@@ -19,6 +21,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +29,26 @@
 #include "support/patience.hpp"
 
 namespace {
+
+/// Of this process.
+std::vector<int> own_sockets() {
+  std::vector<int> result;
+  for (auto const& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    if (std::filesystem::read_symlink(each.path(), closed).string().starts_with("socket:"))
+      result.push_back(std::stoi(each.path().filename().string()));
+  }
+  return result;
+}
+/// 64 bits of Linux's struct tcp_info, which the C library's ends before: 112: bytes a second at most, 128: bytes
+/// received. 0 of what is not TCP.
+std::uint64_t told_by_tcp(int socket, std::size_t at) {
+  std::byte info[256] = {};
+  socklen_t length = sizeof info;
+  std::uint64_t result = 0;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, info, &length) == 0) std::memcpy(&result, info + at, sizeof result);
+  return result;
+}
 
 /// On the loopback interface, at a port that the kernel has chosen.
 struct listening_socket {
@@ -70,11 +93,12 @@ TEST_CASE("from files: three ranks find each other and train; the waiting thread
   std::filesystem::remove_all(directory);
 }
 
-TEST_CASE("connections by the round trip: one on a short link, one for each 10 ms on a long one, few where ranks are many") {
+TEST_CASE(
+    "connections by the round trip: one on a short link, one each way for each 10 ms on a long one, few where ranks are many") {
   using acco::gloo_pool::connections_for;
   CHECK(connections_for(0.0049, 2) == 1);
-  CHECK(connections_for(0.03, 2) == 4);
-  CHECK(connections_for(0.1, 2) == 11);
+  CHECK(connections_for(0.03, 2) == 8);
+  CHECK(connections_for(0.1, 2) == 22);
   CHECK(connections_for(10, 2) == 32);
   CHECK(connections_for(10, 65) == 4);
   CHECK(connections_for(10, 1000) == 1);
@@ -129,6 +153,59 @@ TEST_CASE("several connections to each rank: one rank's wish counts for all, res
   });
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("several connections to each rank: pieces of all operations take turns, each connection has them one way") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_turns_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  constexpr std::size_t piece = std::size_t{40} << 10U, gathers = 30;
+  std::barrier both(2);
+  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+    const auto backend = acco::gloo_backend::from_files(acco::rank_of{thread.rank(), 2}, directory, "turns",
+                                                        {.piece_bytes = piece, .deadline = 60 * patience(), .connections = 5});
+    acco::host_queue queue;
+    const std::vector<std::byte> mine(piece);
+    std::vector<std::byte> all(2 * piece);
+    for (std::size_t k = 0; k < gathers; ++k) {
+      backend.all_gather(queue, acco::sharded<std::byte const>(mine), acco::replicated<std::byte>(all));
+      queue.wait();
+    }
+    both.arrive_and_wait();
+    if (thread.rank() == 0) {
+      std::vector<std::uint64_t> received;  // over both ranks' ends
+      for (const int each : own_sockets()) {
+        const std::uint64_t bytes = told_by_tcp(each, 128);
+        if (bytes > piece) received.push_back(bytes / piece);
+      }
+      std::sort(received.begin(), received.end());
+      CHECK(received == std::vector<std::uint64_t>{gathers / 3, gathers / 3, gathers / 3, gathers / 2, gathers / 2});
+    }
+    both.arrive_and_wait();
+  });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("messages leave no faster than is asked for") {
+  std::barrier both(2);
+  auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+  gloo::rendezvous::HashStore store;
+  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+    auto context = std::make_shared<gloo::rendezvous::Context>(thread.rank(), 2);
+    context->connectFullMesh(store, device);
+    acco::gloo_transport transport(context);
+    const auto paced = [&] {
+      both.arrive_and_wait();
+      const std::vector<int> all = own_sockets();
+      const auto count = std::count_if(all.begin(), all.end(), [](int each) { return told_by_tcp(each, 112) == 12345678; });
+      both.arrive_and_wait();
+      return count;
+    };
+    transport.pace(1e12);  // more than the kernel can count
+    CHECK(paced() == 0);
+    transport.pace(12345678.9);
+    CHECK(paced() == 2);
+  });
 }
 
 TEST_CASE("several connections to each rank: what a rank has sent before it ended in peace arrives, and more does not") {

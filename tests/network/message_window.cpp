@@ -53,6 +53,10 @@ TEST_CASE("it stays on a short link, where too little came to tell, and below 64
   CHECK(large.stages() == 4);
 }
 
+TEST_CASE("messages leave as the widest window in 1.67 round trips") {
+  CHECK(acco::message_window::pace(0.3) == doctest::Approx(0.6 * 67108864 / 0.3));
+}
+
 TEST_CASE("pieces are whole units, fewer bytes for more ranks") {
   CHECK(acco::message_window::piece_bytes(0, stage, 2) == stage);
   CHECK(acco::message_window::piece_bytes(0, stage, 5) == stage / 4);

@@ -70,7 +70,7 @@ int wait_for_both(world& in, int glances = 0) {
   acco::host_queue queue;
   queue.place = {.rank = 0};
   queue.deadline = 60;
-  const acco::message_label label = group.next_operation(operation);
+  const acco::message_label label = group.next_operation(operation, 0);
   double number = 0;
   int looks = 1;
   group.guarded(queue, operation, [&] {

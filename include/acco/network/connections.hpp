@@ -67,7 +67,7 @@ class connections {
   /// What lives as long as the connections. Who takes a channel again goes on where the one before ended, so that no
   /// message is taken for another's. Its user's thread calls it.
   struct channel {
-    std::uint32_t next_sequence = 0;
+    std::uint32_t next_sequence = 0, pieces = 0;
     roll_call<Transport> calls;
     bool used = false;
   };

@@ -19,6 +19,7 @@
 #include "acco/network/gloo_start.hpp"
 #include "acco/network/gloo_transport.hpp"
 #include "acco/network/launch_environment.hpp"
+#include "acco/network/message_steps.hpp"
 #include "acco/network/message_window.hpp"
 #include "acco/storage/host_queue.hpp"
 
@@ -28,12 +29,12 @@ namespace ACCO_SIMD_NAMESPACE::gloo_pool {
 
 inline constexpr double long_round_trip = 0.005;  // seconds
 
-/// Connections to each other rank over a round trip of so many seconds: one for each 10 ms, because Linux gives one
-/// about 3 MiB of buffers, so some 2.4 Gbit/s at 10 ms; one below 5 ms; 256 to all of them together.
+/// Connections to each other rank over a round trip of so many seconds: one in each direction for each 10 ms, because
+/// Linux gives one about 3 MiB of buffers, so some 2.4 Gbit/s at 10 ms; one below 5 ms; 256 to all of them together.
 [[nodiscard]] inline int connections_for(double round_trip, int ranks) noexcept {
   if (round_trip < long_round_trip) return 1;
   const int most = std::clamp(256 / std::max(ranks - 1, 1), 1, 32);
-  return std::min(1 + static_cast<int>(std::min(round_trip / 0.01, 31.0)), most);
+  return std::min(2 + 2 * static_cast<int>(std::min(round_trip / 0.01, 15.0)), most);
 }
 
 inline constexpr int most_connections = 64;
@@ -125,6 +126,8 @@ template <class Backend, class Transport>
   world.all_to_all(queue, out, in);  // who is connected, and ends in peace, is not lost to those that are not yet
   queue.wait();
   for (auto& each : made) transport.add(std::move(each));
+  const int in_use = std::min(world.size() - 1, most_peers) * ((wanted + 1) / 2);  // at a time, in one direction
+  transport.pace(message_window::pace(transport.round_trip()) / in_use);
   return sum;
 }
 

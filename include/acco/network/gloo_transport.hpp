@@ -110,6 +110,16 @@ class gloo_transport {
     unshared_.emplace_back(sockets_of(*more, more->awaited));
     contexts_.push_back(std::move(more));
   }
+  /// Bytes a second that leave over each connection, at most. Behind the last `add`.
+  void pace(double most) {
+#ifdef SO_MAX_PACING_RATE
+    if (!(most < 4e9)) return;  // the kernel counts in 32 bits
+    const auto rate = static_cast<unsigned>(most);
+    std::vector<net::socket_handle> open;
+    for (auto const& each : unshared_) each.copy_open(open);
+    for (auto const& each : open) (void)::setsockopt(each.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+#endif
+  }
 
   [[nodiscard]] int rank() const noexcept { return contexts_.front()->rank; }
   [[nodiscard]] int size() const noexcept { return contexts_.front()->size; }
@@ -128,7 +138,7 @@ class gloo_transport {
       const bool at_once = is_short(label, bytes);
       auto copy = at_once ? gloo_mailbox::written(slot(label, bytes), from, bytes) : nullptr;
       auto buffer = at_once ? contexts_.front()->createUnboundBuffer(copy.get(), gloo_mailbox::room(bytes))
-                            : of(label).createUnboundBuffer(const_cast<void*>(from), bytes);
+                            : of(label, rank(), to).createUnboundBuffer(const_cast<void*>(from), bytes);
       buffer->send(to, at_once ? mail_slot(label) : slot(label, bytes));
       request result(std::move(buffer), false);
       result.copy_ = std::move(copy);
@@ -138,7 +148,7 @@ class gloo_transport {
   [[nodiscard]] request receive(int from, message_label label, void* to, std::size_t bytes) {
     return translated([&] {
       if (is_short(label, bytes)) return request(mail(from, label), slot(label, bytes), to, bytes);
-      auto buffer = of(label).createUnboundBuffer(to, bytes);
+      auto buffer = of(label, from, rank()).createUnboundBuffer(to, bytes);
       buffer->recv(from, slot(label, bytes));
       return request(std::move(buffer), true);
     });
@@ -220,7 +230,12 @@ class gloo_transport {
     constexpr linger softly{};
     for (auto const& each : open) (void)::setsockopt(each.get(), SOL_SOCKET, SO_LINGER, &softly, sizeof softly);
   }
-  gloo::Context& of(message_label label) noexcept { return *contexts_[label.piece % contexts_.size()]; }
+  /// Every second connection carries pieces to higher ranks, the others to lower ones: a receiver's word, which travels
+  /// against them, does not wait behind pieces.
+  gloo::Context& of(message_label label, int from, int to) noexcept {
+    const std::size_t up = from < to ? 1 : 0, some = (contexts_.size() + up) / 2;
+    return some == 0 ? *contexts_.front() : *contexts_[2 * ((label.before + label.piece) % some) + 1 - up];
+  }
   /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.
   [[nodiscard]] std::size_t longest_mail() const noexcept {
     if (contexts_.size() == 1) return 0;

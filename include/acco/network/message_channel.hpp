@@ -71,9 +71,12 @@ class message_channel {
   /// Bytes that were handed to the transport.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
-  /// The label of the operation that begins now, the same on every rank.
-  [[nodiscard]] message_label next_operation(collective operation) noexcept {
-    return {all_->at(channel_).next_sequence++, operation, 0, channel_};
+  /// The label of the operation of so many pieces that begins now, the same on every rank.
+  [[nodiscard]] message_label next_operation(collective operation, std::size_t pieces) noexcept {
+    auto& its = all_->at(channel_);
+    const std::uint32_t before = its.pieces;
+    its.pieces += static_cast<std::uint32_t>(pieces);
+    return {its.next_sequence++, operation, 0, channel_, false, before};
   }
   /// For an operation that begins, until it sets `in_use` to false; null: messages have no checksums.
   [[nodiscard]] message_sums* new_sums() { return all_->sum() == nullptr ? nullptr : sums_.unused(size()); }

@@ -106,7 +106,7 @@ class message_collectives {
 
   /// whole = the root's, which sends each rank one part; the ranks pass them on: no link carries it all N-1 times.
   progress broadcast(operation& of, host_queue const& queue, std::span<std::byte> whole, int root) {
-    const std::size_t longest = (whole.size() + ranks() - 1) / ranks();
+    const std::size_t longest = (whole.size() + ranks() - 1) / ranks(), pieces = (longest + piece_bytes_ - 1) / piece_bytes_;
     const auto piece = [&](int its, std::size_t number) {
       const std::size_t end = std::min((static_cast<std::size_t>(its) + 1) * longest, whole.size());
       const std::size_t begin = std::min(static_cast<std::size_t>(its) * longest + number * piece_bytes_, end);
@@ -118,8 +118,7 @@ class message_collectives {
     const auto send = [&](batch& into, std::size_t number, int to, int its) {
       channel_.send(into, label(of, number), to, piece(its, number).data(), piece(its, number).size());
     };
-    return operate(of, queue, collective::broadcast, [&] {
-      const std::size_t pieces = (longest + piece_bytes_ - 1) / piece_bytes_;
+    return operate(of, queue, collective::broadcast, pieces, [&] {
       const direct_steps steps(rank(), size(), pieces);
       const auto nothing = [](batch&, std::size_t) {};
       const auto spread = [&](batch& into, std::size_t step) {
@@ -223,11 +222,10 @@ class message_collectives {
       const std::size_t least = std::min(message_window::smallest_piece / sizeof(From), most);
       return reduce_in_order(of, queue, kind, part, std::clamp((out.size() + 7) / 8, least, most), out, add);
     }
-    const std::size_t pieces = (out.size() + most - 1) / most;
-    const direct_steps steps(rank(), size(), pieces);
+    const direct_steps steps(rank(), size(), (out.size() + most - 1) / most);
     const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
     const auto place = [&](int from) { return static_cast<std::size_t>(from < rank() ? from : from - 1); };
-    return operate(of, queue, kind, [&] {
+    return operate(of, queue, kind, steps.pieces(), [&] {
       return in_stages(
           of, queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
@@ -255,7 +253,7 @@ class message_collectives {
     using total = elementwise::wider<From, To>;
     const ordered_steps steps(rank(), size(), (out.size() + most - 1) / most);
     const auto size_of = [&](std::size_t piece) { return std::min(most, out.size() - piece * most); };
-    return operate(of, queue, kind, [&] {
+    return operate(of, queue, kind, steps.pieces(), [&] {
       return in_stages(
           of, queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
@@ -286,7 +284,7 @@ class message_collectives {
     make_room();
     T* const blocks = static_cast<T*>(static_cast<void*>(arrivals_.get()));  // this rank's, the next one's, ...
     const auto block = [&](int distance) { return blocks + static_cast<std::size_t>(distance) * in.size(); };
-    return operate(of, queue, collective::all_reduce, [&] {
+    return operate(of, queue, collective::all_reduce, 0, [&] {
       return in_stages(
           of, queue, hops_.count(), one_by_one,
           [&](batch& into, std::size_t step) {
@@ -313,7 +311,7 @@ class message_collectives {
   progress in_pieces(operation& of, host_queue const& queue, collective kind, std::size_t bytes, std::size_t piece,
                      To const& arriving, From const& leaving) {
     const direct_steps steps(rank(), size(), (bytes + piece - 1) / piece);
-    return operate(of, queue, kind, [&] {
+    return operate(of, queue, kind, steps.pieces(), [&] {
       return in_stages(
           of, queue, steps.count(), usual_,
           [&](batch& into, std::size_t step) {
@@ -331,14 +329,15 @@ class message_collectives {
   }
 
   /// Begins an operation or goes on with it: advance() tells how far it is.
-  progress operate(operation& of, host_queue const& queue, collective kind, function_view<progress()> advance) {
+  progress operate(operation& of, host_queue const& queue, collective kind, std::size_t pieces,
+                   function_view<progress()> advance) {
     progress result = progress::pending;
     channel_.guarded(queue, kind, [&] {
       if (!std::exchange(of.under_way, true)) {
         if (queue.patience() != patience::none && started_ != finished_)  // behind all others none is under way
           throw usage_error(queue.place, text(name_of(kind), " is impossible: messages of tasks that were dropped are under way"),
                             text("Make a new backend: a queue that ended in the middle of its tasks takes it along"));
-        of.label = channel_.next_operation(kind);
+        of.label = channel_.next_operation(kind, pieces);
         of.sums = channel_.new_sums();
         ++under_way_;
       }

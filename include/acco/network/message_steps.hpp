@@ -30,6 +30,7 @@ struct message_step {
 class direct_steps {
  public:
   constexpr direct_steps(int rank, int ranks, std::size_t pieces) noexcept : rank_(rank), ranks_(ranks), pieces_(pieces) {}
+  [[nodiscard]] constexpr std::size_t pieces() const noexcept { return pieces_; }
   [[nodiscard]] constexpr std::size_t count() const noexcept { return pieces_ * static_cast<std::size_t>(ranks_); }
   [[nodiscard]] constexpr message_step at(std::size_t step) const noexcept {
     const auto ranks = static_cast<std::size_t>(ranks_);
@@ -52,6 +53,7 @@ class ordered_steps {
  public:
   constexpr ordered_steps(int rank, int ranks, std::size_t pieces) noexcept
       : rank_(static_cast<std::size_t>(rank)), ranks_(static_cast<std::size_t>(ranks)), pieces_(pieces) {}
+  [[nodiscard]] constexpr std::size_t pieces() const noexcept { return pieces_; }
   [[nodiscard]] constexpr std::size_t count() const noexcept { return pieces_ == 0 ? 0 : (pieces_ + 1) * ranks_ - 1; }
   [[nodiscard]] constexpr message_step at(std::size_t step) const noexcept {
     const std::size_t to = (rank_ + ranks_ - 1 - step % ranks_) % ranks_, from = (rank_ + 1 + step) % ranks_;

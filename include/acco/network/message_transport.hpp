@@ -19,6 +19,7 @@ struct message_label {
   std::uint32_t piece;
   std::uint32_t channel = 0;  ///< whose operation it is: below `message_channels`
   bool is_sum = false;        ///< the checksum of the operation's messages to a rank, behind them
+  std::uint32_t before = 0;   ///< pieces of the channel's operations before it, modulo 2^32: whose turn it is
 };
 inline constexpr std::uint32_t message_channels = 64;
 

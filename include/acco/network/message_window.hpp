@@ -38,6 +38,12 @@ class message_window {
     return std::max(bytes / smallest_piece, std::size_t{1}) * smallest_piece;
   }
 
+  /// Bytes a second at which messages may leave over a round trip of so many seconds: the widest window in 1.67 of them.
+  /// A faster burst would be dropped by the queue in front of a long link.
+  [[nodiscard]] static constexpr double pace(double round_trip) noexcept {
+    return 0.6 * static_cast<double>(most_bytes) / round_trip;
+  }
+
   /// `stage_bytes`: what arrives in a stage. `round_trip`: seconds; 0: unknown.
   message_window(std::size_t stage_bytes, double round_trip) noexcept
       : stage_bytes_(std::max(stage_bytes, std::size_t{1})), round_trip_(round_trip) {
