@@ -40,14 +40,20 @@ std::vector<int> own_sockets() {
   }
   return result;
 }
-/// 64 bits of Linux's struct tcp_info, which the C library's ends before: 112: bytes a second at most, 128: bytes
-/// received. 0 of what is not TCP.
-std::uint64_t told_by_tcp(int socket, std::size_t at) {
+/// Bytes; 0 of what is not TCP.
+std::uint64_t received(int socket) {
+  constexpr std::size_t at = 128;  // tcpi_bytes_received of Linux's struct tcp_info, before which the C library's ends
   std::byte info[256] = {};
   socklen_t length = sizeof info;
   std::uint64_t result = 0;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, info, &length) == 0) std::memcpy(&result, info + at, sizeof result);
   return result;
+}
+/// Bytes a second.
+unsigned pace_of(int socket) {
+  unsigned result = 0;
+  socklen_t length = sizeof result;
+  return getsockopt(socket, SOL_SOCKET, SO_MAX_PACING_RATE, &result, &length) == 0 ? result : 0;
 }
 
 /// On the loopback interface, at a port that the kernel has chosen.
@@ -172,13 +178,12 @@ TEST_CASE("several connections to each rank: pieces of all operations take turns
     }
     both.arrive_and_wait();
     if (thread.rank() == 0) {
-      std::vector<std::uint64_t> received;  // over both ranks' ends
+      std::vector<std::uint64_t> pieces;  // over both ranks' ends
       for (const int each : own_sockets()) {
-        const std::uint64_t bytes = told_by_tcp(each, 128);
-        if (bytes > piece) received.push_back(bytes / piece);
+        if (received(each) > piece) pieces.push_back(received(each) / piece);
       }
-      std::sort(received.begin(), received.end());
-      CHECK(received == std::vector<std::uint64_t>{gathers / 3, gathers / 3, gathers / 3, gathers / 2, gathers / 2});
+      std::sort(pieces.begin(), pieces.end());
+      CHECK(pieces == std::vector<std::uint64_t>{gathers / 3, gathers / 3, gathers / 3, gathers / 2, gathers / 2});
     }
     both.arrive_and_wait();
   });
@@ -197,7 +202,7 @@ TEST_CASE("messages leave no faster than is asked for") {
     const auto paced = [&] {
       both.arrive_and_wait();
       const std::vector<int> all = own_sockets();
-      const auto count = std::count_if(all.begin(), all.end(), [](int each) { return told_by_tcp(each, 112) == 12345678; });
+      const auto count = std::count_if(all.begin(), all.end(), [](int each) { return pace_of(each) == 12345678; });
       both.arrive_and_wait();
       return count;
     };
@@ -481,6 +486,29 @@ TEST_CASE("several connections to each rank: who makes another call is named at 
       CHECK(e.peer() >= 0);
     }
   });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("several connections to each rank: who fails tells the other one why, whichever rank it is") {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / ("acco_why_" + std::to_string(getpid()));
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  for (const int tired : {0, 1}) {
+    acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+      const auto backend = acco::gloo_backend::from_files({thread.rank(), 2}, directory, "why" + std::to_string(tired),
+                                                          {.deadline = 60 * patience(), .connections = 3});
+      if (thread.rank() == tired) {
+        backend.abort("it is tired");
+        return;
+      }
+      acco::host_queue queue;
+      queue.deadline = 60 * patience();
+      const double mine[1] = {1};
+      double sum[1] = {};
+      backend.all_reduce(queue, acco::partial<double const>(mine), acco::replicated<double>(sum));
+      CHECK_THROWS_WITH_AS(queue.wait(), doctest::Contains("it is tired"), acco::peer_error);
+    });
+  }
   unsetenv("GLOO_SOCKET_IFNAME");
   std::filesystem::remove_all(directory);
 }

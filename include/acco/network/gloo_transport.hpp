@@ -231,10 +231,12 @@ class gloo_transport {
     for (auto const& each : open) (void)::setsockopt(each.get(), SOL_SOCKET, SO_LINGER, &softly, sizeof softly);
   }
   /// Every second connection carries pieces to higher ranks, the others to lower ones: a receiver's word, which travels
-  /// against them, does not wait behind pieces.
+  /// against them, does not wait behind pieces. What is of no operation takes the first one: farewells are asked for
+  /// before there are more.
   gloo::Context& of(message_label label, int from, int to) noexcept {
     const std::size_t up = from < to ? 1 : 0, some = (contexts_.size() + up) / 2;
-    return some == 0 ? *contexts_.front() : *contexts_[2 * ((label.before + label.piece) % some) + 1 - up];
+    if (some == 0 || label.operation == collective::none) return *contexts_.front();
+    return *contexts_[2 * ((label.before + label.piece) % some) + 1 - up];
   }
   /// 32 KiB; less where there are so many ranks that a channel's mailboxes would have more than 8 MiB. 0: no mail.
   [[nodiscard]] std::size_t longest_mail() const noexcept {
