@@ -26,20 +26,11 @@
 #include <unistd.h>
 
 #include "network/gloo_world.hpp"
+#include "network/own_sockets.hpp"
 #include "support/patience.hpp"
 
 namespace {
 
-/// Of this process.
-std::vector<int> own_sockets() {
-  std::vector<int> result;
-  for (auto const& each : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code closed;
-    if (std::filesystem::read_symlink(each.path(), closed).string().starts_with("socket:"))
-      result.push_back(std::stoi(each.path().filename().string()));
-  }
-  return result;
-}
 /// Bytes; 0 of what is not TCP.
 std::uint64_t received(int socket) {
   constexpr std::size_t at = 128;  // tcpi_bytes_received of Linux's struct tcp_info, before which the C library's ends
@@ -49,11 +40,17 @@ std::uint64_t received(int socket) {
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, info, &length) == 0) std::memcpy(&result, info + at, sizeof result);
   return result;
 }
-/// Bytes a second.
-unsigned pace_of(int socket) {
-  unsigned result = 0;
-  socklen_t length = sizeof result;
-  return getsockopt(socket, SOL_SOCKET, SO_MAX_PACING_RATE, &result, &length) == 0 ? result : 0;
+/// function(thread, transport).
+template <class Function>
+void on_two_ranks(Function&& function) {
+  auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+  gloo::rendezvous::HashStore store;
+  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
+    auto context = std::make_shared<gloo::rendezvous::Context>(thread.rank(), 2);
+    context->connectFullMesh(store, device);
+    acco::gloo_transport transport(context);
+    function(thread, transport);
+  });
 }
 
 /// On the loopback interface, at a port that the kernel has chosen.
@@ -179,7 +176,7 @@ TEST_CASE("several connections to each rank: pieces of all operations take turns
     both.arrive_and_wait();
     if (thread.rank() == 0) {
       std::vector<std::uint64_t> pieces;  // over both ranks' ends
-      for (const int each : own_sockets()) {
+      for (const int each : own::sockets()) {
         if (received(each) > piece) pieces.push_back(received(each) / piece);
       }
       std::sort(pieces.begin(), pieces.end());
@@ -193,16 +190,11 @@ TEST_CASE("several connections to each rank: pieces of all operations take turns
 
 TEST_CASE("messages leave no faster than is asked for") {
   std::barrier both(2);
-  auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
-  gloo::rendezvous::HashStore store;
-  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
-    auto context = std::make_shared<gloo::rendezvous::Context>(thread.rank(), 2);
-    context->connectFullMesh(store, device);
-    acco::gloo_transport transport(context);
+  on_two_ranks([&](acco::threads_backend const&, acco::gloo_transport& transport) {
     const auto paced = [&] {
       both.arrive_and_wait();
-      const std::vector<int> all = own_sockets();
-      const auto count = std::count_if(all.begin(), all.end(), [](int each) { return pace_of(each) == 12345678; });
+      const std::vector<int> all = own::sockets();
+      const auto count = std::count_if(all.begin(), all.end(), [](int each) { return own::pace_of(each) == 12345678; });
       both.arrive_and_wait();
       return count;
     };
@@ -363,12 +355,7 @@ TEST_CASE("a sum is XXH3's by whichever registers it is made: ranks on other pro
 #endif
 
 TEST_CASE("who looks whether a message has come, and waits for none, finds one that has") {
-  auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
-  gloo::rendezvous::HashStore store;
-  acco::threads_backend::run(2, [&](acco::threads_backend const& thread) {
-    auto context = std::make_shared<gloo::rendezvous::Context>(thread.rank(), 2);
-    context->connectFullMesh(store, device);
-    acco::gloo_transport transport(context);
+  on_two_ranks([&](acco::threads_backend const& thread, acco::gloo_transport& transport) {
     const double longest = 60 * patience();
     int most = 0;
     for (std::uint32_t k = 0; k < 100; ++k) {

@@ -2,6 +2,7 @@
 // Ranks over a long link: the last words of one that ends in peace, links that swallow what they should carry.
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include <acco/acco.hpp>
 #include <acco/gloo.hpp>
 
+#include "network/own_sockets.hpp"
 #include "support/patience.hpp"
 #include "wan/network.hpp"
 
@@ -77,6 +79,22 @@ ending rounds(acco::gloo_backend const& world, double deadline, int count, std::
 }
 
 }  // namespace
+
+TEST_CASE("a long link gets its connections without an option, and what leaves over them is paced") {
+  if (skips()) return;
+  wan::network link(2, {.delay = way});
+  std::barrier both(2);
+  over(link, 2, {.deadline = 60 * patience()}, [&](acco::gloo_backend const& world) {
+    const std::size_t connections = world.connections_a_rank();
+    CHECK(connections >= 22);  // a round trip of 0.1 s
+    const double each_way = static_cast<double>(connections / 2), most = acco::message_window::pace(2 * way) / each_way;
+    both.arrive_and_wait();
+    std::vector<int> const all = own::sockets();
+    const auto is_paced = [&](int each) { return own::pace_of(each) > most / 2 && own::pace_of(each) <= most; };
+    CHECK(std::count_if(all.begin(), all.end(), is_paced) == static_cast<std::ptrdiff_t>(2 * connections));
+    both.arrive_and_wait();
+  });
+}
 
 TEST_CASE("what a rank sent before it ended in peace arrives, though the link lost it at first and others have spoken since") {
   if (skips()) return;
